@@ -1,0 +1,140 @@
+"""`Case`: an eager PyTorch reference bound to its Flax port, with everything the harness needs to compare them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import jax.numpy as jnp
+import jax.tree_util as jtu
+import numpy as np
+
+from graphmode.weights import WeightRule
+
+if TYPE_CHECKING:
+    import torch
+    from flax import nnx
+
+Mode = Literal["inference", "forward_backward", "train_step"]
+Inputs = tuple[Any, ...] | dict[str, Any]
+T = TypeVar("T")
+
+DEFAULT_VARIANT = "default"
+MODES: tuple[Mode, ...] = ("inference", "forward_backward")
+
+
+class CaseError(ValueError):
+    """A case that cannot be compared as it is written: the message names the field and what to do."""
+
+
+def identity(tree: T) -> T:
+    return tree
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One model, twice: the eager PyTorch original and its Flax port.
+
+    Attributes:
+      name: what users type to select the case.
+      summary: one line, the graph-mode technique that it shows.
+      reference: gives the eager `torch.nn.Module`; or a mapping from variant name to such callables, the first of
+        which is the judge.
+      model: takes `nnx.Rngs`, gives the `nnx.Module`; or a mapping of variants, each checked and timed.
+      inputs: takes a `numpy.random.Generator`, gives a tuple of positional arguments or a dict of keyword arguments:
+        pytrees of numpy arrays in the reference's layout. Floating arrays are cast to the dtype of the run.
+      edge_inputs: further inputs by name that must agree too, each a callable like `inputs`.
+      weights: rules for `graphmode.weights.load`; empty means by name.
+      to_model: takes what `inputs` gives (the whole tuple or dict), gives the same in the port's layout. It is traced:
+        write it with `jnp` or array methods. `channels_last` is the common one.
+      to_reference: takes the port's outputs, gives them in the reference's layout and structure. Gradients follow
+        both by the chain rule. `channels_first` is the common one.
+      loss: `(torch outputs) -> scalar` and its `jnp` twin; the default is a random cotangent for each output.
+      expected: rows known to be wrong or unsupported, with the reason: `{"torch.trace": "records one branch"}`. The key
+        `"variant/row"` speaks of one variant only.
+      modes: the modes that are compared; `("inference",)` for a model that has no gradient.
+      interpret: by the name of an edge input, what the outputs mean to a person, as `{label: reading}`; takes the
+        outputs as numpy arrays in the reference's structure.
+      tags: free words for selection (`graphmode list --tag vision`).
+
+    Raises:
+      CaseError: where a field has the wrong type, or names a row, variant or mode that does not exist.
+    """
+
+    name: str
+    summary: str
+    reference: Callable[[], torch.nn.Module] | Mapping[str, Callable[[], torch.nn.Module]]
+    model: Callable[[nnx.Rngs], nnx.Module] | Mapping[str, Callable[[nnx.Rngs], nnx.Module]]
+    inputs: Callable[[np.random.Generator], Inputs]
+    edge_inputs: Mapping[str, Callable[[np.random.Generator], Inputs]] = field(default_factory=dict)
+    weights: Sequence[WeightRule] = ()
+    to_model: Callable[[Any], Any] = identity
+    to_reference: Callable[[Any], Any] = identity
+    loss: tuple[Callable[[Any], Any], Callable[[Any], Any]] | None = None
+    expected: Mapping[str, str] = field(default_factory=dict)
+    modes: tuple[Mode, ...] = MODES
+    interpret: Mapping[str, Callable[[Any], Mapping[str, str]]] = field(default_factory=dict)
+    tags: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        problems = list(self._problems())
+        if problems:
+            raise CaseError(f"case {self.name!r}: " + "; ".join(problems))
+
+    @property
+    def references(self) -> Mapping[str, Callable[[], torch.nn.Module]]:
+        """The reference's variants by name, the judge first."""
+        return self.reference if isinstance(self.reference, Mapping) else {DEFAULT_VARIANT: self.reference}
+
+    @property
+    def models(self) -> Mapping[str, Callable[[nnx.Rngs], nnx.Module]]:
+        """The port's variants by name."""
+        return self.model if isinstance(self.model, Mapping) else {DEFAULT_VARIANT: self.model}
+
+    def expectation(self, row: str, variant: str) -> str | None:
+        """The reason why this row is known not to be `ok`, or None."""
+        return self.expected.get(f"{variant}/{row}", self.expected.get(row))
+
+    def _problems(self):
+        if not isinstance(self.name, str) or not self.name:
+            yield f"name is {self.name!r}; give a non-empty string"
+        for label, variants in (("reference", self.reference), ("model", self.model)):
+            if isinstance(variants, Mapping):
+                if not variants:
+                    yield f"{label} is an empty mapping; name at least one variant"
+                elif not all(isinstance(k, str) and callable(v) for k, v in variants.items()):
+                    yield f"{label} must map variant names to callables"
+            elif not callable(variants):
+                yield f"{label} is {type(variants).__name__}; give a callable that builds it, or a mapping of them"
+        if not callable(self.inputs):
+            yield f"inputs is {type(self.inputs).__name__}; give a callable that takes a numpy.random.Generator"
+        for name, make in self.edge_inputs.items():
+            if not callable(make):
+                yield f"edge_inputs[{name!r}] is {type(make).__name__}; give a callable like inputs"
+        for name in self.interpret:
+            if name not in self.edge_inputs:
+                yield f"interpret names {name!r}, which is none of edge_inputs ({', '.join(self.edge_inputs) or 'none'})"
+        for mode in self.modes:
+            if mode not in MODES:
+                yield f"modes names {mode!r}; choose from {', '.join(MODES)}"
+        if self.loss is not None and not (
+            isinstance(self.loss, tuple) and len(self.loss) == 2 and all(map(callable, self.loss))
+        ):
+            yield "loss must be a pair: (a function of the torch outputs, its jnp twin)"
+        for key in self.expected:
+            variant, _, row = key.rpartition("/")
+            if variant and variant not in {**self.references, **self.models}:
+                yield f"expected names the variant {variant!r} in {key!r}, which the case does not have"
+            if not row.startswith(("torch.", "jax.", "onnxruntime")):
+                yield f"expected names {row!r}, which is no row; rows look like 'torch.trace' or 'jax.jit'"
+
+
+def channels_last(tree: T) -> T:
+    """Every array of rank 4 from `[B, C, H, W]` to `[B, H, W, C]`; others as they are. For `Case.to_model`."""
+    return jtu.tree_map(lambda x: jnp.moveaxis(x, 1, -1) if np.ndim(x) == 4 else x, tree)
+
+
+def channels_first(tree: T) -> T:
+    """Every array of rank 4 from `[B, H, W, C]` to `[B, C, H, W]`; others as they are. For `Case.to_reference`."""
+    return jtu.tree_map(lambda x: jnp.moveaxis(x, -1, 1) if np.ndim(x) == 4 else x, tree)

@@ -1,0 +1,6 @@
+"""graphmode: move a model from eager PyTorch to JAX/Flax graph mode, prove that nothing changed, show that it is faster."""
+
+from . import weights
+
+__all__ = ["weights"]
+__version__ = "0.1.0"

@@ -1,0 +1,137 @@
+"""What each NNX module calls its parameters in PyTorch, and how it lays them out: known from its type, never its shape."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from flax import nnx
+
+from .rules import Rule, lstm_cell
+from .transforms import CONV, IDENTITY, LINEAR, ConvTransposeKernel, LinearGeneral, Transform
+
+TRANSFORM = "torch_transform"  # the metadata key under which a parameter of ours carries its transform
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One variable of a module, under one of its paths.
+
+    Attributes:
+      path: dotted, as NNX spells it: `"layers.0.conv.kernel"`.
+      name: dotted, as PyTorch would spell it: `"layers.0.conv.weight"`.
+      variable: the NNX variable; the same object under several paths where weights are tied.
+      transform: between PyTorch's layout and the variable's.
+    """
+
+    path: str
+    name: str
+    variable: nnx.Variable
+    transform: Transform
+
+
+def leaves(module: nnx.Module) -> list[Leaf]:
+    """Every variable of the module that a `state_dict` can hold, in order, shared ones once for each path.
+
+    Random-number state is left out: PyTorch keeps it elsewhere.
+    """
+    return list(_walk(module, (), (), ()))
+
+
+def module_rules(module: nnx.Module) -> tuple[Rule, ...]:
+    """Rules for the modules inside whose parameters are laid out otherwise than one key a variable (recurrent cells)."""
+    found: list[Rule] = []
+    for path, names, node in _modules(module, (), (), ()):
+        if isinstance(node, nnx.OptimizedLSTMCell | nnx.LSTMCell):
+            split = not isinstance(node, nnx.OptimizedLSTMCell)
+            found += lstm_cell(".".join(names), ".".join(path), suffix="", split=split)
+    return tuple(found)
+
+
+def unkept(module: nnx.Module) -> tuple[str, ...]:
+    """PyTorch's names of what a module's type has no place for: `nnx.BatchNorm` does not count its batches."""
+    return tuple(
+        ".".join((*names, "num_batches_tracked"))
+        for _, names, node in _modules(module, (), (), ())
+        if isinstance(node, nnx.BatchNorm)
+    )
+
+
+def _walk(node: Any, path: tuple[str, ...], names: tuple[str, ...], above: tuple[int, ...]) -> Iterator[Leaf]:
+    for key, child in _children(node):
+        if isinstance(child, nnx.Variable):
+            if not isinstance(child, nnx.RngState):
+                attribute, transform = _convention(node, key, child)
+                yield Leaf(".".join((*path, key)), ".".join((*names, attribute)), child, transform)
+        elif id(child) not in above:
+            named = names if _is_transparent(node, key) else (*names, key)
+            yield from _walk(child, (*path, key), named, (*above, id(child)))
+
+
+def _modules(
+    node: Any, path: tuple[str, ...], names: tuple[str, ...], above: tuple[int, ...]
+) -> Iterator[tuple[tuple[str, ...], tuple[str, ...], Any]]:
+    yield path, names, node
+    for key, child in _children(node):
+        if not isinstance(child, nnx.Variable) and id(child) not in above:
+            named = names if _is_transparent(node, key) else (*names, key)
+            yield from _modules(child, (*path, key), named, (*above, id(child)))
+
+
+def _children(node: Any) -> Iterator[tuple[str, Any]]:
+    """Variables and graph nodes right below, a variable that holds a pytree of arrays being one leaf."""
+    if isinstance(node, dict | list | tuple):
+        items = node.items() if isinstance(node, dict) else enumerate(node)
+    else:
+        items = nnx.iter_children(node)
+    for key, child in sorted(items, key=_order) if not isinstance(node, list | tuple | nnx.List) else items:
+        if isinstance(child, nnx.Variable | nnx.Pytree | dict | list | tuple):
+            yield str(key), child
+
+
+def _order(item: tuple[Any, Any]) -> tuple[int, int, str]:
+    key = str(item[0])
+    return (0, int(key), "") if key.isdigit() else (1, 0, key)
+
+
+def _is_transparent(node: Any, key: str) -> bool:
+    """`nnx.Sequential` keeps its modules under `layers`; PyTorch's numbers them right below."""
+    return isinstance(node, nnx.Sequential) and key == "layers"
+
+
+def _convention(module: Any, attribute: str, variable: nnx.Variable) -> tuple[str, Transform]:
+    """PyTorch's name and layout of this variable of this module."""
+    if variable.has_metadata(TRANSFORM):
+        return attribute, variable.get_metadata(TRANSFORM)
+    match module:
+        case nnx.Linear():
+            table = {"kernel": ("weight", LINEAR)}
+        case nnx.LinearGeneral():
+            table = {
+                "kernel": ("weight", LinearGeneral(_axes(module.in_features), _axes(module.out_features))),
+                "bias": ("bias", LinearGeneral((), _axes(module.out_features))),
+            }
+        case nnx.Conv():
+            table = {"kernel": ("weight", CONV)}
+        case nnx.ConvTranspose():
+            table = {"kernel": ("weight", ConvTransposeKernel(flipped=not module.transpose_kernel))}
+        case nnx.Embed():
+            table = {"embedding": ("weight", IDENTITY)}
+        case nnx.BatchNorm() | nnx.InstanceNorm():
+            table = {
+                "scale": ("weight", IDENTITY),
+                "mean": ("running_mean", IDENTITY),
+                "var": ("running_var", IDENTITY),
+            }
+        case nnx.LayerNorm() | nnx.RMSNorm() | nnx.GroupNorm():
+            table = {"scale": ("weight", IDENTITY)}
+        case nnx.PReLU():
+            table = {"negative_slope": ("weight", IDENTITY)}
+        case _:
+            table = {}
+    return table.get(attribute, (attribute, IDENTITY))
+
+
+def _axes(features: int | tuple[int, ...]) -> tuple[int, ...]:
+    return (features,) if isinstance(features, int) else tuple(features)

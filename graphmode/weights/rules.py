@@ -1,0 +1,159 @@
+"""Declarative rules from `state_dict` keys to NNX paths, where the names on the two sides differ.
+
+A pattern is a dotted name in which `{field}` stands for one component: `"encoder.layer.{i}.output"`. A key names a tensor
+of the `state_dict`, a path names a variable of the module (`"blocks.0.conv.kernel"`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cache
+
+from .transforms import LINEAR, SplitGates, SumBiases, Transform
+
+
+@dataclass(frozen=True)
+class Rule:
+    """These keys hold these variables.
+
+    Attributes:
+      keys: one pattern, or several where several tensors make one variable.
+      paths: one pattern, or several where one tensor is split over several variables.
+      transform: between their layouts; None for the one known from the module's type (one key and one path only).
+    """
+
+    keys: str | tuple[str, ...]
+    paths: str | tuple[str, ...]
+    transform: Transform | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "keys", (self.keys,) if isinstance(self.keys, str) else tuple(self.keys))
+        object.__setattr__(self, "paths", (self.paths,) if isinstance(self.paths, str) else tuple(self.paths))
+        if self.transform is None and (len(self.keys) != 1 or len(self.paths) != 1):
+            raise ValueError(
+                f"transform is None in a Rule of {len(self.keys)} keys and {len(self.paths)} paths; say how they "
+                "combine, with a transform of graphmode.weights"
+            )
+        known = set().union(*(_fields(p) for p in self.paths))
+        for key in self.keys:
+            if unknown := _fields(key) - known:
+                raise ValueError(f"keys has the fields {sorted(unknown)} in {key!r}, which no pattern of paths has")
+
+
+@dataclass(frozen=True)
+class Rename:
+    """A subtree that has another name: `Rename("bert.encoder.layer.{i}", "layers.{i}")`.
+
+    Attributes:
+      key: prefix of keys; empty for the root.
+      path: prefix of paths, in torch's spelling; empty for the root.
+    """
+
+    key: str
+    path: str
+
+    def __post_init__(self) -> None:
+        if unknown := _fields(self.key) - _fields(self.path):
+            raise ValueError(f"key has the fields {sorted(unknown)} in {self.key!r}, which path {self.path!r} lacks")
+
+    def apply(self, name: str) -> str | None:
+        """The key of a path with this prefix, or None."""
+        match = _compiled(self.path, prefix=True).fullmatch(name)
+        if match is None:
+            return None
+        fields = match.groupdict()
+        rest = fields.pop("_rest")
+        return ".".join(part for part in (_fill(self.key, fields), rest) if part)
+
+
+@dataclass(frozen=True)
+class Drop:
+    """Keys that the port does not hold, and why: `Drop("*.position_ids", "computed")`. `to_state_dict` leaves them out.
+
+    Attributes:
+      key: a key, with shell wildcards.
+      why: for the reader.
+    """
+
+    key: str
+    why: str
+
+    def matches(self, key: str) -> bool:
+        return fnmatchcase(key, self.key)
+
+
+@dataclass(frozen=True)
+class Tied:
+    """A key whose tensor is another key's: it must hold the same bits, and `to_state_dict` writes it again."""
+
+    key: str
+    same_as: str
+
+
+WeightRule = Rule | Rename | Drop | Tied
+
+
+def lstm_cell(key: str, path: str, *, suffix: str = "_l0", split: bool = False) -> tuple[Rule, ...]:
+    """The rules that carry a layer of `torch.nn.LSTM` (or `LSTMCell`, with `suffix=""`) into a Flax cell.
+
+    Args:
+      key: prefix of the LSTM's keys.
+      path: prefix of the cell's paths.
+      suffix: of the keys, `"_l0"`, `"_l0_reverse"`, or empty for `torch.nn.LSTMCell`.
+      split: True for `nnx.LSTMCell`, which has one layer a gate; False for `nnx.OptimizedLSTMCell`.
+
+    The two biases become one: see `SumBiases` for what that means in training.
+    """
+
+    def joined(prefix: str, *names: str) -> tuple[str, ...]:
+        return tuple(f"{prefix}.{name}" if prefix else name for name in names)
+
+    gates = "ifgo"
+    if split:
+        inputs = joined(path, *(f"i{g}_.kernel" if g == "f" else f"i{g}.kernel" for g in gates))
+        hidden = joined(path, *(f"h{g}.kernel" for g in gates))
+        biases = joined(path, *(f"h{g}.bias" for g in gates))
+    else:
+        inputs, hidden, biases = (joined(path, n) for n in ("dense_i.kernel", "dense_h.kernel", "dense_h.bias"))
+    weights = SplitGates(len(inputs), LINEAR)
+    return (
+        Rule(joined(key, f"weight_ih{suffix}"), inputs, weights),
+        Rule(joined(key, f"weight_hh{suffix}"), hidden, weights),
+        Rule(joined(key, f"bias_ih{suffix}", f"bias_hh{suffix}"), biases, SumBiases(len(biases))),
+    )
+
+
+def groups(rule: Rule, names: Mapping[str, object]) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
+    """Each `(keys, paths)` for which the rule's first path pattern matches one of `names`, fields filled in."""
+    first = _compiled(rule.paths[0])
+    for name in names:
+        if match := first.fullmatch(name):
+            fields = match.groupdict()
+            yield tuple(_fill(k, fields) for k in rule.keys), tuple(_fill(p, fields) for p in rule.paths)
+
+
+@cache
+def _compiled(pattern: str, prefix: bool = False) -> re.Pattern[str]:
+    parts = re.split(r"\{(\w+)\}", pattern)
+    seen: set[str] = set()
+    expression = ""
+    for index, part in enumerate(parts):
+        if index % 2 == 0:
+            expression += re.escape(part)
+        else:
+            expression += f"(?P={part})" if part in seen else f"(?P<{part}>[^.]+)"
+            seen.add(part)
+    if prefix:
+        expression += r"(?:\.|$)(?P<_rest>.*)" if pattern else r"(?P<_rest>.*)"
+    return re.compile(expression)
+
+
+def _fields(pattern: str) -> set[str]:
+    return set(re.findall(r"\{(\w+)\}", pattern))
+
+
+def _fill(pattern: str, fields: Mapping[str, str]) -> str:
+    return re.sub(r"\{(\w+)\}", lambda match: fields[match.group(1)], pattern)

@@ -1,0 +1,176 @@
+"""How one parameter's array is laid out in PyTorch and in the port: invertible transforms, exact to the bit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+Arrays = tuple[np.ndarray, ...]
+
+
+class Transform(Protocol):
+    """Takes the arrays of a rule's keys to those of its paths, and back.
+
+    Hashable, since a parameter carries its transform as NNX metadata. Both directions raise `ValueError` where an
+    array's rank or length cannot be meant.
+    """
+
+    def to_model(self, *arrays: np.ndarray) -> Arrays: ...
+
+    def to_reference(self, *arrays: np.ndarray) -> Arrays: ...
+
+    def gradient_to_reference(self, *arrays: np.ndarray) -> Arrays:
+        """Gradients by the port's arrays as gradients by PyTorch's (the transpose of `to_model`)."""
+        ...
+
+
+class _Orthogonal:
+    """A transform that only moves elements: its inverse is its transpose."""
+
+    def to_reference(self, *arrays: np.ndarray) -> Arrays:
+        raise NotImplementedError
+
+    def gradient_to_reference(self, *arrays: np.ndarray) -> Arrays:
+        return self.to_reference(*arrays)
+
+
+@dataclass(frozen=True)
+class Identity(_Orthogonal):
+    def to_model(self, *arrays: np.ndarray) -> Arrays:
+        return arrays
+
+    def to_reference(self, *arrays: np.ndarray) -> Arrays:
+        return arrays
+
+
+@dataclass(frozen=True)
+class Permute(_Orthogonal):
+    """`to_model` is `transpose(axes)`."""
+
+    axes: tuple[int, ...]
+
+    def to_model(self, *arrays: np.ndarray) -> Arrays:
+        return tuple(self._checked(a).transpose(self.axes) for a in arrays)
+
+    def to_reference(self, *arrays: np.ndarray) -> Arrays:
+        return tuple(self._checked(a).transpose(np.argsort(self.axes)) for a in arrays)
+
+    def _checked(self, array: np.ndarray) -> np.ndarray:
+        if array.ndim != len(self.axes):
+            raise ValueError(f"shape {array.shape} has {array.ndim} axes, and {len(self.axes)} were wanted")
+        return array
+
+
+@dataclass(frozen=True)
+class ConvKernel(_Orthogonal):
+    """`[out, in / groups, *window]` to `[*window, in / groups, out]`, for a convolution of any rank, grouped or depthwise."""
+
+    def to_model(self, *arrays: np.ndarray) -> Arrays:
+        return tuple(_at_least(a, 3).transpose(*range(2, a.ndim), 1, 0) for a in arrays)
+
+    def to_reference(self, *arrays: np.ndarray) -> Arrays:
+        return tuple(_at_least(a, 3).transpose(a.ndim - 1, a.ndim - 2, *range(a.ndim - 2)) for a in arrays)
+
+
+@dataclass(frozen=True)
+class ConvTransposeKernel(_Orthogonal):
+    """`[in, out, *window]` to `[*window, out, in]`, or, `flipped`, to `[*window[::-1], in, out]`."""
+
+    flipped: bool = False
+
+    def to_model(self, *arrays: np.ndarray) -> Arrays:
+        if self.flipped:
+            return tuple(np.flip(_at_least(a, 3).transpose(*range(2, a.ndim), 0, 1), range(a.ndim - 2)) for a in arrays)
+        return tuple(_at_least(a, 3).transpose(*range(2, a.ndim), 1, 0) for a in arrays)
+
+    def to_reference(self, *arrays: np.ndarray) -> Arrays:
+        if self.flipped:
+            unflipped = (np.flip(_at_least(a, 3), range(a.ndim - 2)) for a in arrays)
+            return tuple(a.transpose(a.ndim - 2, a.ndim - 1, *range(a.ndim - 2)) for a in unflipped)
+        return tuple(_at_least(a, 3).transpose(a.ndim - 1, a.ndim - 2, *range(a.ndim - 2)) for a in arrays)
+
+
+@dataclass(frozen=True)
+class LinearGeneral(_Orthogonal):
+    """`[prod(outputs), prod(inputs)]` to `[*inputs, *outputs]`, or `[prod(outputs)]` to `[*outputs]` for a bias."""
+
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+    def to_model(self, *arrays: np.ndarray) -> Arrays:
+        return tuple(a.T.reshape(self.inputs + self.outputs) for a in arrays)
+
+    def to_reference(self, *arrays: np.ndarray) -> Arrays:
+        rows = int(np.prod(self.inputs, dtype=int)) if self.inputs else 1
+        return tuple(a.reshape(rows, -1).T if self.inputs else a.reshape(-1) for a in arrays)
+
+
+@dataclass(frozen=True)
+class SplitGates(_Orthogonal):
+    """One array that stacks `gates` blocks on its first axis to one array a gate, each passed through `each`."""
+
+    gates: int
+    each: Transform
+
+    def to_model(self, *arrays: np.ndarray) -> Arrays:
+        (stacked,) = arrays
+        if stacked.ndim == 0 or stacked.shape[0] % self.gates:
+            raise ValueError(f"shape {stacked.shape} does not split into {self.gates} gates on its first axis")
+        return tuple(self.each.to_model(block)[0] for block in np.split(stacked, self.gates))
+
+    def to_reference(self, *arrays: np.ndarray) -> Arrays:
+        return (np.concatenate([self.each.to_reference(a)[0] for a in arrays]),)
+
+
+@dataclass(frozen=True)
+class SumBiases:
+    """PyTorch's two recurrent biases, `[4H]` each, to their sum, split into `gates` arrays.
+
+    The one lossy transform: the way back gives the sum and zero, which compute the same. Under SGD or Adam two biases
+    move twice as far as one, so a port that is trained keeps both.
+    """
+
+    gates: int = 1
+
+    def to_model(self, *arrays: np.ndarray) -> Arrays:
+        input_bias, hidden_bias = arrays
+        return tuple(np.split(input_bias + hidden_bias, self.gates))
+
+    def to_reference(self, *arrays: np.ndarray) -> Arrays:
+        total = np.concatenate(arrays)
+        return total, np.zeros_like(total)
+
+    def gradient_to_reference(self, *arrays: np.ndarray) -> Arrays:
+        gradient = np.concatenate(arrays)
+        return gradient, gradient
+
+
+@dataclass(frozen=True)
+class Counter(_Orthogonal):
+    """PyTorch's int64 counters to the int32 that JAX holds without x64.
+
+    Raises:
+      ValueError: in `to_model` where a count does not fit.
+    """
+
+    def to_model(self, *arrays: np.ndarray) -> Arrays:
+        for array in arrays:
+            if np.any(array > np.iinfo(np.int32).max):
+                raise ValueError(f"the count {array.max()} does not fit into int32")
+        return tuple(a.astype(np.int32) for a in arrays)
+
+    def to_reference(self, *arrays: np.ndarray) -> Arrays:
+        return tuple(a.astype(np.int64) for a in arrays)
+
+
+IDENTITY = Identity()
+LINEAR = Permute((1, 0))
+CONV = ConvKernel()
+
+
+def _at_least(array: np.ndarray, rank: int) -> np.ndarray:
+    if array.ndim < rank:
+        raise ValueError(f"shape {array.shape} has {array.ndim} axes, and at least {rank} were wanted")
+    return array
