@@ -114,7 +114,7 @@ class Case:
                 yield f"edge_inputs[{name!r}] is {type(make).__name__}; give a callable like inputs"
         for name in self.interpret:
             if name not in self.edge_inputs:
-                yield f"interpret names {name!r}, which is none of edge_inputs ({', '.join(self.edge_inputs) or 'none'})"
+                yield f"interpret names {name!r}, which is none of edge_inputs ({', '.join(self.edge_inputs)})"
         for mode in self.modes:
             if mode not in MODES:
                 yield f"modes names {mode!r}; choose from {', '.join(MODES)}"

@@ -1,4 +1,4 @@
-"""graphmode: move a model from eager PyTorch to JAX/Flax graph mode, prove that nothing changed, show that it is faster."""
+"""Move a model from eager PyTorch to JAX/Flax graph mode, prove that nothing changed, show that it is faster."""
 
 from . import weights
 

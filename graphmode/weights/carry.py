@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -92,8 +92,8 @@ def load(module: nnx.Module, state_dict: Mapping[str, Any], rules: Iterable[Weig
             wanted = tuple(leaf.variable.shape)
             if value.shape != wanted:
                 problems.append(
-                    f"{', '.join(group.keys)}: shape {_shapes(arrays, group.keys)} gives {value.shape}, and {leaf.path} "
-                    f"has {wanted}"
+                    f"{', '.join(group.keys)}: shape {_shapes(arrays, group.keys)} gives {value.shape}, and "
+                    f"{leaf.path} has {wanted}"
                 )
             elif (rounded := _rounded_by_jax(value)) is not None:
                 problems.append(f"{', '.join(group.keys)}: {rounded}")
@@ -208,11 +208,11 @@ def _plan(module: nnx.Module, rules: tuple[WeightRule, ...]) -> tuple[list[Group
     problems: list[str] = []
     explicit = [rule for rule in rules if isinstance(rule, Rule)]
     matched: Counter[Any] = Counter()
-    for rule in (*explicit, *_renamed(module_rules(module), rules)):
+    for rule, rename in (*((rule, None) for rule in explicit), *_renamed(module_rules(module), rules)):
         for keys, paths in groups(rule, by_path):
             if any(path in taken for path in paths):
                 continue
-            matched[rule] += 1
+            matched.update((rule, rename))
             if absent := [path for path in paths if path not in by_path]:
                 problems.append(f"{rule}: the module has no {', '.join(absent)}")
                 continue
@@ -237,8 +237,10 @@ def _rename(name: str, rules: Iterable[WeightRule]) -> tuple[str, Rename | None]
     return name, None
 
 
-def _renamed(found: Iterable[Rule], rules: tuple[WeightRule, ...]) -> list[Rule]:
-    return [Rule(tuple(_rename(key, rules)[0] for key in r.keys), r.paths, r.transform) for r in found]
+def _renamed(found: Iterable[Rule], rules: tuple[WeightRule, ...]) -> Iterator[tuple[Rule, Rename | None]]:
+    for rule in found:
+        keys, renames = zip(*(_rename(key, rules) for key in rule.keys), strict=True)
+        yield Rule(keys, rule.paths, rule.transform), renames[0]
 
 
 def _leftovers(arrays: Mapping[str, np.ndarray], used: Counter[str], rules: tuple[WeightRule, ...]) -> list[str]:
@@ -257,7 +259,7 @@ def _leftovers(arrays: Mapping[str, np.ndarray], used: Counter[str], rules: tupl
             elif not _same_bits(arrays[key], arrays[tie.same_as]):
                 problems.append(f"{key}: tied to {tie.same_as}, and the two differ")
         elif drop is None:
-            problems.append(f"{key}: unused, shape {arrays[key].shape}; give it a variable, or a Drop rule that says why")
+            problems.append(f"{key}: unused, shape {arrays[key].shape}; give it a variable, or a Drop rule and the reason")
     for rule in rules:
         if isinstance(rule, Tied | Drop) and not covered[rule]:
             problems.append(f"{rule}: matches no key that is left over")

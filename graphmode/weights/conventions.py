@@ -1,4 +1,4 @@
-"""What each NNX module calls its parameters in PyTorch, and how it lays them out: known from its type, never its shape."""
+"""What PyTorch calls each NNX module's parameters, and how it lays them out: known from the type, never the shape."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def leaves(module: nnx.Module) -> list[Leaf]:
 
 
 def module_rules(module: nnx.Module) -> tuple[Rule, ...]:
-    """Rules for the modules inside whose parameters are laid out otherwise than one key a variable (recurrent cells)."""
+    """Rules for the modules inside that do not hold one variable a key: the recurrent cells."""
     found: list[Rule] = []
     for path, names, node in _modules(module, (), (), ()):
         if isinstance(node, nnx.OptimizedLSTMCell | nnx.LSTMCell):

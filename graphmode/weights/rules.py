@@ -1,7 +1,7 @@
 """Declarative rules from `state_dict` keys to NNX paths, where the names on the two sides differ.
 
-A pattern is a dotted name in which `{field}` stands for one component: `"encoder.layer.{i}.output"`. A key names a tensor
-of the `state_dict`, a path names a variable of the module (`"blocks.0.conv.kernel"`).
+A pattern is a dotted name in which `{field}` stands for one component: `"encoder.layer.{i}.output"`. A key names a
+tensor of the `state_dict`, a path names a variable of the module (`"blocks.0.conv.kernel"`).
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ class Permute(_Orthogonal):
 
 @dataclass(frozen=True)
 class ConvKernel(_Orthogonal):
-    """`[out, in / groups, *window]` to `[*window, in / groups, out]`, for a convolution of any rank, grouped or depthwise."""
+    """`[out, in / groups, *window]` to `[*window, in / groups, out]`: any rank, grouped and depthwise too."""
 
     def to_model(self, *arrays: np.ndarray) -> Arrays:
         return tuple(_at_least(a, 3).transpose(*range(2, a.ndim), 1, 0) for a in arrays)
