@@ -259,7 +259,7 @@ def _leftovers(arrays: Mapping[str, np.ndarray], used: Counter[str], rules: tupl
             elif not _same_bits(arrays[key], arrays[tie.same_as]):
                 problems.append(f"{key}: tied to {tie.same_as}, and the two differ")
         elif drop is None:
-            problems.append(f"{key}: unused, shape {arrays[key].shape}; give it a variable, or a Drop rule and the reason")
+            problems.append(f"{key}: unused, shape {arrays[key].shape}; give it a variable, or Drop it with a reason")
     for rule in rules:
         if isinstance(rule, Tied | Drop) and not covered[rule]:
             problems.append(f"{rule}: matches no key that is left over")
