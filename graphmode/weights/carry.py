@@ -148,15 +148,28 @@ def to_state_dict(module, rules=(), *, framework="torch"):
 
 
 def named_arrays(
-    module: nnx.Module, rules: Iterable[WeightRule] = (), *, gradients: bool = False
+    module: nnx.Module,
+    rules: Iterable[WeightRule] = (),
+    *,
+    of: type[nnx.Variable] = nnx.Variable,
+    gradients: bool = False,
 ) -> dict[str, np.ndarray]:
-    """The module's arrays by PyTorch's names in PyTorch's layout; `gradients` says that they are gradients by them."""
+    """The module's arrays by PyTorch's names in PyTorch's layout.
+
+    Args:
+      module: the port, or the same module with gradients in place of values.
+      rules: those of `load`.
+      of: only variables of this type, such as `nnx.Param`.
+      gradients: whether the arrays are gradients by the variables rather than their values.
+    """
     rules = tuple(rules)
     plan, problems = _plan(module, rules)
     if problems:
         raise WeightsError(problems, subject=f"the rules do not match {type(module).__name__}")
     named: dict[str, np.ndarray] = {}
     for group in plan:
+        if not all(isinstance(leaf.variable, of) for leaf in group.leaves):
+            continue
         values = [np.asarray(leaf.variable.get_value()) for leaf in group.leaves]
         back = group.transform.gradient_to_reference if gradients else group.transform.to_reference
         named.update(zip(group.keys, map(np.ascontiguousarray, back(*values)), strict=True))
