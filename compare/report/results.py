@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
+import math
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
+
+from .atomic import write_atomically
 
 SCHEMA = "graphmode.results"
 VERSION = 1
@@ -17,14 +18,16 @@ Status = Literal["ok", "wrong", "unsupported", "unavailable", "failed", "timeout
 
 
 class ResultsError(ValueError):
-    """A results file that cannot be read: the message says what is wrong with it and what to do."""
+    """Results that cannot be read or written: the message says what is wrong and what to do."""
 
 
 class Tensor(msgspec.Struct, frozen=True, kw_only=True):
     """Both verdicts on one tensor (or on one kind of scalars), the worst over all inputs of one mode.
 
     `error` is the largest absolute difference in float64 over the tensor's scale; `ratio` the float32 RMSE of the port
-    over that of PyTorch, both against the float64 reference; None where it was not judged, with the reason in `note`.
+    over that of PyTorch, both against the float64 reference; None where it was not judged, with the reason in `note`,
+    and where it is not finite, which JSON cannot hold: a tensor that is not `equal` and has no `error` failed so, or by
+    its shape or dtype.
     """
 
     name: str
@@ -39,6 +42,9 @@ class Tensor(msgspec.Struct, frozen=True, kw_only=True):
     port_value: str = ""
     reference_value: str = ""
     note: str = ""
+
+    def __post_init__(self) -> None:
+        _drop_non_finite(self, "error", "ratio")
 
 
 class Parity(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,13 +70,14 @@ class Parity(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def worst_error(self) -> Tensor | None:
         """The tensor with the largest float64 error, a failed one before any that passed."""
-        judged = [t for t in self.tensors if t.error is not None]
-        return max(judged, key=lambda t: (not t.equal, t.error), default=None)
+        judged = [t for t in self.tensors if t.error is not None or not t.equal]
+        return max(judged, key=lambda t: (not t.equal, _or_infinite(t.error)), default=None)
 
     @property
     def worst_ratio(self) -> Tensor | None:
-        judged = [t for t in self.tensors if t.ratio is not None]
-        return max(judged, key=lambda t: (not t.precise, t.ratio), default=None)
+        """The tensor with the largest float32 error ratio, a failed one before any that passed."""
+        judged = [t for t in self.tensors if t.ratio is not None or not t.precise]
+        return max(judged, key=lambda t: (not t.precise, _or_infinite(t.ratio)), default=None)
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,7 +87,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     percentile) are theirs. `compile_s` is what came before the first timed call: trace, lower, compile, capture and
     warm-up. `error_ratio` is the worst float32 error ratio over judged tensors; `equal` the float64 verdict on the
     function that the row runs, None where that was not evaluated. `expected` is the case's own reason for a status that
-    is not `ok`.
+    is not `ok`. Cells of the judge, the reference's first variant, come before those of its further variants.
     """
 
     case: str
@@ -104,6 +111,9 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if (self.median_s is not None or self.samples_s) and self.status != "ok":
             raise ValueError(f"cell {self.case}/{self.row} has a speed though its status is {self.status!r}")
+        if self.status == "ok" and self.equal is False:
+            raise ValueError(f"cell {self.case}/{self.row} is 'ok' though its function is not equal to the reference")
+        _drop_non_finite(self, "error_ratio")
 
     @property
     def framework(self) -> str:
@@ -111,8 +121,13 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def unexpected(self) -> bool:
-        """Whether this cell makes the exit code 1."""
-        return self.status in ("wrong", "failed") and self.expected is None
+        """Whether this cell makes the exit code 1.
+
+        A JAX row has to run wherever it is available; a PyTorch row may also be unsupported or too slow.
+        """
+        if self.expected is not None or self.status in ("ok", "unavailable"):
+            return False
+        return self.framework == "jax" or self.status in ("wrong", "failed")
 
 
 class CaseInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -159,29 +174,44 @@ class Results(msgspec.Struct, kw_only=True, tag_field="schema", tag=SCHEMA):
 
     @property
     def passed(self) -> bool:
-        """Every port is equal and precise, every JAX cell is as expected, and nothing unexpected failed."""
-        return not self.problems and not list(self.failures())
+        """Every port is equal and precise, every JAX cell is as expected, and nothing unexpected failed.
+
+        A run that compared nothing has not passed. `complete` is no part of it: an interrupted run may have passed so
+        far.
+        """
+        return bool(self.parity or self.cells) and not self.problems and not list(self.failures())
 
     def failures(self) -> Iterable[str]:
-        """One line for each thing that makes the exit code 1."""
+        """One line for each verdict or cell that makes the exit code 1; `problems` are further ones."""
         for p in self.parity:
-            if not p.passed and p.side == "jax":
-                verdict = p.error or " and ".join(
-                    word for word, ok in (("not equal", p.equal), ("not precise", p.precise)) if not ok
-                )
-                yield f"{p.case} ({p.variant}): the port is {verdict}" if not p.error else f"{p.case}: {p.error}"
+            if p.passed:
+                continue
+            who = "the port" if p.side == "jax" else "this variant of the reference"
+            if p.error:
+                yield f"{p.case} ({p.variant}): {who} could not be judged: {p.error}"
+            else:
+                verdict = [word for word, holds in (("not equal", p.equal), ("not precise", p.precise)) if not holds]
+                yield f"{p.case} ({p.variant}): {who} is {' and '.join(verdict)}"
         for c in self.cells:
             if c.unexpected:
-                yield f"{c.case} ({c.variant}) {c.row}, {c.mode}: {c.status}, {c.reason}"
+                yield f"{c.case} ({c.variant}) {c.row}, {c.mode}: {c.status}, {c.reason or 'no reason was recorded'}"
 
     def save(self, path: Path) -> None:
-        """Writes the JSON atomically: a reader sees the file before or after, never half of it."""
-        payload = msgspec.json.format(msgspec.json.encode(self), indent=1)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(handle, "wb") as file:
-            file.write(payload)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
+        """Writes the JSON atomically: a reader sees the file before or after, never half of it.
+
+        Raises:
+          ResultsError: where the file cannot be written.
+        """
+        try:
+            payload = msgspec.json.encode(self)
+        except UnicodeEncodeError:
+            payload = msgspec.json.encode(_without_surrogates(msgspec.to_builtins(self)))
+        try:
+            write_atomically(Path(path), msgspec.json.format(payload, indent=1))
+        except OSError as error:
+            raise ResultsError(
+                f"cannot write the results file {path}: {error.strerror}; free it or give another folder"
+            ) from error
 
     @classmethod
     def load(cls, path: Path) -> Results:
@@ -196,7 +226,7 @@ class Results(msgspec.Struct, kw_only=True, tag_field="schema", tag=SCHEMA):
             raise ResultsError(f"cannot read the results file {path}: {error.strerror}") from error
         try:
             head = msgspec.json.decode(payload, type=dict)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise ResultsError(
                 f"{path} is no whole JSON object ({error}); it may be cut off: run `graphmode compare` again"
             ) from error
@@ -205,12 +235,39 @@ class Results(msgspec.Struct, kw_only=True, tag_field="schema", tag=SCHEMA):
                 f"{path} has the schema {head.get('schema')!r}, and {SCHEMA!r} was wanted: give a results.json that "
                 "`graphmode compare` or `graphmode bench` wrote"
             )
-        if head.get("version") != VERSION:
+        version = head.get("version")
+        if version != VERSION:
+            newer = isinstance(version, int) and version > VERSION
+            remedy = "upgrade graphmode" if newer else "run the comparison again with this graphmode"
             raise ResultsError(
-                f"{path} has version {head.get('version')!r} of the schema, and this graphmode reads {VERSION}: "
-                "run the comparison again with this version"
+                f"{path} has version {version!r} of the schema, and this graphmode reads {VERSION}: {remedy}"
             )
         try:
             return msgspec.json.decode(payload, type=cls)
-        except (msgspec.ValidationError, ValueError) as error:
-            raise ResultsError(f"{path} does not hold to its schema: {error}") from error
+        except ValueError as error:
+            raise ResultsError(
+                f"{path} does not hold to its schema: {error}; run `graphmode compare` again to write a whole one"
+            ) from error
+
+
+def _drop_non_finite(record: Tensor | Cell, *names: str) -> None:
+    """JSON has no infinity, so a record holds from the start what a reader of its file gets."""
+    for name in names:
+        value = getattr(record, name)
+        if value is not None and not math.isfinite(value):
+            msgspec.structs.force_setattr(record, name, None)
+
+
+def _or_infinite(value: float | None) -> float:
+    return math.inf if value is None else value
+
+
+def _without_surrogates(value: Any) -> Any:
+    """An error message may quote bytes that are no text, and UTF-8 has no form for them."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {_without_surrogates(k): _without_surrogates(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_surrogates(v) for v in value]
+    return value

@@ -1,0 +1,91 @@
+"""The report as Markdown, for a pull request or a repository."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from .contents import contents
+from .page import Block, Bullets, Entry, Headline, Page, Paragraph, Section, Table
+from .results import Results
+
+_SPECIAL = re.compile(r"([\\`*\[\]|~#$])|(?<![^\W_])(_)|(_)(?![^\W_])")
+_MARKUP = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+
+
+def render(results: Results) -> str:
+    """The report of one run as GitHub-flavoured Markdown; it says what the HTML page says, without the plot."""
+    page = contents(results)
+    return "\n\n".join(_page(page)) + "\n"
+
+
+def escape(text: str) -> str:
+    """Text that Markdown shows as it is, on one line: markup escaped, line breaks as `<br>`."""
+    text = "".join(_MARKUP.get(c, c) for c in text)
+    text = _SPECIAL.sub(lambda m: "\\" + m.group(), text)
+    return "<br>".join(line.strip() for line in text.splitlines())
+
+
+def _page(page: Page) -> Iterable[str]:
+    yield f"# {escape(page.title)}"
+    yield from _headline(page.headline)
+    yield f"Measured on {escape(page.source)}."
+    for section in page.sections:
+        yield from _section(section)
+
+
+def _headline(headline: Headline) -> Iterable[str]:
+    for note in headline.notes:
+        yield f"> **{escape(note)}**"
+    yield f"**{escape(headline.verdict)}**"
+    if headline.lines:
+        yield _bullets(headline.lines)
+    if headline.failures:
+        yield "## What fails this run"
+        yield _bullets(headline.failures)
+    if headline.losses:
+        yield "## Where JAX loses"
+        yield _bullets(headline.losses)
+
+
+def _section(section: Section) -> Iterable[str]:
+    yield f"{'#' * section.level} {escape(section.title)}"
+    for block in section.blocks:
+        text = _block(block)
+        if text:
+            yield text
+
+
+def _block(block: Block) -> str:
+    if isinstance(block, Table):
+        return _table(block)
+    if isinstance(block, Bullets):
+        return _bullets(block.items)
+    return escape(block.text) if isinstance(block, Paragraph) else ""
+
+
+def _bullets(items: Iterable[str]) -> str:
+    return "\n".join(f"- {escape(item)}" for item in items)
+
+
+def _table(table: Table) -> str:
+    lines = [
+        _row(escape(column.title) for column in table.columns),
+        _row("---:" if column.kind == "number" else "---" for column in table.columns),
+        *(_row(map(_entry, row)) for row in table.rows),
+    ]
+    return "\n".join(lines)
+
+
+def _row(fields: Iterable[str]) -> str:
+    return f"| {' | '.join(fields)} |"
+
+
+def _entry(entry: Entry) -> str:
+    text = _code(entry.text) if entry.code else escape(entry.text)
+    return f"**{text}**" if entry.strong and text else text
+
+
+def _code(text: str) -> str:
+    """A code span cannot hold what breaks a table or ends the span."""
+    return escape(text) if not text or re.search(r"[`|\n\\]", text) else f"`{text}`"

@@ -1,0 +1,143 @@
+"""The parity part of a page: the verdicts, the evidence behind them, and what outputs mean to a person."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .page import Block, Bullets, Column, Entry, Paragraph, Section, Table
+from .results import Parity, Tensor
+from .wording import count, elapsed, error_text, plain
+
+MAX_FAILED = 12
+
+VERDICTS = (
+    Column("case"),
+    Column("variant"),
+    Column("judged"),
+    Column("equal"),
+    Column("precise"),
+    Column("worst error", "number"),
+    Column("worst ratio", "number"),
+    Column("tensors", "number"),
+    Column("inputs", "prose"),
+    Column("took", "number"),
+)
+EVIDENCE = (
+    Column("case"),
+    Column("variant"),
+    Column("why shown"),
+    Column("tensor"),
+    Column("kind"),
+    Column("mode"),
+    Column("input"),
+    Column("error", "number"),
+    Column("ratio", "number"),
+    Column("index"),
+    Column("port", "number"),
+    Column("reference", "number"),
+    Column("note", "prose"),
+)
+READINGS = (Column("case"), Column("variant"), Column("of what", "prose"), Column("reading", "prose"))
+
+
+def parity_sections(parity: Sequence[Parity]) -> list[Section]:
+    """The section on equality, with its evidence and readings; empty where nothing was judged."""
+    if not parity:
+        return []
+    evidence = tuple(row for p in parity for row in _evidence(p))
+    remarks = tuple(f"{_name(p)}: {plain(text)}" for p in parity for text in (p.error, *p.notes, *_left_out(p)) if text)
+    blocks: list[Block] = [Table(VERDICTS, tuple(_verdict(p) for p in parity))]
+    if remarks:
+        blocks.append(Bullets(remarks))
+    sections = [Section("Is it the same?", "parity", tuple(blocks))]
+    if evidence:
+        lead = Paragraph(
+            "For each variant the tensor with the largest error, the one with the largest error ratio, and those that "
+            "failed: where the two differ most, and both values there."
+        )
+        sections.append(Section("Evidence", "evidence", (lead, Table(EVIDENCE, evidence)), level=3))
+    readings = _readings(parity)
+    if readings:
+        lead = Paragraph("What the ports' outputs mean, in the words of each case.")
+        sections.append(Section("Readings", "readings", (lead, Table(READINGS, readings)), level=3))
+    return sections
+
+
+def _verdict(p: Parity) -> tuple[Entry, ...]:
+    error, ratio = p.worst_error, p.worst_ratio
+    return (
+        Entry(plain(p.case), code=True),
+        Entry(plain(p.variant), code=True),
+        Entry("JAX port" if p.side == "jax" else "PyTorch variant"),
+        _holds(p, p.equal),
+        _holds(p, p.precise),
+        Entry(error_text(error.error, holds=error.equal) if error else "-"),
+        Entry(error_text(ratio.ratio, holds=ratio.precise) if ratio else "-"),
+        Entry(str(len(p.tensors))),
+        Entry(", ".join(map(plain, p.inputs)) or "-"),
+        Entry(elapsed(p.duration_s)),
+    )
+
+
+def _holds(p: Parity, holds: bool) -> Entry:
+    if p.error:
+        return Entry("not judged", "bad")
+    return Entry("yes", "good") if holds else Entry("NO", "bad", strong=True)
+
+
+def _evidence(p: Parity) -> list[tuple[Entry, ...]]:
+    return [_tensor_row(p, why, tensor) for tensor, why in _shown(p)]
+
+
+def _shown(p: Parity) -> list[tuple[Tensor, str]]:
+    error, ratio = p.worst_error, p.worst_ratio
+    shown: list[tuple[Tensor, str]] = []
+    if error is not None:
+        shown.append((error, "worst error and ratio" if error is ratio else "worst error"))
+    if ratio is not None and ratio is not error:
+        shown.append((ratio, "worst ratio"))
+    return shown + [(t, "failed") for t in _failed(p)[:MAX_FAILED]]
+
+
+def _failed(p: Parity) -> list[Tensor]:
+    worst = (p.worst_error, p.worst_ratio)
+    return [t for t in p.tensors if not (t.equal and t.precise) and not any(t is w for w in worst)]
+
+
+def _left_out(p: Parity) -> list[str]:
+    more = len(_failed(p)) - MAX_FAILED
+    return [f"{count(more, 'further tensor')} failed; results.json has them all"] if more > 0 else []
+
+
+def _tensor_row(p: Parity, why: str, t: Tensor) -> tuple[Entry, ...]:
+    return (
+        Entry(plain(p.case), code=True),
+        Entry(plain(p.variant), code=True),
+        Entry(why, "" if t.equal and t.precise else "bad"),
+        Entry(plain(t.name), code=True),
+        Entry(t.kind.replace("_", " ")),
+        Entry(t.mode),
+        Entry(plain(t.input) or "-"),
+        Entry(error_text(t.error, holds=t.equal), "" if t.equal else "bad"),
+        Entry(error_text(t.ratio, holds=t.precise), "" if t.precise else "bad"),
+        Entry("[" + ", ".join(map(str, t.index)) + "]" if t.index else "-"),
+        Entry(plain(t.port_value) or "-"),
+        Entry(plain(t.reference_value) or "-"),
+        Entry(plain(t.note) or "-"),
+    )
+
+
+def _readings(parity: Sequence[Parity]) -> tuple[tuple[Entry, ...], ...]:
+    """Variants that read the same share a row."""
+    variants: dict[tuple[str, str, str], list[str]] = {}
+    for p in parity:
+        for label, reading in p.readings.items():
+            variants.setdefault((plain(p.case), plain(label), plain(reading)), []).append(plain(p.variant))
+    return tuple(
+        (Entry(case, code=True), Entry(", ".join(names)), Entry(label), Entry(reading))
+        for (case, label, reading), names in variants.items()
+    )
+
+
+def _name(p: Parity) -> str:
+    return f"{plain(p.case)} ({plain(p.variant)})"

@@ -1,0 +1,235 @@
+"""How the ways of running compare: ratios of medians with their intervals, geometric means and pass rates.
+
+A ratio is the first row's time over the second's, so below 1 the first is faster. Only cells of one case, mode, device
+and dtype are ever set against each other, and means are taken within one device and dtype.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+
+from .results import Cell
+
+EAGER = "torch.eager"
+RESAMPLES = 2000
+MIN_SAMPLES = 5
+SEED = 20240229
+
+Verdict = Literal["faster", "slower", "level"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """A ratio of medians and its bootstrap 95% interval; `low` and `high` are None where there are too few samples."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def verdict(self) -> Verdict:
+        """`level` where the interval holds 1; without an interval the ratio alone decides."""
+        low, high = (self.value if bound is None else bound for bound in (self.low, self.high))
+        if high < 1:
+            return "faster"
+        return "slower" if low > 1 else "level"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The cells that may be set against each other: one case, mode, device and dtype."""
+
+    case: str
+    mode: str
+    device: str
+    dtype: str
+    cells: tuple[Cell, ...]
+
+    @property
+    def scope(self) -> tuple[str, str]:
+        return self.device, self.dtype
+
+    @property
+    def fastest_torch(self) -> Cell | None:
+        """PyTorch's fastest row that is ok, over all variants of the reference."""
+        return _fastest(c for c in self.cells if c.framework == "torch")
+
+    @property
+    def fastest_jax(self) -> Cell | None:
+        return _fastest(c for c in self.cells if c.framework == "jax")
+
+    @property
+    def fastest(self) -> Cell | None:
+        return _fastest(self.cells)
+
+    @property
+    def eager(self) -> Cell | None:
+        """The judge run by PyTorch eagerly: what the user wrote."""
+        judge = next((c for c in self.cells if c.row == EAGER), None)
+        return judge if judge is not None and _timed(judge) else None
+
+    @property
+    def best(self) -> Ratio | None:
+        """JAX's fastest row over PyTorch's fastest row."""
+        return ratio(self.fastest_jax, self.fastest_torch)
+
+    @property
+    def best_to_eager(self) -> Ratio | None:
+        """JAX's fastest row over eager PyTorch."""
+        return ratio(self.fastest_jax, self.eager)
+
+    @property
+    def jax_ratios(self) -> list[tuple[Cell, Ratio]]:
+        """Every ok JAX row over PyTorch's fastest row."""
+        pairs = ((c, ratio(c, self.fastest_torch)) for c in self.cells if c.framework == "jax")
+        return [(c, r) for c, r in pairs if r is not None]
+
+    @property
+    def break_even_calls(self) -> int | None:
+        """Calls after which JAX's fastest row has paid back its longer compile time; None where it never does."""
+        jax, torch = self.fastest_jax, self.fastest_torch
+        if jax is None or torch is None or jax.compile_s is None or torch.compile_s is None:
+            return None
+        extra, gain = jax.compile_s - torch.compile_s, _median(torch) - _median(jax)
+        if gain <= 0:
+            return None
+        return max(0, math.ceil(extra / gain))
+
+
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """Geometric means over one device and dtype, and what they are taken over.
+
+    `to_fastest` sets JAX's fastest row against PyTorch's fastest row, `to_eager` against eager PyTorch. `missing`
+    counts the groups that have no ratio, because no JAX row or no PyTorch row is ok.
+    """
+
+    device: str
+    dtype: str
+    to_fastest: float | None
+    to_eager: float | None
+    faster: int
+    slower: int
+    level: int
+    missing: int
+
+    @property
+    def count(self) -> int:
+        return self.faster + self.slower + self.level
+
+
+@dataclass(frozen=True, slots=True)
+class PassRate:
+    """How many of a framework's cells are ok, of those that this machine could run; the others are `unavailable`."""
+
+    ok: int
+    tried: int
+    unavailable: int
+
+    @property
+    def fraction(self) -> float | None:
+        return self.ok / self.tried if self.tried else None
+
+
+def groups(cells: Iterable[Cell]) -> list[Group]:
+    """Cells by case, mode, device and dtype, in the order in which they were recorded."""
+    found: dict[tuple[str, str, str, str], list[Cell]] = {}
+    for cell in cells:
+        found.setdefault((cell.case, cell.mode, cell.device, cell.dtype), []).append(cell)
+    return [Group(*key, tuple(members)) for key, members in found.items()]
+
+
+def ratio(cell: Cell | None, base: Cell | None) -> Ratio | None:
+    """`cell`'s median over `base`'s, or None where one of them has no time.
+
+    Raises:
+      ValueError: where the two are of different cases, modes, devices or dtypes.
+    """
+    if cell is None or base is None or not _timed(cell) or not _timed(base):
+        return None
+    for name in ("case", "mode", "device", "dtype"):
+        here, there = getattr(cell, name), getattr(base, name)
+        if here != there:
+            raise ValueError(f"{cell.row} and {base.row} differ in {name} ({here!r}, {there!r}): no ratio between them")
+    value = _median(cell) / _median(base)
+    if cell is base:
+        return Ratio(value)
+    low, high = interval(tuple(cell.samples_s), tuple(base.samples_s)) or (None, None)
+    return Ratio(value, low, high)
+
+
+@lru_cache(maxsize=8192)
+def interval(numerator: tuple[float, ...], denominator: tuple[float, ...]) -> tuple[float, float] | None:
+    """Bootstrap 95% interval of the ratio of medians; None with fewer than five samples on a side.
+
+    Samples of one repeat stand at the same index, so both sides are resampled by the same indices: what slowed a whole
+    repeat slows both. Sides of different length cannot be paired and are resampled apart.
+    """
+    if min(len(numerator), len(denominator)) < MIN_SAMPLES:
+        return None
+    random = np.random.default_rng(SEED)
+    above, below = np.asarray(numerator), np.asarray(denominator)
+    picked = random.integers(len(above), size=(RESAMPLES, len(above)))
+    paired = len(above) == len(below)
+    picked_below = picked if paired else random.integers(len(below), size=(RESAMPLES, len(below)))
+    medians = np.median(above[picked], axis=1), np.median(below[picked_below], axis=1)
+    low, high = np.percentile(medians[0] / medians[1], (2.5, 97.5))
+    return float(low), float(high)
+
+
+def means(compared: Sequence[Group]) -> list[Mean]:
+    """The geometric means of each device and dtype over all its groups."""
+    scopes: dict[tuple[str, str], list[Group]] = {}
+    for group in compared:
+        scopes.setdefault(group.scope, []).append(group)
+    return [_mean(*scope, members) for scope, members in scopes.items()]
+
+
+def geometric_mean(values: Iterable[float]) -> float | None:
+    logs = [math.log(v) for v in values]
+    return math.exp(sum(logs) / len(logs)) if logs else None
+
+
+def pass_rate(cells: Iterable[Cell], framework: Literal["jax", "torch"]) -> PassRate:
+    """Of the framework's cells, those that are ok."""
+    statuses = [c.status for c in cells if c.framework == framework]
+    unavailable = statuses.count("unavailable")
+    return PassRate(statuses.count("ok"), len(statuses) - unavailable, unavailable)
+
+
+def _mean(device: str, dtype: str, members: list[Group]) -> Mean:
+    best = [g.best for g in members]
+    verdicts = [r.verdict for r in best if r is not None]
+    return Mean(
+        device,
+        dtype,
+        to_fastest=geometric_mean(_values(members, lambda g: g.best)),
+        to_eager=geometric_mean(_values(members, lambda g: g.best_to_eager)),
+        faster=verdicts.count("faster"),
+        slower=verdicts.count("slower"),
+        level=verdicts.count("level"),
+        missing=best.count(None),
+    )
+
+
+def _values(members: list[Group], pick: Callable[[Group], Ratio | None]) -> list[float]:
+    return [r.value for r in map(pick, members) if r is not None]
+
+
+def _fastest(cells: Iterable[Cell]) -> Cell | None:
+    return min(filter(_timed, cells), key=_median, default=None)
+
+
+def _timed(cell: Cell) -> bool:
+    return cell.status == "ok" and cell.median_s is not None and cell.median_s > 0
+
+
+def _median(cell: Cell) -> float:
+    assert cell.median_s is not None
+    return cell.median_s
