@@ -1,7 +1,8 @@
 """Move a model from eager PyTorch to JAX/Flax graph mode, prove that nothing changed, show that it is faster."""
 
 from . import weights
+from .graph import graphed
 from .ops import partition
 
-__all__ = ["partition", "weights"]
+__all__ = ["graphed", "partition", "weights"]
 __version__ = "0.1.0"

@@ -1,0 +1,268 @@
+"""The JAX side of a case: a port with the reference's weights, as pure functions of its state, run and observed."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jax.tree_util as jtu
+import numpy as np
+from flax import nnx
+
+from graphmode.weights import load, named_arrays
+
+from .case import Case, CaseError, Inputs, Mode
+from .draw import input_name
+from .observation import Observation
+from .trees import describe, is_floating, named_leaves, to_arrays
+
+DTYPES = {"float32": jnp.float32, "float64": jnp.float64, "bfloat16": jnp.bfloat16}
+
+
+@dataclass(frozen=True)
+class PortBatch:
+    """One set of inputs in the port's layout, on the device.
+
+    Attributes:
+      diff, rest: the inputs, `(args, kwargs)`, floating leaves in the one and all others in the other, None elsewhere.
+      cotangents: for each floating leaf of the port's outputs, in order; None for a loss.
+      source: the inputs in the reference's layout, placed; input gradients are taken back to it.
+    """
+
+    diff: Any
+    rest: Any
+    cotangents: list[jax.Array] | None
+    source: Any
+
+    @property
+    def call(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        return _combine(self.diff, self.rest)
+
+
+class PortSide:
+    """One variant of the port in one dtype on one device, with a `state_dict` of the reference loaded.
+
+    Args:
+      case: for its model, weights, layout and loss.
+      variant: of the model.
+      state_dict: the judge's, in float32, as numpy arrays.
+      dtype: `"float32"`, `"float64"` or `"bfloat16"`.
+      device: a JAX platform, `"cpu"` or `"gpu"`.
+      seed: for `nnx.Rngs`.
+
+    Raises:
+      CaseError: where the case's `model` gives no `nnx.Module`.
+      WeightsError: where the weights do not match it.
+    """
+
+    def __init__(
+        self, case: Case, variant: str, state_dict: Mapping[str, np.ndarray], *, dtype: str, device: str, seed: int
+    ):
+        self.case = case
+        self.dtype = dtype
+        self.device = jax.devices(device)[0]
+        self._programs: dict[Mode, PortProgram] = {}
+        self._compiled: dict[Mode, Callable[..., Any]] = {}
+        with self.context():
+            model = case.models[variant](nnx.Rngs(seed))
+            if not isinstance(model, nnx.Module):
+                raise CaseError(
+                    f"case {case.name!r}: model {variant!r} gives {type(model).__name__}, and an nnx.Module was wanted"
+                )
+            load(model, {k: self._cast(v) for k, v in state_dict.items()}, case.weights)
+            nnx.update(model, jtu.tree_map(self._cast, nnx.state(model)))
+        self.model = model
+
+    @contextlib.contextmanager
+    def context(self) -> Iterator[None]:
+        """The dtype's rules: x64 for float64 alone, and full-precision matrix products."""
+        with (
+            jax.enable_x64(self.dtype == "float64"),
+            jax.default_matmul_precision("highest"),
+            jax.default_device(self.device),
+        ):
+            yield
+
+    def program(self, mode: Mode) -> PortProgram:
+        if mode not in self._programs:
+            set_mode(self.model, mode)
+            loss = self.case.loss[1] if self.case.loss else None
+            self._programs[mode] = PortProgram(self.model, loss, self.case.to_reference)
+        return self._programs[mode]
+
+    def place(self, inputs: Inputs, mode: Mode, cotangents: Mapping[str, np.ndarray] | None = None) -> PortBatch:
+        """Numpy inputs, and cotangents by the names of the reference's outputs, in the port's layout on the device.
+
+        Raises:
+          CaseError: where `to_model` changes the kind of the inputs, or an integer does not fit what JAX holds.
+        """
+        with self.context():
+            source = jtu.tree_map_with_path(self._device_array, inputs)
+            diff, rest = _partition(_as_call(self.case, source))
+            starts = None
+            if cotangents is not None and self.case.loss is None:
+                starts = self._port_cotangents(self.program(mode), diff, rest, cotangents)
+            return PortBatch(diff, rest, starts, source)
+
+    def run(self, inputs: Inputs, mode: Mode, cotangents: Mapping[str, np.ndarray] | None = None) -> Observation:
+        """One run as one compiled graph."""
+        with self.context():
+            program = self.program(mode)
+            batch = self.place(inputs, mode, cotangents)
+            if mode not in self._compiled:
+                self._compiled[mode] = jax.jit(program.inference if mode == "inference" else program.forward_backward)
+            if mode == "inference":
+                return self.observe(self._compiled[mode](program.params, program.rest, *batch.call), batch)
+            outputs, gradients, state = self._compiled[mode](
+                program.params, program.rest, batch.diff, batch.rest, batch.cotangents
+            )
+            return self.observe(outputs, batch, gradients, state)
+
+    def observe(
+        self, outputs: Any, batch: PortBatch, gradients: tuple[Any, Any] | None = None, state: Any = None
+    ) -> Observation:
+        """Takes what a program gave back to the reference's layout and names."""
+        with self.context():
+            outputs = self.case.to_reference(outputs)
+            named, aliases = to_arrays(named_leaves(outputs)), tuple(named_leaves(outputs, fields=False))
+            if gradients is None:
+                return Observation(outputs=named, aliases=aliases)
+            program = self.program("forward_backward")
+            by_parameters, by_inputs = gradients
+            with_gradients = nnx.merge(program.graphdef, by_parameters, program.rest)
+            moved = nnx.merge(program.graphdef, program.params, state)
+            by_name = named_arrays(with_gradients, self.case.weights, of=nnx.Param, gradients=True)
+            return Observation(
+                outputs=named,
+                aliases=aliases,
+                parameter_gradients=by_name,
+                input_gradients=self._input_gradients(batch, by_inputs),
+                buffers={k: v for k, v in named_arrays(moved, self.case.weights).items() if k not in by_name},
+            )
+
+    def _port_cotangents(
+        self, program: PortProgram, diff: Any, rest: Any, cotangents: Mapping[str, np.ndarray]
+    ) -> list[jax.Array]:
+        """The reference's cotangents pulled back through `to_reference`, which only moves elements."""
+        args, kwargs = _combine(diff, rest)
+        shapes = jax.eval_shape(program.inference, program.params, program.rest, args, kwargs)
+        zeros = jtu.tree_map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
+        leaves, treedef = jtu.tree_flatten(zeros)
+        floating = [i for i, leaf in enumerate(leaves) if is_floating(leaf)]
+
+        def heads(values: list[jax.Array]) -> dict[str, jax.Array]:
+            full = list(leaves)
+            for i, value in zip(floating, values, strict=True):
+                full[i] = value
+            named = named_leaves(self.case.to_reference(jtu.tree_unflatten(treedef, full)))
+            return {k: v for k, v in named.items() if is_floating(v)}
+
+        reached, pull = jax.vjp(heads, [leaves[i] for i in floating])
+        by_name = dict(cotangents)
+        if reached.keys() != by_name.keys() and len(reached) == len(by_name):
+            by_name = dict(zip(reached, by_name.values(), strict=True))
+        wrong = [n for n, v in reached.items() if n not in by_name or by_name[n].shape != v.shape]
+        if wrong or len(by_name) != len(reached):
+            raise CaseError(
+                f"case {self.case.name!r}: the port's outputs are {describe(self.case.to_reference(zeros))}, and their "
+                f"cotangents came as {describe(by_name)}; give the same structure, or write to_reference"
+            )
+        (starts,) = pull({n: jnp.asarray(by_name[n], v.dtype) for n, v in reached.items()})
+        return starts
+
+    def _input_gradients(self, batch: PortBatch, by_inputs: Any) -> dict[str, np.ndarray]:
+        floats, others = _partition(batch.source)
+        _, pull = jax.vjp(lambda f: _partition(_as_call(self.case, _combine(f, others)))[0], floats)
+        (gradients,) = pull(by_inputs)
+        return {input_name(path): np.asarray(g) for path, g in jtu.tree_leaves_with_path(gradients)}
+
+    def _cast(self, value: Any) -> Any:
+        return value.astype(DTYPES[self.dtype]) if is_floating(value) else value
+
+    def _device_array(self, path: Any, value: np.ndarray) -> jax.Array:
+        kept = jax.dtypes.canonicalize_dtype(value.dtype)
+        if kept != value.dtype and np.issubdtype(value.dtype, np.integer) and value.size:
+            limits = np.iinfo(kept)
+            if value.min() < limits.min or value.max() > limits.max:
+                raise CaseError(
+                    f"case {self.case.name!r}: {input_name(path)} has values from {value.min()} to {value.max()}, "
+                    f"which {kept} cannot hold; without x64 JAX would wrap them silently"
+                )
+        return jax.device_put(self._cast(value) if is_floating(value) else value.astype(kept))
+
+
+class PortProgram:
+    """A module in one mode as pure functions of flat state: what every JAX row runs, each in its way.
+
+    Attributes:
+      graphdef: static.
+      params: floating `nnx.Param`s, which gradients are taken by.
+      rest: all other state.
+    """
+
+    def __init__(self, model: nnx.Module, loss: Callable[[Any], Any] | None, to_reference: Callable[[Any], Any]):
+        self.graphdef, self.params, self.rest = nnx.split(model, _is_trained, ...)
+        self._loss = loss
+        self._to_reference = to_reference
+
+    def inference(self, params: Any, rest: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Outputs in the port's layout."""
+        return nnx.merge(self.graphdef, params, rest, copy=True)(*args, **kwargs)
+
+    def forward_backward(
+        self, params: Any, rest: Any, diff: Any, other: Any, cotangents: list[jax.Array] | None
+    ) -> tuple[Any, tuple[Any, Any], Any]:
+        """Outputs, gradients by parameters and by floating inputs, and the state after the step."""
+
+        def forward(params: Any, diff: Any) -> tuple[list[jax.Array], tuple[Any, Any]]:
+            model = nnx.merge(self.graphdef, params, rest, copy=True)  # its variables may be written at this level
+            args, kwargs = _combine(diff, other)
+            outputs = model(*args, **kwargs)
+            _, _, state = nnx.split(model, _is_trained, ...)
+            if self._loss is not None:
+                return [self._loss(self._to_reference(outputs))], (outputs, state)
+            return [leaf for leaf in jtu.tree_leaves(outputs) if is_floating(leaf)], (outputs, state)
+
+        heads, pull, (outputs, state) = jax.vjp(forward, params, diff, has_aux=True)
+        starts = [jnp.ones_like(h) for h in heads] if cotangents is None else cotangents
+        return outputs, pull(starts), state
+
+
+def set_mode(model: nnx.Module, mode: Mode) -> None:
+    """Evaluation for inference, training otherwise, dropout being off in both, on every module that has the switch."""
+    switches = {"deterministic": True, "use_running_average": mode == "inference", "training": mode != "inference"}
+    for _, module in nnx.iter_modules(model):
+        for name, value in switches.items():
+            if isinstance(getattr(module, name, value), bool | None) and hasattr(module, name):
+                setattr(module, name, value)
+
+
+def _is_trained(path: Any, value: Any) -> bool:
+    return isinstance(value, nnx.Param) and jnp.issubdtype(value.get_value().dtype, jnp.floating)
+
+
+def _as_call(case: Case, source: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    given = case.to_model(source)
+    if isinstance(given, dict):
+        return (), given
+    if isinstance(given, tuple):
+        return given, {}
+    raise CaseError(
+        f"case {case.name!r}: to_model gives {type(given).__name__}, and {type(source).__name__} was wanted: it takes "
+        "and gives the whole inputs, a tuple or a dict"
+    )
+
+
+def _partition(tree: Any) -> tuple[Any, Any]:
+    """Floating leaves, and all others, with None in the holes."""
+    floats = jtu.tree_map(lambda x: x if is_floating(x) else None, tree)
+    others = jtu.tree_map(lambda x: None if is_floating(x) else x, tree)
+    return floats, others
+
+
+def _combine(floats: Any, others: Any) -> Any:
+    return jtu.tree_map(lambda f, o: o if f is None else f, floats, others, is_leaf=lambda x: x is None)

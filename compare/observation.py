@@ -1,0 +1,53 @@
+"""What one run of one side shows: every tensor that is judged, in the reference's names and layout."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+Kind = Literal["output", "input_gradient", "parameter_gradient", "buffer"]
+Named = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Observation:
+    """Numpy arrays by name, as `trees.named_leaves` names outputs and a `state_dict` names parameters.
+
+    `aliases` are the names of the outputs, in order, where fields count as positions.
+    """
+
+    outputs: Named
+    input_gradients: Named = field(default_factory=dict)
+    parameter_gradients: Named = field(default_factory=dict)
+    buffers: Named = field(default_factory=dict)
+
+    aliases: tuple[str, ...] = ()
+
+    def find(self, key: tuple[str, str]) -> np.ndarray | None:
+        """The tensor of this kind and name, or None."""
+        kind, name = key
+        return getattr(self, f"{kind}s").get(name)
+
+    def renamed(self, like: Observation) -> Observation:
+        """With the output names of `like`, where only the names of fields and their positions differ."""
+        if self.outputs.keys() == like.outputs.keys() or set(self.aliases) != set(like.aliases):
+            return self
+        names = dict(zip(like.aliases, like.outputs, strict=True))
+        outputs = {names[alias]: array for alias, array in zip(self.aliases, self.outputs.values(), strict=True)}
+        return dataclasses.replace(self, outputs=outputs)
+
+    def tensors(self) -> Iterator[tuple[Kind, str, np.ndarray]]:
+        """Every tensor with its kind and name."""
+        groups: tuple[tuple[Kind, Named], ...] = (
+            ("output", self.outputs),
+            ("input_gradient", self.input_gradients),
+            ("parameter_gradient", self.parameter_gradients),
+            ("buffer", self.buffers),
+        )
+        for kind, named in groups:
+            for name, array in named.items():
+                yield kind, name, array

@@ -1,0 +1,413 @@
+"""`check`: both verdicts on every port of a case, with the evidence."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from graphmode.weights import as_numpy
+
+from ..case import Case, CaseError, Inputs, Mode
+from ..draw import edge_inputs, generator, random_inputs
+from ..observation import Observation
+from ..quiet import quiet
+from ..report.results import Parity, Tensor
+from ..trees import is_floating
+from . import yardstick
+from .yardstick import PRECISE_RATIO, SMALLEST_SCALE, Difference, difference, error_ratio, magnitude
+
+if TYPE_CHECKING:
+    from ..jax_side import PortSide
+    from ..torch_side import TorchSide
+
+DRAWS = 5
+
+Key = tuple[str, str]  # kind and name of a tensor
+
+
+@dataclass(frozen=True)
+class Question:
+    """One input that both sides answer: its name, the inputs themselves and, for a backward pass, its cotangents."""
+
+    label: str
+    mode: Mode
+    inputs: Inputs
+    cotangents: Mapping[str, np.ndarray] | None
+    is_random: bool
+
+
+@dataclass(frozen=True)
+class Truth:
+    """The judge's answers to one question: in float64, and in the dtype that people run."""
+
+    question: Question
+    reference: Observation
+    torch: Observation
+
+
+@dataclass
+class CheckReport:
+    """What `check` found: one `Parity` for each port, and for each further variant of the reference.
+
+    Attributes:
+      case: its name.
+      parity: verdicts with their evidence, as they go into `results.json`.
+    """
+
+    case: str
+    parity: list[Parity] = field(default_factory=list)
+
+    @property
+    def equal(self) -> bool:
+        return all(p.equal for p in self.parity)
+
+    @property
+    def precise(self) -> bool:
+        return all(p.precise for p in self.parity)
+
+    @property
+    def passed(self) -> bool:
+        return bool(self.parity) and all(p.passed for p in self.parity)
+
+    def __str__(self) -> str:
+        lines = [f"{self.case}: {'passed' if self.passed else 'FAILED'}"]
+        for p in self.parity:
+            side = "port" if p.side == "jax" else "reference"
+            lines.append(f"  {side} {p.variant}: {_verdict(p)}")
+            lines += [f"    {line}" for line in _evidence(p)]
+            lines += [f"    note: {note}" for note in p.notes]
+        return "\n".join(lines)
+
+
+def check(
+    case: Case,
+    *,
+    seed: int = 0,
+    draws: int = DRAWS,
+    dtype: str = "float32",
+    device: str = "cpu",
+    on_verdict: Callable[[Parity], None] = lambda _: None,
+) -> CheckReport:
+    """Compares every port of a case, and every further variant of its reference, with the judge.
+
+    Outputs in evaluation mode; outputs, gradients of every parameter and floating input, and buffers after the step in
+    training mode; for `draws` random inputs and every edge input. The verdict *equal* is found in float64, *precise*
+    in `dtype`.
+
+    Args:
+      case: what to compare.
+      seed: repeats a run.
+      draws: how many random inputs.
+      dtype: that people run, `"float32"` or `"bfloat16"`.
+      device: `"cpu"` or `"gpu"`.
+      on_verdict: called with each verdict as it is found.
+
+    Raises:
+      CaseError: where the case cannot be compared as it is written, such as another structure of outputs.
+      WeightsError: where the weights do not match a port.
+      ImportError: where PyTorch is not installed.
+
+    Example:
+      >>> from graphmode.models import zoo
+      >>> check(zoo.load("scale_add")).passed
+      True
+    """
+    exam = Examination(case, seed=seed, draws=draws, dtype=dtype, device=device)
+    report = CheckReport(case.name)
+    for parity in exam.verdicts():
+        report.parity.append(parity)
+        on_verdict(parity)
+    return report
+
+
+class Examination:
+    """The judge's answers to every question about a case, and the way to judge somebody else's.
+
+    Building one builds the references and runs the judge; `verdicts` then runs the ports.
+    """
+
+    def __init__(self, case: Case, *, seed: int, draws: int = DRAWS, dtype: str = "float32", device: str = "cpu"):
+        from ..torch_side import TorchSide, build_references
+
+        self.case, self.seed, self.dtype, self.device = case, seed, dtype, device
+        self.torch_device = "cuda" if device == "gpu" else "cpu"
+        self.references, self.perturbed = build_references(case, seed)
+        self.judge_name, judge = next(iter(self.references.items()))
+        self.state_dict = {name: as_numpy(value) for name, value in judge.state_dict().items()}
+        exact = TorchSide(judge, case, dtype="float64", device=self.torch_device)
+        usual = TorchSide(judge, case, dtype=dtype, device=self.torch_device)
+        self.parameters = sum(p.numel() for p in judge.parameters())
+        with quiet():
+            self.truths = [self._truth(q, exact, usual) for q in self._questions(exact, draws)]
+        self.scales = self._scales()
+
+    def _questions(self, exact: TorchSide, draws: int) -> Iterable[Question]:
+        drawn = [(f"random {i}", random_inputs(self.case, self.seed, i), True) for i in range(draws)]
+        drawn += [(name, inputs, False) for name, inputs in edge_inputs(self.case, self.seed)]
+        for mode in self.case.modes:
+            for label, inputs, is_random in drawn:
+                cotangents = None
+                if mode != "inference" and self.case.loss is None:
+                    rng = generator(self.case, self.seed, f"cotangents {label}")
+                    outputs = exact.run(inputs, "inference").outputs
+                    cotangents = {
+                        name: np.asarray(rng.standard_normal(value.shape), np.float32)
+                        for name, value in outputs.items()
+                        if is_floating(value)
+                    }
+                yield Question(label, mode, inputs, cotangents, is_random)
+
+    def _truth(self, question: Question, exact: TorchSide, usual: TorchSide) -> Truth:
+        try:
+            return Truth(
+                question,
+                exact.run(question.inputs, question.mode, question.cotangents),
+                usual.run(question.inputs, question.mode, question.cotangents),
+            )
+        except (RuntimeError, TypeError, ValueError, IndexError) as error:
+            raise CaseError(
+                f"case {self.case.name!r}: the reference {self.judge_name!r} fails on the input {question.label!r} in "
+                f"{question.mode}: {type(error).__name__}: {error}"
+            ) from error
+
+    def _scales(self) -> dict[tuple[str, Key], float]:
+        """By mode and tensor, its largest magnitude over all inputs."""
+        scales: dict[tuple[str, Key], float] = defaultdict(float)
+        for truth in self.truths:
+            for kind, name, array in truth.reference.tensors():
+                key = truth.question.mode, (kind, name)
+                scales[key] = max(scales[key], magnitude(array))
+        return scales
+
+    def verdicts(self) -> Iterable[Parity]:
+        """Judges the reference's further variants, then every port."""
+        from ..jax_side import PortSide
+        from ..torch_side import TorchSide
+
+        for name, module in self.references.items():
+            if name != self.judge_name:
+                yield self.judge(
+                    "torch",
+                    name,
+                    lambda dtype, m=module: TorchSide(m, self.case, dtype=dtype, device=self.torch_device),
+                )
+        for name in self.case.models:
+            yield self.judge(
+                "jax",
+                name,
+                lambda dtype, n=name: PortSide(
+                    self.case, n, self.state_dict, dtype=dtype, device=self.device, seed=self.seed
+                ),
+            )
+
+    def judge(self, side: str, variant: str, build: Callable[[str], TorchSide | PortSide]) -> Parity:
+        """Both verdicts on one candidate; `build` gives it in a dtype."""
+        start = time.perf_counter()
+        notes: list[str] = []
+        answers: dict[str, list[Observation]] = {}
+        for dtype in ("float64", self.dtype):
+            candidate = build(dtype)
+            with quiet():
+                answers[dtype] = [
+                    self._answer(candidate, truth.question, side, variant).renamed(truth.reference)
+                    for truth in self.truths
+                ]
+        tensors = self._tensors(answers["float64"], answers[self.dtype], notes)
+        readings: dict[str, str] = {}
+        for truth, answer in zip(self.truths, answers[self.dtype], strict=True):
+            if truth.question.mode == "inference" and (read := self.case.interpret.get(truth.question.label)):
+                readings.update(read(_plain(answer.outputs)))
+        return Parity(
+            case=self.case.name,
+            variant=variant,
+            side=side,  # type: ignore[arg-type]
+            equal=all(t.equal for t in tensors),
+            precise=all(t.precise for t in tensors),
+            inputs=list(dict.fromkeys(truth.question.label for truth in self.truths)),
+            tensors=tensors,
+            notes=list(dict.fromkeys(notes)),
+            readings=readings,
+            duration_s=time.perf_counter() - start,
+        )
+
+    def _answer(self, candidate: TorchSide | PortSide, question: Question, side: str, variant: str) -> Observation:
+        try:
+            return candidate.run(question.inputs, question.mode, question.cotangents)
+        except CaseError:
+            raise
+        except Exception as error:
+            whose = "port" if side == "jax" else "reference's variant"
+            raise CaseError(
+                f"case {self.case.name!r}: the {whose} {variant!r} fails on the input {question.label!r} in "
+                f"{question.mode}: {type(error).__name__}: {error}"
+            ) from error
+
+    def _tensors(self, exact: list[Observation], usual: list[Observation], notes: list[str]) -> list[Tensor]:
+        """Every tensor's verdicts, the worst over all inputs."""
+        judged = []
+        for mode in self.case.modes:
+            rows = [i for i, truth in enumerate(self.truths) if truth.question.mode == mode]
+            for key in self._keys(rows, exact, notes):
+                judged.append(self._tensor(mode, key, rows, exact, usual, notes))
+        return judged
+
+    def _keys(self, rows: list[int], candidate: list[Observation], notes: list[str]) -> list[Key]:
+        """The tensors of these questions, those that only one side has among them."""
+        reference = {(kind, name): None for i in rows for kind, name, _ in self.truths[i].reference.tensors()}
+        given = {(kind, name): None for i in rows for kind, name, _ in candidate[i].tensors()}
+        outputs = [[name for kind, name in keys if kind == "output"] for keys in (reference, given)]
+        if set(outputs[0]) != set(outputs[1]):
+            raise CaseError(
+                f"case {self.case.name!r}: the reference's outputs are {', '.join(outputs[0])}, and the port's are "
+                f"{', '.join(outputs[1])}; give the same structure, or write to_reference"
+            )
+        return list({**reference, **given})
+
+    def _tensor(
+        self,
+        mode: str,
+        key: Key,
+        rows: list[int],
+        exact: list[Observation],
+        usual: list[Observation],
+        notes: list[str],
+    ) -> Tensor:
+        kind, name = key
+        worst, at = Difference(0.0), ""
+        for i in rows:
+            ours, theirs = exact[i].find(key), self.truths[i].reference.find(key)
+            found = self._difference(mode, key, i, ours, theirs, notes)
+            if ours is not None and theirs is not None and ours.dtype != theirs.dtype and ours.dtype.kind == "f":
+                notes.append(
+                    f"{mode}: {kind} {name} is {ours.dtype} in a {theirs.dtype} run: something inside the port casts"
+                )
+            if found.error > worst.error or not at:
+                worst, at = found, self.truths[i].question.label
+        ratio, precise, why = self._precision(mode, key, rows, usual)
+        return Tensor(
+            name=name,
+            kind=kind,  # type: ignore[arg-type]
+            mode=mode,
+            equal=worst.equal,
+            precise=precise,
+            error=worst.error if np.isfinite(worst.error) else None,
+            ratio=ratio if ratio is not None and np.isfinite(ratio) else None,
+            input=at,
+            index=worst.index,
+            port_value=worst.port,
+            reference_value=worst.reference,
+            note="; ".join(part for part in (worst.note, why) if part),
+        )
+
+    def _difference(
+        self, mode: str, key: Key, row: int, ours: np.ndarray | None, theirs: np.ndarray | None, notes: list[str]
+    ) -> Difference:
+        kind, name = key
+        if ours is not None and theirs is not None:
+            return difference(ours, theirs, self._scale(mode, key, row))
+        if theirs is None:
+            notes.append(f"{mode}: the port has the {kind} {name}, and the reference has it not as such")
+            return Difference(0.0) if kind == "parameter_gradient" else Difference(np.inf, note="only the port has it")
+        if name not in self._kept or name.endswith("num_batches_tracked"):
+            notes.append(f"{mode}: the {kind} {name} is not kept by the port, and was not compared")
+            return Difference(0.0)
+        return Difference(np.inf, note="the port has it not: parameters must be nnx.Params")
+
+    def _scale(self, mode: str, key: Key, row: int) -> float:
+        """What an error in this tensor is a fraction of; for a gradient, the largest gradient of the model."""
+        if not key[0].endswith("gradient"):
+            own = magnitude(self.truths[row].reference.find(key))
+            return max(own, SMALLEST_SCALE * self.scales[mode, key])
+        own = max(
+            (magnitude(a) for k, _, a in self.truths[row].reference.tensors() if k.endswith("gradient")), default=0.0
+        )
+        overall = max(v for (m, (k, _)), v in self.scales.items() if m == mode and k.endswith("gradient"))
+        return max(own, SMALLEST_SCALE * overall)
+
+    def _precision(
+        self, mode: str, key: Key, rows: list[int], usual: list[Observation]
+    ) -> tuple[float | None, bool, str]:
+        """The worst error ratio, the verdict, and what to say about it: random inputs pooled, each edge by itself."""
+        edges = [[i] for i in rows if not self.truths[i].question.is_random] if key[0] == "output" else []
+        pools = [[i for i in rows if self.truths[i].question.is_random], *edges]
+        worst: float | None = None
+        notes: list[str] = []
+        for pool in filter(None, pools):
+            triples = [
+                (usual[i].find(key), self.truths[i].torch.find(key), self.truths[i].reference.find(key)) for i in pool
+            ]
+            if any(array is None for triple in triples for array in triple):
+                continue
+            ours, torch, reference = (list(column) for column in zip(*triples, strict=True))
+            for p, t, r in zip(ours, torch, reference, strict=True):
+                if blame := gross_fault(p, t, r):
+                    return worst, False, blame
+            ratio = error_ratio(ours, torch, reference, dtype=self.dtype, floor_scale=self._floor_scale(key, pool))
+            if ratio is None:
+                notes.append(f"precision not judged: {reference[0].size} elements")
+            elif worst is None or ratio > worst:
+                worst = ratio
+        note = "" if worst is not None else (notes[0] if notes else "")
+        return worst, worst is None or worst <= PRECISE_RATIO, note
+
+    def _floor_scale(self, key: Key, rows: list[int]) -> float:
+        """For a gradient that is nothing but rounding (zero in exact arithmetic), the size of the model's largest."""
+        if not key[0].endswith("gradient"):
+            return 0.0
+        sizes = [
+            (
+                yardstick.rms(self.truths[i].reference.find(key)),
+                max(yardstick.rms(a) for k, _, a in self.truths[i].reference.tensors() if k.endswith("gradient")),
+            )
+            for i in rows
+        ]
+        own, largest = np.median(sizes, axis=0)
+        return float(largest) if own < SMALLEST_SCALE * largest else 0.0
+
+    @property
+    def _kept(self) -> set[str]:
+        """Names that the case does not drop."""
+        from graphmode.weights import Drop
+
+        dropped = [rule for rule in self.case.weights if isinstance(rule, Drop)]
+        names = {name for truth in self.truths for _, name, _ in truth.reference.tensors()}
+        return {name for name in names if not any(rule.matches(name) for rule in dropped)}
+
+
+def gross_fault(port: np.ndarray, torch: np.ndarray, reference: np.ndarray) -> str:
+    """What no precision excuses: another shape, a new NaN or infinity, an integer that PyTorch gets right."""
+    if port.shape != torch.shape:
+        return f"shape {port.shape}, and PyTorch has {torch.shape}"
+    if reference.dtype.kind in "iub":
+        wrong = (port != reference) & (torch == reference)
+        return f"{int(wrong.sum())} of {port.size} elements differ" if wrong.any() else ""
+    new = ~np.isfinite(port) & np.isfinite(torch) & np.isfinite(reference)
+    return f"{int(new.sum())} of {port.size} elements are not finite, and PyTorch's are" if new.any() else ""
+
+
+def _plain(outputs: dict[str, np.ndarray]) -> object:
+    """Named outputs as the case's `interpret` takes them: a bare array, or the mapping by name."""
+    return next(iter(outputs.values())) if len(outputs) == 1 else outputs
+
+
+def _verdict(parity: Parity) -> str:
+    if parity.error:
+        return parity.error
+    return f"{'equal' if parity.equal else 'NOT EQUAL'} and {'precise' if parity.precise else 'NOT PRECISE'}"
+
+
+def _evidence(parity: Parity) -> Iterable[str]:
+    """The tensors that failed, or the worst of those that passed."""
+    failed = [t for t in parity.tensors if not (t.equal and t.precise)]
+    for t in failed[:10] or filter(None, [parity.worst_error]):
+        size = "" if t.error is None else f"error {t.error:.2g} of its scale"
+        values = f" ({t.port_value} for {t.reference_value})" if t.port_value else ""
+        ratio = "" if t.ratio is None else f", error ratio {t.ratio:.2f}"
+        yield f"{t.mode} {t.kind} {t.name} on {t.input!r} at {list(t.index)}: {size}{values}{ratio} {t.note}".rstrip()
+    if len(failed) > 10:
+        yield f"and {len(failed) - 10} more tensors"

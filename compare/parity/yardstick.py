@@ -1,0 +1,156 @@
+"""The two verdicts. *Equal*: the same function, judged in float64. *Precise*: as well computed, in the dtype in use.
+
+Neither rests on a tolerance chosen per test. *Equal* allows 1e-10 of a tensor's scale, which float64 rounding does not
+reach and a wrong epsilon, variance or activation does. *Precise* compares errors, not values: the port's root mean
+square error against the float64 reference may be at most five times PyTorch's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+EQUAL_TOLERANCE = 1e-10
+PRECISE_RATIO = 5.0
+JUDGED_ELEMENTS = 64
+SMALLEST_SCALE = 1e-6  # of a tensor's scale over all inputs: below, an output is a cancellation, its own scale noise
+HALF_ULP = {"float32": 2.0**-24, "bfloat16": 2.0**-9, "float64": 2.0**-53}
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """How far one tensor is from its reference.
+
+    Attributes:
+      error: the largest absolute difference over the scale; infinite for another shape, a new NaN or an integer that
+        differs.
+      index: where it is.
+      port, reference: both values there, in full precision.
+      note: what is wrong, where it is not a matter of size.
+    """
+
+    error: float
+    index: tuple[int, ...] = ()
+    port: str = ""
+    reference: str = ""
+    note: str = ""
+
+    @property
+    def equal(self) -> bool:
+        return self.error <= EQUAL_TOLERANCE
+
+
+def difference(port: np.ndarray, reference: np.ndarray, scale: float | None = None) -> Difference:
+    """Compares two arrays elementwise in float64; NaN equals NaN, and infinities must agree in sign.
+
+    Args:
+      port: any shape and dtype.
+      reference: the same shape, and the same kind of dtype.
+      scale: what the error is a fraction of; the largest finite magnitude of `reference` where None.
+    """
+    if port.shape != reference.shape:
+        return Difference(np.inf, note=f"shape {port.shape}, and the reference has {reference.shape}")
+    if _kind(port) != _kind(reference):
+        return Difference(np.inf, note=f"dtype {port.dtype}, and the reference has {reference.dtype}")
+    if port.size == 0:
+        return Difference(0.0)
+    a, b = _wide(port), _wide(reference)
+    same = (a == b) | (np.isnan(a) & np.isnan(b)) if a.dtype.kind in "fc" else a == b
+    if same.all():
+        return Difference(0.0)
+    if a.dtype.kind not in "fc":
+        index = tuple(int(i) for i in np.argwhere(~same)[0])
+        count = int((~same).sum())
+        return Difference(np.inf, index, str(port[index]), str(reference[index]), f"{count} of {port.size} differ")
+    with np.errstate(invalid="ignore", over="ignore"):
+        gap = np.where(same, 0.0, np.abs(a - b))
+    gap = np.where(np.isnan(gap), np.inf, gap)
+    index = tuple(int(i) for i in np.unravel_index(np.argmax(gap), gap.shape))
+    scale = magnitude(reference) if scale is None else scale
+    worst = float(gap[index])
+    note = "not finite on one side alone" if not np.isfinite(worst) else ""
+    error = worst / scale if scale > 0 else np.inf
+    return Difference(error, index, f"{a[index]:.17g}", f"{b[index]:.17g}", note)
+
+
+def magnitude(array: np.ndarray) -> float:
+    """The largest finite absolute value, 0 where there is none or the array holds no floating numbers."""
+    if _kind(array) not in "fc" or not array.size:
+        return 0.0
+    finite = np.abs(_wide(array)[np.isfinite(_wide(array))])
+    return float(finite.max()) if finite.size else 0.0
+
+
+def rms_error(array: np.ndarray, reference: np.ndarray) -> float:
+    """Root mean square error where the reference is finite; infinite where only `array` is not."""
+    a, b = _wide(array), _wide(reference)
+    finite = np.isfinite(b)
+    if not finite.any():
+        return 0.0
+    with np.errstate(invalid="ignore", over="ignore"):
+        squares = np.square(np.abs(a[finite] - b[finite]))
+    if np.isnan(squares).any():
+        return np.inf
+    return float(np.sqrt(squares.mean()))
+
+
+def rms(array: np.ndarray) -> float:
+    wide = _wide(array)
+    finite = wide[np.isfinite(wide)]
+    return float(np.sqrt(np.square(np.abs(finite)).mean())) if finite.size else 0.0
+
+
+def error_ratio(
+    port: Sequence[np.ndarray],
+    torch: Sequence[np.ndarray],
+    reference: Sequence[np.ndarray],
+    *,
+    dtype: str = "float32",
+    floor_scale: float = 0.0,
+) -> float | None:
+    """The port's error over PyTorch's, both against float64, over several draws of the inputs.
+
+    The median over draws on either side: a gradient that passes a kink flips with one rounding, on either side, and one
+    such draw must not decide. The denominator is at least half an ulp of the tensor's size, so that an exact PyTorch
+    does not make every rounding of the port look wrong.
+
+    Args:
+      port, torch, reference: the same tensor of the three runs, one array a draw.
+      dtype: of the two first.
+      floor_scale: a size that the floor is taken of where it is larger than the tensor's.
+
+    Returns:
+      None where the tensor is not judged: fewer than 64 elements in a draw, or no floating numbers.
+    """
+    if not reference or reference[0].size < JUDGED_ELEMENTS or _kind(reference[0]) not in "fc":
+        return None
+    if any(p.shape != r.shape for p, r in zip(port, reference, strict=True)):
+        return np.inf
+    ours = float(np.median([rms_error(p, r) for p, r in zip(port, reference, strict=True)]))
+    theirs = float(np.median([rms_error(t, r) for t, r in zip(torch, reference, strict=True)]))
+    size = max(float(np.median([rms(r) for r in reference])), floor_scale)
+    floor = HALF_ULP[dtype] * size
+    if ours == 0:
+        return 0.0
+    denominator = max(theirs, floor)
+    return ours / denominator if denominator > 0 else np.inf
+
+
+def _kind(array: np.ndarray) -> str:
+    """`f`, `c`, `i` or `b`, unsigned and `ml_dtypes` counted among them."""
+    kind = array.dtype.kind
+    if kind == "V":
+        return "f"
+    return "i" if kind == "u" else kind
+
+
+def _wide(array: np.ndarray) -> np.ndarray:
+    match _kind(array):
+        case "f":
+            return array.astype(np.float64)
+        case "c":
+            return array.astype(np.complex128)
+        case _:
+            return array
