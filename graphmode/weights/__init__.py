@@ -1,8 +1,10 @@
 """PyTorch weights into NNX modules and back: declarative rules, and proof that every tensor went exactly once."""
 
-from .carry import WeightsError, as_numpy, load, named_arrays, read, to_state_dict
+from .carry import load, named_arrays, to_state_dict
 from .conventions import TRANSFORM, Leaf, leaves
-from .rules import Drop, Rename, Rule, Tied, WeightRule, lstm_cell
+from .formats import as_numpy, read
+from .plan import WeightsError
+from .rules import Drop, Rename, Rule, Tied, WeightRule, gru_cell, lstm_cell
 from .transforms import (
     CONV,
     IDENTITY,
@@ -10,9 +12,11 @@ from .transforms import (
     ConvKernel,
     ConvTransposeKernel,
     Counter,
+    GruBiases,
     Identity,
     LinearGeneral,
     Permute,
+    Scalar,
     SplitGates,
     SumBiases,
     Transform,
@@ -27,12 +31,14 @@ __all__ = [
     "ConvTransposeKernel",
     "Counter",
     "Drop",
+    "GruBiases",
     "Identity",
     "Leaf",
     "LinearGeneral",
     "Permute",
     "Rename",
     "Rule",
+    "Scalar",
     "SplitGates",
     "SumBiases",
     "Tied",
@@ -40,6 +46,7 @@ __all__ = [
     "WeightRule",
     "WeightsError",
     "as_numpy",
+    "gru_cell",
     "leaves",
     "load",
     "lstm_cell",

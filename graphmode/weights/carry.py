@@ -3,46 +3,23 @@
 from __future__ import annotations
 
 import difflib
-import sys
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import jax
 import jax.numpy as jnp
-import ml_dtypes
 import numpy as np
 from flax import nnx
 
-from .conventions import Leaf, leaves, module_rules, unkept
-from .rules import Drop, Rename, Rule, Tied, WeightRule, groups
-from .transforms import Transform
+from .conventions import Leaf, unkept
+from .formats import as_numpy, as_tensor
+from .plan import Group, WeightsError, make_plan, renamed
+from .rules import Drop, Tied, WeightRule
 
 if TYPE_CHECKING:
     import torch
 
-
-class WeightsError(ValueError):
-    """Weights that do not match a module.
-
-    Attributes:
-      problems: one line for each key, variable or rule that failed; the message lists all of them.
-    """
-
-    def __init__(self, problems: Sequence[str], *, subject: str):
-        self.problems = tuple(problems)
-        super().__init__(f"{subject}: {len(problems)} problem(s)\n" + "\n".join(f"  - {line}" for line in problems))
-
-
-@dataclass(frozen=True)
-class Group:
-    """Variables that are made from these keys together; mostly one of each."""
-
-    keys: tuple[str, ...]
-    leaves: tuple[Leaf, ...]
-    transform: Transform
+KINDS = (np.bool_, np.integer, np.floating, np.complexfloating)
 
 
 def load(module: nnx.Module, state_dict: Mapping[str, Any], rules: Iterable[WeightRule] = ()) -> None:
@@ -54,7 +31,7 @@ def load(module: nnx.Module, state_dict: Mapping[str, Any], rules: Iterable[Weig
     `graphmode.nn.BatchNorm2d` keeps it.
 
     Args:
-      module: the port; every variable but random-number state is written exactly once.
+      module: the port; every variable but random-number state, caches and intermediates is written exactly once.
       state_dict: torch tensors or numpy arrays by name; every key is used exactly once.
       rules: `Rule`, `Rename`, `Drop` and `Tied`, the first that matches a variable counting.
 
@@ -71,51 +48,31 @@ def load(module: nnx.Module, state_dict: Mapping[str, Any], rules: Iterable[Weig
       (3, 2)
     """
     rules = tuple(rules)
-    plan, problems = _plan(module, rules)
-    arrays = {key: as_numpy(value) for key, value in state_dict.items()}
-    used: Counter[str] = Counter()
-    written: dict[int, tuple[str, np.ndarray]] = {}
-    writes: list[tuple[nnx.Variable, np.ndarray]] = []
+    plan, problems = make_plan(module, rules)
+    arrays: dict[str, np.ndarray] = {}
+    for key, tensor in state_dict.items():
+        try:
+            arrays[key] = as_numpy(tensor)
+        except TypeError as error:
+            problems.append(f"{key}: {error}")
+    unused = arrays.keys() - {key for group in plan for key in group.keys}
+    written: dict[int, tuple[Leaf, np.ndarray]] = {}
     missing: list[tuple[Group, list[str]]] = []
     for group in plan:
-        absent = [key for key in group.keys if key not in arrays]
-        used.update(key for key in group.keys if key in arrays)
-        if absent:
+        if absent := [key for key in group.keys if key not in state_dict]:
             missing.append((group, absent))
-            continue
-        try:
-            values = group.transform.to_model(*(arrays[key] for key in group.keys))
-        except ValueError as error:
-            problems.append(f"{', '.join(group.keys)}: {error}")
-            continue
-        for leaf, value in zip(group.leaves, values, strict=True):
-            wanted = tuple(leaf.variable.shape)
-            if value.shape != wanted:
-                problems.append(
-                    f"{', '.join(group.keys)}: shape {_shapes(arrays, group.keys)} gives {value.shape}, and "
-                    f"{leaf.path} has {wanted}"
-                )
-            elif (rounded := _rounded_by_jax(value)) is not None:
-                problems.append(f"{', '.join(group.keys)}: {rounded}")
-            elif (first := written.get(id(leaf.variable))) is not None:
-                if not _same_bits(first[1], value):
-                    problems.append(f"{', '.join(group.keys)}: {leaf.path} is tied to {first[0]}, and the two differ")
-            else:
-                written[id(leaf.variable)] = leaf.path, value
-                writes.append((leaf.variable, value))
+        elif all(key in arrays for key in group.keys):
+            problems += _convert(group, arrays, written)
     for group, absent in missing:
         if not all(id(leaf.variable) in written for leaf in group.leaves):
-            paths = ", ".join(leaf.path for leaf in group.leaves)
-            problems += [f"{key}: missing, and {paths} needs it{_nearest(key, arrays, used)}" for key in absent]
-    for key, times in used.items():
-        if times > 1:
-            problems.append(f"{key}: used {times} times; name its variables with a Rule each, or tie them in the port")
-    silent = {_rename(name, rules)[0] for name in unkept(module)}
-    problems += _leftovers({k: v for k, v in arrays.items() if k not in silent}, used, rules)
+            problems += [f"{key}: missing, and {group.paths} needs it{_nearest(key, unused)}" for key in absent]
+    silent = {renamed(name, rules)[0] for name in unkept(module)}
+    problems += _leftovers(arrays, [key for key in arrays if key in unused], silent, rules)
     if problems:
         raise WeightsError(problems, subject=f"the weights do not match {type(module).__name__}")
-    for variable, value in writes:
-        variable.set_value(jnp.asarray(value))
+    values = [(leaf.variable, jnp.array(array)) for leaf, array in written.values()]
+    for variable, value in values:
+        variable.set_value(value)
 
 
 @overload
@@ -143,8 +100,7 @@ def to_state_dict(module, rules=(), *, framework="torch"):
     arrays = named_arrays(module, rules)
     if framework == "numpy":
         return arrays
-    torch = _torch("writing a state_dict of tensors", instead="or ask for framework='numpy'")
-    return {key: _as_tensor(torch, value) for key, value in arrays.items()}
+    return {key: as_tensor(value) for key, value in arrays.items()}
 
 
 def named_arrays(
@@ -163,7 +119,7 @@ def named_arrays(
       gradients: whether the arrays are gradients by the variables rather than their values.
     """
     rules = tuple(rules)
-    plan, problems = _plan(module, rules)
+    plan, problems = make_plan(module, rules)
     if problems:
         raise WeightsError(problems, subject=f"the rules do not match {type(module).__name__}")
     named: dict[str, np.ndarray] = {}
@@ -172,111 +128,57 @@ def named_arrays(
             continue
         values = [np.asarray(leaf.variable.get_value()) for leaf in group.leaves]
         back = group.transform.gradient_to_reference if gradients else group.transform.to_reference
-        named.update(zip(group.keys, map(np.ascontiguousarray, back(*values)), strict=True))
-        for key, value in zip(group.keys, values, strict=False):
-            named[key] = named[key].reshape(()) if value.ndim == 0 else named[key]
+        for key, array in zip(group.keys, back(*values), strict=True):
+            named[key] = np.ascontiguousarray(array).reshape(array.shape)  # the former makes one axis of none
     named.update({rule.key: named[rule.same_as] for rule in rules if isinstance(rule, Tied) and rule.same_as in named})
     return named
 
 
-def read(path: str | Path) -> dict[str, np.ndarray]:
-    """Reads a `state_dict` from a `.safetensors`, `.pt`, `.pth` or `.bin` file. Nothing is unpickled.
-
-    Raises:
-      ValueError: where the file is of another kind, or holds no mapping of names to tensors.
-      ImportError: where safetensors, or torch for its own files, is not installed.
-    """
-    path = Path(path)
-    if path.suffix == ".safetensors":
-        try:
-            from safetensors.numpy import load_file
-        except ImportError as error:
-            raise ImportError(f"reading {path.name} needs safetensors: pip install 'graphmode[weights]'") from error
-        return load_file(path)
-    if path.suffix not in (".pt", ".pth", ".bin"):
-        raise ValueError(f"path is {path}, and .safetensors, .pt, .pth or .bin was wanted")
-    torch = _torch(f"reading {path.name}", instead="or convert the file to safetensors")
-    content = torch.load(path, map_location="cpu", weights_only=True)
-    if not isinstance(content, Mapping) or not all(hasattr(value, "shape") for value in content.values()):
-        raise ValueError(f"{path} holds {type(content).__name__}, and a mapping of names to tensors was wanted")
-    return {key: as_numpy(value) for key, value in content.items()}
-
-
-def as_numpy(value: Any) -> np.ndarray:
-    """A torch tensor, JAX or numpy array as a numpy array of the same bits, bfloat16 by `ml_dtypes`."""
-    if hasattr(value, "detach"):
-        value = value.detach().cpu()
-        if str(value.dtype) == "torch.bfloat16":
-            return value.contiguous().view(sys.modules["torch"].int16).numpy().view(ml_dtypes.bfloat16)
-        return value.numpy()
-    return np.asarray(value)
-
-
-def _plan(module: nnx.Module, rules: tuple[WeightRule, ...]) -> tuple[list[Group], list[str]]:
-    """Which keys make which variables, and what is wrong with the rules."""
-    found = leaves(module)
-    by_path = {leaf.path: leaf for leaf in found}
-    taken: set[str] = set()
-    plan: list[Group] = []
-    problems: list[str] = []
-    explicit = [rule for rule in rules if isinstance(rule, Rule)]
-    matched: Counter[Any] = Counter()
-    for rule, rename in (*((rule, None) for rule in explicit), *_renamed(module_rules(module), rules)):
-        for keys, paths in groups(rule, by_path):
-            if any(path in taken for path in paths):
-                continue
-            matched.update((rule, rename))
-            if absent := [path for path in paths if path not in by_path]:
-                problems.append(f"{rule}: the module has no {', '.join(absent)}")
-                continue
-            taken.update(paths)
-            members = tuple(by_path[path] for path in paths)
-            plan.append(Group(keys, members, rule.transform or members[0].transform))
-    for leaf in found:
-        if leaf.path not in taken:
-            key, rename = _rename(leaf.name, rules)
-            matched[rename] += 1
-            plan.append(Group((key,), (leaf,), leaf.transform))
-    for rule in rules:
-        if isinstance(rule, Rule | Rename) and not matched[rule]:
-            problems.append(f"{rule}: matches no variable; the module has {_sample(by_path)}")
-    return plan, problems
-
-
-def _rename(name: str, rules: Iterable[WeightRule]) -> tuple[str, Rename | None]:
-    for rule in rules:
-        if isinstance(rule, Rename) and (key := rule.apply(name)) is not None:
-            return key, rule
-    return name, None
-
-
-def _renamed(found: Iterable[Rule], rules: tuple[WeightRule, ...]) -> Iterator[tuple[Rule, Rename | None]]:
-    for rule in found:
-        keys, renames = zip(*(_rename(key, rules) for key in rule.keys), strict=True)
-        yield Rule(keys, rule.paths, rule.transform), renames[0]
-
-
-def _leftovers(arrays: Mapping[str, np.ndarray], used: Counter[str], rules: tuple[WeightRule, ...]) -> list[str]:
-    """Problems with the keys that no variable took."""
+def _convert(group: Group, arrays: Mapping[str, np.ndarray], written: dict[int, tuple[Leaf, np.ndarray]]) -> list[str]:
+    """Adds the group's values to `written`, by the identity of their variables; gives the problems with them."""
+    keys = ", ".join(group.keys)
+    try:
+        values = group.transform.to_model(*(arrays[key] for key in group.keys))
+    except ValueError as error:
+        return [f"{keys}: {error}"]
     problems = []
-    covered: Counter[Any] = Counter()
-    for key in arrays:
-        if used[key]:
-            continue
+    for leaf, value in zip(group.leaves, values, strict=True):
+        wanted = leaf.variable.get_value()
+        if value.shape != tuple(wanted.shape):
+            shapes = " and ".join(str(arrays[key].shape) for key in group.keys)
+            problems.append(f"{keys}: shape {shapes} gives {value.shape}, and {leaf.path} has {tuple(wanted.shape)}")
+        elif _kind(value.dtype) != _kind(wanted.dtype):
+            problems.append(f"{keys}: dtype {value.dtype}, and {leaf.path} has {wanted.dtype}")
+        elif (rounded := _rounded_by_jax(value)) is not None:
+            problems.append(f"{keys}: {rounded}")
+        else:
+            first, kept = written.setdefault(id(leaf.variable), (leaf, value))
+            if not _same_bits(kept, value):
+                problems.append(f"{keys}: {leaf.path} is tied to {first.path}, and the two differ")
+    return problems
+
+
+def _leftovers(
+    arrays: Mapping[str, np.ndarray], unused: Iterable[str], silent: set[str], rules: tuple[WeightRule, ...]
+) -> list[str]:
+    """Problems with the keys that no variable took, and with the rules that speak of such keys."""
+    problems = []
+    idle = {rule for rule in rules if isinstance(rule, Tied | Drop)}
+    for key in unused:
         tie = next((r for r in rules if isinstance(r, Tied) and r.key == key), None)
         drop = next((r for r in rules if isinstance(r, Drop) and r.matches(key)), None)
-        covered[tie or drop] += 1
+        idle -= {tie or drop}
         if tie is not None:
-            if tie.same_as not in arrays:
-                problems.append(f"{key}: tied to {tie.same_as}, which is missing")
-            elif not _same_bits(arrays[key], arrays[tie.same_as]):
+            if tie.same_as in arrays and not _same_bits(arrays[key], arrays[tie.same_as]):
                 problems.append(f"{key}: tied to {tie.same_as}, and the two differ")
-        elif drop is None:
+        elif drop is None and key not in silent:
             problems.append(f"{key}: unused, shape {arrays[key].shape}; give it a variable, or Drop it with a reason")
-    for rule in rules:
-        if isinstance(rule, Tied | Drop) and not covered[rule]:
-            problems.append(f"{rule}: matches no key that is left over")
+    problems += [f"{rule}: matches no key that is left over" for rule in rules if rule in idle]
     return problems
+
+
+def _kind(dtype: Any) -> int:
+    return next((i for i, kind in enumerate(KINDS) if jnp.issubdtype(dtype, kind)), len(KINDS))
 
 
 def _rounded_by_jax(value: np.ndarray) -> str | None:
@@ -290,33 +192,10 @@ def _rounded_by_jax(value: np.ndarray) -> str | None:
     )
 
 
-def _nearest(key: str, arrays: Mapping[str, Any], used: Counter[str]) -> str:
-    close = difflib.get_close_matches(key, [k for k in arrays if not used[k]], n=1)
+def _nearest(key: str, unused: Iterable[str]) -> str:
+    close = difflib.get_close_matches(key, sorted(unused), n=1)
     return f"; the nearest unused key is {close[0]}" if close else ""
-
-
-def _sample(paths: Mapping[str, Any]) -> str:
-    shown = list(paths)[:5]
-    return ", ".join(shown) + (f" and {len(paths) - len(shown)} more" if len(paths) > len(shown) else "")
-
-
-def _shapes(arrays: Mapping[str, np.ndarray], keys: Iterable[str]) -> str:
-    return " and ".join(str(arrays[key].shape) for key in keys)
 
 
 def _same_bits(a: np.ndarray, b: np.ndarray) -> bool:
     return a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes()
-
-
-def _as_tensor(torch: Any, value: np.ndarray) -> Any:
-    if value.dtype == ml_dtypes.bfloat16:
-        return torch.from_numpy(value.view(np.int16).copy()).view(torch.bfloat16)
-    return torch.from_numpy(value.copy())
-
-
-def _torch(purpose: str, *, instead: str) -> Any:
-    try:
-        import torch
-    except ImportError as error:
-        raise ImportError(f"{purpose} needs PyTorch: pip install 'graphmode[compare]', {instead}") from error
-    return torch

@@ -6,12 +6,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import jax.tree_util as jtu
 from flax import nnx
 
-from .rules import Rule, lstm_cell
-from .transforms import CONV, IDENTITY, LINEAR, ConvTransposeKernel, LinearGeneral, Transform
+from .rules import Rule, gru_cell, lstm_cell
+from .transforms import CONV, IDENTITY, LINEAR, ConvTransposeKernel, LinearGeneral, Scalar, Transform
 
 TRANSFORM = "torch_transform"  # the metadata key under which a parameter of ours carries its transform
+
+NO_WEIGHTS = (nnx.RngState, nnx.Cache, nnx.Intermediate)
 
 
 @dataclass(frozen=True)
@@ -32,11 +35,17 @@ class Leaf:
 
 
 def leaves(module: nnx.Module) -> list[Leaf]:
-    """Every variable of the module that a `state_dict` can hold, in order, shared ones once for each path.
+    """Every variable of the module that a `state_dict` can hold, parents first, shared ones once for each path.
 
-    Random-number state is left out: PyTorch keeps it elsewhere.
+    Random-number state, caches and intermediates are left out: none of them is a weight.
     """
-    return list(_walk(module, (), (), ()))
+    found = []
+    for path, names, node in _modules(module, (), (), ()):
+        for key, child in _children(node):
+            if isinstance(child, nnx.Variable) and not isinstance(child, NO_WEIGHTS):
+                attribute, transform = _convention(node, key, child)
+                found.append(Leaf(".".join((*path, key)), ".".join((*names, attribute)), child, transform))
+    return found
 
 
 def module_rules(module: nnx.Module) -> tuple[Rule, ...]:
@@ -46,6 +55,8 @@ def module_rules(module: nnx.Module) -> tuple[Rule, ...]:
         if isinstance(node, nnx.OptimizedLSTMCell | nnx.LSTMCell):
             split = not isinstance(node, nnx.OptimizedLSTMCell)
             found += lstm_cell(".".join(names), ".".join(path), suffix="", split=split)
+        elif isinstance(node, nnx.GRUCell):
+            found += gru_cell(".".join(names), ".".join(path), suffix="")
     return tuple(found)
 
 
@@ -58,20 +69,10 @@ def unkept(module: nnx.Module) -> tuple[str, ...]:
     )
 
 
-def _walk(node: Any, path: tuple[str, ...], names: tuple[str, ...], above: tuple[int, ...]) -> Iterator[Leaf]:
-    for key, child in _children(node):
-        if isinstance(child, nnx.Variable):
-            if not isinstance(child, nnx.RngState):
-                attribute, transform = _convention(node, key, child)
-                yield Leaf(".".join((*path, key)), ".".join((*names, attribute)), child, transform)
-        elif id(child) not in above:
-            named = names if _is_transparent(node, key) else (*names, key)
-            yield from _walk(child, (*path, key), named, (*above, id(child)))
-
-
 def _modules(
     node: Any, path: tuple[str, ...], names: tuple[str, ...], above: tuple[int, ...]
 ) -> Iterator[tuple[tuple[str, ...], tuple[str, ...], Any]]:
+    """Each node with its path and with PyTorch's name for it, parents first, shared ones once for each path."""
     yield path, names, node
     for key, child in _children(node):
         if not isinstance(child, nnx.Variable) and id(child) not in above:
@@ -80,18 +81,17 @@ def _modules(
 
 
 def _children(node: Any) -> Iterator[tuple[str, Any]]:
-    """Variables and graph nodes right below, a variable that holds a pytree of arrays being one leaf."""
-    if isinstance(node, dict | list | tuple):
-        items = node.items() if isinstance(node, dict) else enumerate(node)
+    """Whatever is right below, in order: variables, modules and containers, each under its name or number."""
+    found = jtu.tree_flatten_with_path(node, is_leaf=lambda child: child is not node)[0]
+    if found and not found[0][0]:  # no pytree: an array, or a module declared with `pytree=False`
+        items = list(vars(node).items()) if isinstance(node, nnx.Pytree) else []
     else:
-        items = nnx.iter_children(node)
-    for key, child in sorted(items, key=_order) if not isinstance(node, list | tuple | nnx.List) else items:
-        if isinstance(child, nnx.Variable | nnx.Pytree | dict | list | tuple):
-            yield str(key), child
+        items = [(jtu.keystr(path, simple=True), child) for path, child in found]
+    yield from sorted(((key, child) for key, child in items if not key.startswith("_pytree__")), key=_order)
 
 
-def _order(item: tuple[Any, Any]) -> tuple[int, int, str]:
-    key = str(item[0])
+def _order(item: tuple[str, Any]) -> tuple[int, int, str]:
+    key = item[0]
     return (0, int(key), "") if key.isdigit() else (1, 0, key)
 
 
@@ -127,7 +127,7 @@ def _convention(module: Any, attribute: str, variable: nnx.Variable) -> tuple[st
         case nnx.LayerNorm() | nnx.RMSNorm() | nnx.GroupNorm():
             table = {"scale": ("weight", IDENTITY)}
         case nnx.PReLU():
-            table = {"negative_slope": ("weight", IDENTITY)}
+            table = {"negative_slope": ("weight", Scalar())}
         case _:
             table = {}
     return table.get(attribute, (attribute, IDENTITY))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
 
-from .transforms import LINEAR, SplitGates, SumBiases, Transform
+from .transforms import LINEAR, GruBiases, SplitGates, SumBiases, Transform
 
 
 @dataclass(frozen=True)
@@ -37,10 +37,12 @@ class Rule:
                 f"transform is None in a Rule of {len(self.keys)} keys and {len(self.paths)} paths; say how they "
                 "combine, with a transform of graphmode.weights"
             )
-        known = set().union(*(_fields(p) for p in self.paths))
-        for key in self.keys:
-            if unknown := _fields(key) - known:
-                raise ValueError(f"keys has the fields {sorted(unknown)} in {key!r}, which no pattern of paths has")
+        known = _fields(self.paths[0])
+        for pattern in (*self.keys, *self.paths[1:]):
+            if unknown := _fields(pattern) - known:
+                raise ValueError(
+                    f"{pattern!r} has the fields {sorted(unknown)}, which paths[0]={self.paths[0]!r} lacks"
+                )
 
 
 @dataclass(frozen=True)
@@ -107,22 +109,30 @@ def lstm_cell(key: str, path: str, *, suffix: str = "_l0", split: bool = False) 
 
     The two biases become one: see `SumBiases` for what that means in training.
     """
-
-    def joined(prefix: str, *names: str) -> tuple[str, ...]:
-        return tuple(f"{prefix}.{name}" if prefix else name for name in names)
-
     gates = "ifgo"
     if split:
-        inputs = joined(path, *(f"i{g}_.kernel" if g == "f" else f"i{g}.kernel" for g in gates))
-        hidden = joined(path, *(f"h{g}.kernel" for g in gates))
-        biases = joined(path, *(f"h{g}.bias" for g in gates))
+        inputs = _joined(path, *(f"i{g}_.kernel" if g == "f" else f"i{g}.kernel" for g in gates))
+        hidden = _joined(path, *(f"h{g}.kernel" for g in gates))
+        biases = _joined(path, *(f"h{g}.bias" for g in gates))
     else:
-        inputs, hidden, biases = (joined(path, n) for n in ("dense_i.kernel", "dense_h.kernel", "dense_h.bias"))
+        inputs, hidden, biases = (_joined(path, n) for n in ("dense_i.kernel", "dense_h.kernel", "dense_h.bias"))
     weights = SplitGates(len(inputs), LINEAR)
     return (
-        Rule(joined(key, f"weight_ih{suffix}"), inputs, weights),
-        Rule(joined(key, f"weight_hh{suffix}"), hidden, weights),
-        Rule(joined(key, f"bias_ih{suffix}", f"bias_hh{suffix}"), biases, SumBiases(len(biases))),
+        Rule(_joined(key, f"weight_ih{suffix}"), inputs, weights),
+        Rule(_joined(key, f"weight_hh{suffix}"), hidden, weights),
+        Rule(_joined(key, f"bias_ih{suffix}", f"bias_hh{suffix}"), biases, SumBiases(len(biases))),
+    )
+
+
+def gru_cell(key: str, path: str, *, suffix: str = "_l0") -> tuple[Rule, ...]:
+    """The rules that carry a layer of `torch.nn.GRU` (or `GRUCell`, with `suffix=""`) into a `nnx.GRUCell`.
+
+    That cell has no bias on the hidden side: see `GruBiases` for what it cannot hold.
+    """
+    return (
+        Rule(_joined(key, f"weight_ih{suffix}"), _joined(path, "dense_i.kernel"), LINEAR),
+        Rule(_joined(key, f"weight_hh{suffix}"), _joined(path, "dense_h.kernel"), LINEAR),
+        Rule(_joined(key, f"bias_ih{suffix}", f"bias_hh{suffix}"), _joined(path, "dense_i.bias"), GruBiases()),
     )
 
 
@@ -149,6 +159,10 @@ def _compiled(pattern: str, prefix: bool = False) -> re.Pattern[str]:
     if prefix:
         expression += r"(?:\.|$)(?P<_rest>.*)" if pattern else r"(?P<_rest>.*)"
     return re.compile(expression)
+
+
+def _joined(prefix: str, *names: str) -> tuple[str, ...]:
+    return tuple(f"{prefix}.{name}" if prefix else name for name in names)
 
 
 def _fields(pattern: str) -> set[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -100,11 +101,19 @@ class LinearGeneral(_Orthogonal):
     outputs: tuple[int, ...]
 
     def to_model(self, *arrays: np.ndarray) -> Arrays:
-        return tuple(a.T.reshape(self.inputs + self.outputs) for a in arrays)
+        return tuple(self._checked(a).T.reshape(self.inputs + self.outputs) for a in arrays)
 
     def to_reference(self, *arrays: np.ndarray) -> Arrays:
-        rows = int(np.prod(self.inputs, dtype=int)) if self.inputs else 1
-        return tuple(a.reshape(rows, -1).T if self.inputs else a.reshape(-1) for a in arrays)
+        return tuple(a.reshape(self._flat[::-1]).T for a in arrays)
+
+    @property
+    def _flat(self) -> tuple[int, ...]:
+        return tuple(math.prod(axes) for axes in (self.outputs, self.inputs) if axes)
+
+    def _checked(self, array: np.ndarray) -> np.ndarray:
+        if array.shape != self._flat:
+            raise ValueError(f"shape {array.shape} where {self._flat} was wanted")
+        return array
 
 
 @dataclass(frozen=True)
@@ -135,8 +144,7 @@ class SumBiases:
     gates: int = 1
 
     def to_model(self, *arrays: np.ndarray) -> Arrays:
-        input_bias, hidden_bias = arrays
-        return tuple(np.split(input_bias + hidden_bias, self.gates))
+        return tuple(np.split(np.add(*_alike(*arrays)), self.gates))
 
     def to_reference(self, *arrays: np.ndarray) -> Arrays:
         total = np.concatenate(arrays)
@@ -145,6 +153,47 @@ class SumBiases:
     def gradient_to_reference(self, *arrays: np.ndarray) -> Arrays:
         gradient = np.concatenate(arrays)
         return gradient, gradient
+
+
+@dataclass(frozen=True)
+class GruBiases:
+    """PyTorch's two GRU biases, `[3H]` each (reset, update, new), to the one of `nnx.GRUCell`.
+
+    PyTorch's reset gate scales the hidden bias of the new gate, and that cell has no place for one: the biases go over
+    only where that third is zero, as their sum. The way back gives the sum and zero. `graphmode.nn` holds both.
+
+    Raises:
+      ValueError: in `to_model` where the hidden bias of the new gate is not zero.
+    """
+
+    def to_model(self, *arrays: np.ndarray) -> Arrays:
+        input_bias, hidden_bias = _alike(*arrays)
+        if np.any(np.split(hidden_bias, 3)[2]):
+            raise ValueError(
+                "nnx.GRUCell has no place for the hidden bias of the new gate, which is not zero here; port it with "
+                "graphmode.nn"
+            )
+        return (input_bias + hidden_bias,)
+
+    def to_reference(self, *arrays: np.ndarray) -> Arrays:
+        (total,) = arrays
+        return total, np.zeros_like(total)
+
+    def gradient_to_reference(self, *arrays: np.ndarray) -> Arrays:
+        raise ValueError(
+            "the gradient of PyTorch's hidden bias is not known from nnx.GRUCell; port it with graphmode.nn"
+        )
+
+
+@dataclass(frozen=True)
+class Scalar(_Orthogonal):
+    """PyTorch's single parameter, `[1]`, to a scalar."""
+
+    def to_model(self, *arrays: np.ndarray) -> Arrays:
+        return tuple(a.reshape(()) if a.shape == (1,) else a for a in arrays)
+
+    def to_reference(self, *arrays: np.ndarray) -> Arrays:
+        return tuple(a.reshape((1,)) for a in arrays)
 
 
 @dataclass(frozen=True)
@@ -157,7 +206,9 @@ class Counter(_Orthogonal):
 
     def to_model(self, *arrays: np.ndarray) -> Arrays:
         for array in arrays:
-            if np.any(array > np.iinfo(np.int32).max):
+            if not np.can_cast(array.dtype, np.int64):
+                raise ValueError(f"dtype {array.dtype} where a count in integers was wanted")
+            if np.any(array != array.astype(np.int32)):
                 raise ValueError(f"the count {array.max()} does not fit into int32")
         return tuple(a.astype(np.int32) for a in arrays)
 
@@ -168,6 +219,13 @@ class Counter(_Orthogonal):
 IDENTITY = Identity()
 LINEAR = Permute((1, 0))
 CONV = ConvKernel()
+
+
+def _alike(first: np.ndarray, second: np.ndarray) -> Arrays:
+    if first.shape != second.shape or first.dtype != second.dtype or first.ndim != 1:
+        a, b = (f"{array.dtype}{list(array.shape)}" for array in (first, second))
+        raise ValueError(f"the biases are {a} and {b}, and two alike of one axis were wanted")
+    return first, second
 
 
 def _at_least(array: np.ndarray, rank: int) -> np.ndarray:

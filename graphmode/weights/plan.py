@@ -1,0 +1,111 @@
+"""Which keys of a `state_dict` make which variables of a module, and what is wrong with the rules that say so."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from flax import nnx
+
+from .conventions import Leaf, leaves, module_rules
+from .rules import Rename, Rule, Tied, WeightRule, groups
+from .transforms import Transform
+
+
+class WeightsError(ValueError):
+    """Weights that do not match a module.
+
+    Attributes:
+      problems: one line for each key, variable or rule that failed; the message lists all of them.
+    """
+
+    def __init__(self, problems: Sequence[str], *, subject: str):
+        self.problems = tuple(problems)
+        super().__init__(f"{subject}: {len(problems)} problem(s)\n" + "\n".join(f"  - {line}" for line in problems))
+
+
+@dataclass(frozen=True)
+class Group:
+    """Variables that are made from these keys together; mostly one of each."""
+
+    keys: tuple[str, ...]
+    leaves: tuple[Leaf, ...]
+    transform: Transform
+
+    @property
+    def paths(self) -> str:
+        return ", ".join(leaf.path for leaf in self.leaves)
+
+
+def make_plan(module: nnx.Module, rules: tuple[WeightRule, ...]) -> tuple[list[Group], list[str]]:
+    """The groups that cover every variable once for each of its paths, and the problems with the rules."""
+    by_path: dict[str, Leaf] = {}
+    problems: list[str] = []
+    for leaf in leaves(module):
+        if getattr(leaf.variable.get_value(), "shape", None) is None:
+            problems.append(f"{leaf.path}: holds {type(leaf.variable.get_value()).__name__}; only arrays are carried")
+        else:
+            by_path[leaf.path] = leaf
+    taken: set[str] = set()
+    plan: list[Group] = []
+    matched: Counter[Any] = Counter()
+    explicit = [(rule, None) for rule in rules if isinstance(rule, Rule)]
+    for rule, rename in (*explicit, *_renamed(module_rules(module), rules)):
+        for keys, paths in groups(rule, by_path):
+            if any(path in taken for path in paths):
+                continue
+            matched.update((rule, rename))
+            taken.update(paths)
+            if absent := [path for path in paths if path not in by_path]:
+                problems.append(f"{rule}: the module has no {', '.join(absent)}")
+                continue
+            members = tuple(by_path[path] for path in paths)
+            plan.append(Group(keys, members, rule.transform or members[0].transform))
+    for leaf in by_path.values():
+        if leaf.path not in taken:
+            key, rename = renamed(leaf.name, rules)
+            matched[rename] += 1
+            plan.append(Group((key,), (leaf,), leaf.transform))
+    for rule in rules:
+        if isinstance(rule, Rule | Rename) and not matched[rule]:
+            problems.append(f"{rule}: matches no variable; the module has {_sample(by_path)}")
+    return plan, problems + _clashes(plan, rules)
+
+
+def renamed(name: str, rules: Iterable[WeightRule]) -> tuple[str, Rename | None]:
+    """The key of this name by the first `Rename` that matches it, and that rule."""
+    for rule in rules:
+        if isinstance(rule, Rename) and (key := rule.apply(name)) is not None:
+            return key, rule
+    return name, None
+
+
+def _renamed(found: Iterable[Rule], rules: tuple[WeightRule, ...]) -> Iterator[tuple[Rule, Rename | None]]:
+    for rule in found:
+        keys, renames = zip(*(renamed(key, rules) for key in rule.keys), strict=True)
+        yield Rule(keys, rule.paths, rule.transform), renames[0]
+
+
+def _clashes(plan: Iterable[Group], rules: Iterable[WeightRule]) -> list[str]:
+    """Keys that would be written by several variables, and ties to a key that none writes."""
+    problems = []
+    makers: dict[str, Group] = {}
+    for group in plan:
+        for key in group.keys:
+            first = makers.setdefault(key, group)
+            if [id(leaf.variable) for leaf in first.leaves] != [id(leaf.variable) for leaf in group.leaves]:
+                problems.append(
+                    f"{key}: stands for both {first.paths} and {group.paths}; give each a key with a Rule, or tie "
+                    "them in the port"
+                )
+    for rule in rules:
+        if isinstance(rule, Tied) and rule.same_as not in makers:
+            problems.append(f"{rule}: no variable has the key {rule.same_as}")
+    return problems
+
+
+def _sample(paths: Mapping[str, Any]) -> str:
+    shown = list(paths)[:5]
+    return ", ".join(shown) + (f" and {len(paths) - len(shown)} more" if len(paths) > len(shown) else "")
