@@ -1,0 +1,52 @@
+# Python 3.11 is what constraints.txt was tested with: taken where it runs, and any other by `make PYTHON=...`.
+PYTHON ?= $(shell python3.11 -c '' 2>/dev/null && echo python3.11 || echo python3)
+WORKERS ?= 2
+ARGS ?=
+
+EXTRAS := compare,report,weights,test,dev
+BIN := .venv/bin
+STAMP := .venv/.installed
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+
+.PHONY: help install compare test test-slow lint typecheck clean
+
+help:
+	@echo "make compare    parity and speed of every model, and the report in reports/latest/ (more arguments: ARGS=...)"
+	@echo "make test       the tests that take seconds each"
+	@echo "make test-slow  the rest of the tests: minutes each"
+	@echo "make lint       ruff, the linter and the format"
+	@echo "make typecheck  mypy"
+	@echo "make install    .venv alone; the targets above make it where it is missing or stale"
+	@echo "make clean      removes .venv, build/ and the caches; reports/ stays"
+
+install: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	@test -x $(BIN)/python || { echo "== making .venv with $(PYTHON)"; $(PYTHON) -m venv .venv; }
+	@echo "== installing graphmode[$(EXTRAS)] into .venv: minutes the first time"
+	@$(PIP) install -c constraints.txt -e '.[$(EXTRAS)]'
+	@touch $@
+
+compare: $(STAMP)
+	$(BIN)/graphmode compare $(ARGS)
+
+test: $(STAMP)
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow" $(ARGS)
+
+test-slow: $(STAMP)
+	$(BIN)/python -m pytest -m slow $(ARGS)
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+# An installed copy, since the wings compare/ and models/ have their import names only there; checked from inside it,
+# since at the root the folder graphmode/ would shadow it.
+typecheck: $(STAMP)
+	@rm -rf build
+	@$(PIP) install --no-deps --no-build-isolation --target build/typecheck .
+	cd build/typecheck && ../../$(BIN)/mypy --config-file ../../pyproject.toml --cache-dir ../../.mypy_cache -p graphmode
+
+clean:
+	rm -rf .venv build dist *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
