@@ -1,0 +1,54 @@
+"""A function with a backward of its own, kept whole inside a graph.
+
+The obstacle is `torch.autograd.Function`: code that a tracer must not look into, with a backward that is not the
+derivative of its forward. `jax.custom_vjp` carries the backward. Where the forward is plain array code it can be traced
+and fused like any other; where it is foreign code, here numpy, `jax.pure_callback` puts it into the graph as a box
+that only says what shape comes out, at the price of a trip to the host.
+"""
+
+import jax
+import numpy as np
+from flax import nnx
+
+
+@jax.custom_vjp
+def hook(x: jax.Array) -> jax.Array:
+    """`2 x + 10`, whose backward is `gradient * (1 + x)` and so on purpose not its derivative."""
+    return 2 * x + 10
+
+
+@jax.custom_vjp
+def opaque_hook(x: jax.Array) -> jax.Array:
+    """`hook` with a forward that the tracer cannot see."""
+    return jax.pure_callback(_host_forward, jax.ShapeDtypeStruct(x.shape, x.dtype), x, vmap_method="expand_dims")
+
+
+def _host_forward(x) -> np.ndarray:
+    x = np.asarray(x)
+    return (2 * x + 10).astype(x.dtype)
+
+
+def _backward(x: jax.Array, gradient: jax.Array) -> tuple[jax.Array]:
+    return (gradient * (1 + x),)
+
+
+hook.defvjp(lambda x: (hook(x), x), _backward)
+opaque_hook.defvjp(lambda x: (opaque_hook(x), x), _backward)
+
+
+class CustomHook(nnx.Module):
+    """`[N]` -> `[N]`: relu, then `hook`."""
+
+    def __init__(self, rngs: nnx.Rngs): ...
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return hook(nnx.relu(x))
+
+
+class OpaqueCustomHook(nnx.Module):
+    """The same with the forward of the hook on the host."""
+
+    def __init__(self, rngs: nnx.Rngs): ...
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return opaque_hook(nnx.relu(x))

@@ -1,0 +1,37 @@
+"""A loop with a print in it: `lax.scan`, `lax.cond` and `jax.debug.print`."""
+
+import numpy as np
+from graphmode.compare.case import Case
+
+from .model import StatsRNN as Port
+from .reference import StatsRNN
+
+STEPS, BATCH, IN_FEATURES = 30, 16, 12
+PRINTS = "printing a statistic reads it back to the host, which capture forbids"
+NOT_EXPORTABLE = "torch.export cannot turn a value into the Python number that is printed"
+
+
+def normal(rng: np.random.Generator, steps: int = STEPS, batch: int = BATCH):
+    return (rng.standard_normal((steps, batch, IN_FEATURES)),)
+
+
+CASE = Case(
+    name="stats_rnn",
+    summary="a loop that prints every tenth step becomes a scan with a debug print under a cond",
+    reference=StatsRNN,
+    model=Port,
+    inputs=normal,
+    edge_inputs={
+        "batch of one": lambda rng: normal(rng, batch=1),
+        "one step": lambda rng: normal(rng, steps=1),
+        "nine steps, no print": lambda rng: normal(rng, steps=9),
+    },
+    expected={
+        "torch.trace": "records the loop unrolled at the length of the example, and prints while it records",
+        "torch.cudagraph": PRINTS,
+        "torch.graphed_callables": PRINTS,
+        "torch.aoti": NOT_EXPORTABLE,
+        "onnxruntime": NOT_EXPORTABLE,
+    },
+    tags=("recurrent", "host"),
+)
