@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from .page import Headline, Tile, Tone
 from .ratios import Group, Mean, groups, means, pass_rate
 from .results import Results
-from .wording import count, number, plain, ratio_text, row_name
+from .wording import count, number, plain, ratio_text, reason_text, row_name
 
 INTERRUPTED = "This run was interrupted: what had finished is shown, and the rest was not compared."
 QUICK = "This was a quick run: few repeats, so times and intervals are rough."
@@ -30,8 +30,16 @@ def headline(results: Results) -> Headline:
 
 
 def failures(results: Results) -> tuple[str, ...]:
-    """Everything that makes the exit code 1, a line each."""
-    return tuple(plain(line) for line in (*results.problems, *results.failures()))
+    """Everything that makes the exit code 1; rows of one variant that failed for the same reason share a line."""
+    rows: dict[tuple[str, str, str, str], list[str]] = {}
+    for c in results.cells:
+        if c.unexpected:
+            rows.setdefault((c.case, c.variant, c.status, reason_text(c)), []).append(f"{c.row} ({c.mode})")
+    cells = (
+        f"{case} ({variant}): {', '.join(names)}: {status}, {reason}"
+        for (case, variant, status, reason), names in rows.items()
+    )
+    return tuple(plain(line) for line in (*results.problems, *results.failed_verdicts(), *cells))
 
 
 def losses(compared: Sequence[Group]) -> tuple[str, ...]:
@@ -75,13 +83,10 @@ def _parity_lines(results: Results) -> list[str]:
     passed, judged, cases = ports(results)
     if not judged:
         return []
-    lines = [
-        f"{passed} of {count(judged, 'port')} ({count(cases, 'case')}) equal and precise against PyTorch in float64."
-    ]
-    further = [p for p in results.parity if p.side == "torch"]
+    lines = [f"Ports equal in float64 and precise in float32: {passed} of {judged} ({count(cases, 'case')})."]
+    further = [p.passed for p in results.parity if p.side == "torch"]
     if further:
-        good = sum(p.passed for p in further)
-        lines.append(f"{good} of {count(len(further), 'further PyTorch variant')} agree with the judge.")
+        lines.append(f"Further PyTorch variants that agree with the judge: {sum(further)} of {len(further)}.")
     return lines
 
 
@@ -108,8 +113,8 @@ def _pass_lines(results: Results) -> list[str]:
     for label, framework in (("JAX", "jax"), ("PyTorch", "torch")):
         rate = pass_rate(results.cells, framework)  # type: ignore[arg-type]
         if rate.fraction is not None:
-            text = f"{rate.ok} of {count(rate.tried, f'{label} cell')} ok ({rate.fraction:.0%})"
-            lines.append(text + (f", {rate.unavailable} more unavailable here." if rate.unavailable else "."))
+            text = f"{label} cells ok: {rate.ok} of {rate.tried} ({rate.fraction:.0%})"
+            lines.append(text + (f", and {rate.unavailable} unavailable here." if rate.unavailable else "."))
     return lines
 
 

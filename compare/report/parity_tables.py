@@ -25,16 +25,15 @@ VERDICTS = (
 EVIDENCE = (
     Column("case"),
     Column("variant"),
-    Column("why shown"),
     Column("tensor"),
-    Column("kind"),
-    Column("mode"),
-    Column("input"),
     Column("error", "number"),
     Column("ratio", "number"),
     Column("index"),
     Column("port", "number"),
     Column("reference", "number"),
+    Column("input"),
+    Column("what"),
+    Column("why shown"),
     Column("note", "prose"),
 )
 READINGS = (Column("case"), Column("variant"), Column("of what", "prose"), Column("reading", "prose"))
@@ -113,16 +112,15 @@ def _tensor_row(p: Parity, why: str, t: Tensor) -> tuple[Entry, ...]:
     return (
         Entry(plain(p.case), code=True),
         Entry(plain(p.variant), code=True),
-        Entry(why, "" if t.equal and t.precise else "bad"),
         Entry(plain(t.name), code=True),
-        Entry(t.kind.replace("_", " ")),
-        Entry(t.mode),
-        Entry(plain(t.input) or "-"),
         Entry(error_text(t.error, holds=t.equal), "" if t.equal else "bad"),
         Entry(error_text(t.ratio, holds=t.precise), "" if t.precise else "bad"),
         Entry("[" + ", ".join(map(str, t.index)) + "]" if t.index else "-"),
         Entry(plain(t.port_value) or "-"),
         Entry(plain(t.reference_value) or "-"),
+        Entry(plain(t.input) or "-"),
+        Entry(f"{t.kind.replace('_', ' ')}, {t.mode}"),
+        Entry(why, "" if t.equal and t.precise else "bad"),
         Entry(plain(t.note) or "-"),
     )
 

@@ -16,7 +16,8 @@ COLOURS = {"inference": "#3d8bd4", "forward_backward": "#d98324", "train_step": 
 OTHER_COLOUR = "#9a78c9"
 INK = "#010203"
 TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
-WIDTH, ROW, HEAD, FOOT = 8.0, 0.3, 0.35, 0.75
+# Inches.
+BARS, VALUES, CHARACTER, ROW, HEAD, FOOT = 3.3, 0.5, 0.075, 0.3, 0.35, 0.6
 
 
 def ratio_plot(results: Results) -> str:
@@ -41,14 +42,14 @@ def ratio_plot(results: Results) -> str:
         raise ImportError("the plot needs matplotlib: pip install 'graphmode[report]'") from error
     heights = [len(rows) * ROW + HEAD + FOOT for rows in panels.values()]
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "graphmode", "font.size": 9.0}):
-        figure = Figure(figsize=(WIDTH, sum(heights)), layout=None)
-        figure.patch.set_visible(False)
-        top = sum(heights)
         labels = [[_label(group) for group, _ in rows] for rows in panels.values()]
-        left = min(0.45, (0.2 + 0.078 * max(len(text) for texts in labels for text in texts)) / WIDTH)
+        left = 0.2 + CHARACTER * max(len(text) for texts in labels for text in texts)
+        width, top = left + BARS + VALUES, sum(heights)
+        figure = Figure(figsize=(width, top))
+        figure.patch.set_visible(False)
         for (scope, rows), height, texts in zip(panels.items(), heights, labels, strict=True):
-            bottom = (top - height + FOOT) / sum(heights)
-            axes = figure.add_axes((left, bottom, 0.9 - left, (height - HEAD - FOOT) / sum(heights)))
+            box = (left / width, (top - height + FOOT) / sum(heights), BARS / width, len(rows) * ROW / sum(heights))
+            axes = figure.add_axes(box)
             _draw(axes, rows, texts)
             axes.set_title(", ".join(scope), loc="left", color=INK, fontsize=9.5, pad=8)
             top -= height
@@ -80,7 +81,7 @@ def _draw(axes: Any, rows: Sequence[tuple[Group, Ratio]], labels: Sequence[str])
     axes.set_yticks(range(len(rows)), labels, color=INK)
     axes.tick_params(color=INK, length=3)
     axes.tick_params(axis="y", length=0)
-    axes.set_xlabel("JAX's time over PyTorch's (log scale): left of 1, JAX is faster", color=INK)
+    axes.set_xlabel("JAX's time over PyTorch's, log scale; below 1, JAX is faster", color=INK)
     axes.patch.set_visible(False)
     axes.grid(axis="x", color=INK, alpha=0.15, linewidth=0.6)
     axes.set_axisbelow(True)

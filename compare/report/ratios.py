@@ -145,6 +145,11 @@ def groups(cells: Iterable[Cell]) -> list[Group]:
     return [Group(*key, tuple(members)) for key, members in found.items()]
 
 
+def by_time(cells: Iterable[Cell]) -> list[Cell]:
+    """The fastest first, and after the timed ones the others as they were recorded."""
+    return sorted(cells, key=lambda c: (c.median_s is None, c.median_s or 0.0))
+
+
 def ratio(cell: Cell | None, base: Cell | None) -> Ratio | None:
     """`cell`'s median over `base`'s, or None where one of them has no time.
 

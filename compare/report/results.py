@@ -183,6 +183,13 @@ class Results(msgspec.Struct, kw_only=True, tag_field="schema", tag=SCHEMA):
 
     def failures(self) -> Iterable[str]:
         """One line for each verdict or cell that makes the exit code 1; `problems` are further ones."""
+        yield from self.failed_verdicts()
+        for c in self.cells:
+            if c.unexpected:
+                yield f"{c.case} ({c.variant}) {c.row}, {c.mode}: {c.status}, {c.reason or 'no reason was recorded'}"
+
+    def failed_verdicts(self) -> Iterable[str]:
+        """The part of `failures` that is about parity."""
         for p in self.parity:
             if p.passed:
                 continue
@@ -192,9 +199,6 @@ class Results(msgspec.Struct, kw_only=True, tag_field="schema", tag=SCHEMA):
             else:
                 verdict = [word for word, holds in (("not equal", p.equal), ("not precise", p.precise)) if not holds]
                 yield f"{p.case} ({p.variant}): {who} is {' and '.join(verdict)}"
-        for c in self.cells:
-            if c.unexpected:
-                yield f"{c.case} ({c.variant}) {c.row}, {c.mode}: {c.status}, {c.reason or 'no reason was recorded'}"
 
     def save(self, path: Path) -> None:
         """Writes the JSON atomically: a reader sees the file before or after, never half of it.

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from .page import Column, Entry, Paragraph, Plot, Section, Table, Tone
-from .ratios import Group, groups, ratio
+from .page import Block, Column, Entry, Paragraph, Plot, Section, Table, Tone
+from .ratios import Group, by_time, groups, ratio
 from .results import CaseInfo, Cell, Results
 from .wording import NONE, bounds, count, duration, number, plain, ratio_text, reason_text, row_name, status_text
 
 OVERVIEW = (
     Column("case"),
     Column("mode"),
-    Column("device"),
-    Column("dtype"),
+    Column("ratio", "number"),
+    Column("95% interval", "number"),
     Column("JAX's fastest row"),
     Column("median", "number"),
     Column("PyTorch's fastest row"),
     Column("median", "number"),
-    Column("ratio", "number"),
-    Column("95% interval", "number"),
     Column("to eager", "number"),
     Column("pays back after", "number"),
+    Column("on"),
 )
 CELLS = (
     Column("row"),
@@ -34,12 +33,18 @@ CELLS = (
     Column("to PyTorch's fastest", "number"),
     Column("compile", "number"),
     Column("error ratio", "number"),
+)
+REASONS = (
+    Column("row"),
+    Column("variant"),
+    Column("status"),
+    Column("error ratio", "number"),
     Column("reason", "prose"),
 )
 
 
 def speed_sections(results: Results) -> list[Section]:
-    """The overview and a section for each case, with a table for each mode, device and dtype."""
+    """The overview and a section for each case: by mode, device and dtype the times, then what has none and why."""
     compared = groups(results.cells)
     if not compared:
         return []
@@ -54,17 +59,17 @@ def speed_sections(results: Results) -> list[Section]:
     return sections
 
 
-def by_time(cells: Sequence[Cell]) -> list[Cell]:
-    """The fastest first, and after the timed ones the others as they were recorded."""
-    return sorted(cells, key=lambda c: (c.median_s is None, c.median_s or 0.0))
-
-
-def _case(info: CaseInfo | None, members: Sequence[Group]):
+def _case(info: CaseInfo | None, members: Sequence[Group]) -> Iterator[Block]:
     if info is not None and info.summary:
         yield Paragraph(_about(info), "muted")
     for group in members:
         yield Paragraph(f"{group.mode}, {group.device}, {group.dtype}:")
-        yield Table(CELLS, tuple(_cell(c, group) for c in by_time(group.cells)))
+        timed = [c for c in by_time(group.cells) if c.median_s is not None]
+        if timed:
+            yield Table(CELLS, tuple(_time(c, group) for c in timed))
+        explained = [c for c in by_time(group.cells) if c.median_s is None or c.reason]
+        if explained:
+            yield Table(REASONS, tuple(map(_reason, explained)))
 
 
 def _about(info: CaseInfo) -> str:
@@ -82,14 +87,13 @@ def _overview(group: Group) -> tuple[Entry, ...]:
     return (
         Entry(plain(group.case), code=True),
         Entry(group.mode),
-        Entry(group.device),
-        Entry(group.dtype),
-        *_fastest(jax, "no JAX row is ok"),
-        *_fastest(torch, "no PyTorch row is ok"),
         Entry(number(best.value) if best else NONE, _tone(group), strong=True),
         Entry(bounds(best)),
+        *_fastest(jax, "no JAX row is ok"),
+        *_fastest(torch, "no PyTorch row is ok"),
         Entry(number(group.best_to_eager.value) if group.best_to_eager else NONE),
         Entry(NONE if pays_back is None else "at once" if pays_back == 0 else count(pays_back, "call")),
+        Entry(f"{group.device} {group.dtype}"),
     )
 
 
@@ -104,7 +108,7 @@ def _tone(group: Group) -> Tone:
     return tones.get(group.best.verdict, "") if group.best else ""
 
 
-def _cell(cell: Cell, group: Group) -> tuple[Entry, ...]:
+def _time(cell: Cell, group: Group) -> tuple[Entry, ...]:
     fastest = cell is group.fastest
     to_eager, to_torch = ratio(cell, group.eager), ratio(cell, group.fastest_torch)
     return (
@@ -117,9 +121,22 @@ def _cell(cell: Cell, group: Group) -> tuple[Entry, ...]:
         Entry(number(to_eager.value) if to_eager else NONE),
         Entry(ratio_text(to_torch)),
         Entry(duration(cell.compile_s)),
-        Entry(NONE if cell.error_ratio is None else f"{cell.error_ratio:.2g}"),
-        Entry(reason_text(cell) or NONE),
+        _error_ratio(cell),
     )
+
+
+def _reason(cell: Cell) -> tuple[Entry, ...]:
+    return (
+        Entry(cell.row, code=True),
+        Entry(plain(cell.variant)),
+        Entry(status_text(cell), _status_tone(cell)),
+        _error_ratio(cell),
+        Entry(reason_text(cell) or "it was not timed"),
+    )
+
+
+def _error_ratio(cell: Cell) -> Entry:
+    return Entry(NONE if cell.error_ratio is None else f"{cell.error_ratio:.2g}")
 
 
 def _status_tone(cell: Cell) -> Tone:

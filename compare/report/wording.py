@@ -63,15 +63,15 @@ def ratio_text(ratio: Ratio | None) -> str:
 
 
 def error_text(error: float | None, *, holds: bool) -> str:
-    """A float64 error or an error ratio; one that is not finite, or was not judged, says so."""
+    """A float64 error or an error ratio; `failed` where there is none because it is not finite or not comparable."""
     if error is None:
-        return NONE if holds else "not finite or not comparable"
+        return NONE if holds else "failed"
     return f"{error:.2g}"
 
 
 def count(number: int, noun: str, plural: str = "") -> str:
-    """`1 case`, `2 cases`."""
-    return f"{number} {noun if number == 1 else plural or noun + 's'}"
+    """`1 case`, `2,000 cases`."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 def row_name(cell: Cell) -> str:

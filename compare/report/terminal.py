@@ -1,0 +1,145 @@
+"""What a run shows on the terminal: a line for each verdict, a table for each mode of a case, and the summary."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Group as Lines
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from .headline import headline
+from .ratios import Group, by_time, groups, ratio
+from .results import Cell, Parity, Results, Tensor
+from .wording import (
+    DEFAULT_VARIANT,
+    NONE,
+    duration,
+    elapsed,
+    error_text,
+    number,
+    parity_verdict,
+    plain,
+    reason_text,
+    row_name,
+    status_text,
+)
+
+STYLES = {"": "", "good": "green", "bad": "bold red", "warn": "yellow", "muted": "dim"}
+MAX_REASON = 300
+
+
+def parity_line(parity: Parity) -> Text:
+    """One variant's verdict on one line: `resnet18  equal and precise  error 4e-16  ratio 1.1  6.4 s`."""
+    name = (
+        plain(parity.case) if parity.variant == DEFAULT_VARIANT else f"{plain(parity.case)} [{plain(parity.variant)}]"
+    )
+    line = Text.assemble(
+        (f"{name}{' (PyTorch)' if parity.side == 'torch' else ''}", "bold"),
+        "  ",
+        (parity_verdict(parity), "green" if parity.passed else "bold red"),
+    )
+    if parity.error:
+        line.append(f"  {plain(parity.error)}")
+    for tensor, text, holds in _worst(parity):
+        line.append(f"  {text}" if holds else f"  {text} at {_place(tensor)}")
+    line.append(f"  {elapsed(parity.duration_s)}", style="dim")
+    return line
+
+
+def speed_table(case_name: str, mode: str, cells: Sequence[Cell]) -> Table:
+    """The times of one case and mode, the fastest first and marked `*`; beneath, what has no time, and why.
+
+    `cells` may hold those of other cases and modes; they are left out.
+    """
+    compared = groups(c for c in cells if c.case == case_name and c.mode == mode)
+    table = Table(
+        title=Text(f"{plain(case_name)}, {mode}", style="bold"),
+        title_justify="left",
+        caption_justify="left",
+        caption_style="",
+        box=None,
+        header_style="bold",
+        padding=(0, 2, 0, 0),
+    )
+    several = len(compared) > 1
+    variants = any(c.variant != DEFAULT_VARIANT for g in compared for c in g.cells)
+    for title, wanted in (("on", several), ("row", True), ("variant", variants)):
+        if wanted:
+            table.add_column(title, overflow="fold")
+    table.add_column("status", no_wrap=True)
+    for title in ("median", "IQR", "/eager", "/PyTorch", "compile"):
+        table.add_column(title, justify="right", no_wrap=True)
+    reasons: dict[tuple[str, str], list[Cell]] = {}
+    for group in compared:
+        for cell in by_time(group.cells):
+            if cell.median_s is not None:
+                scope = [f"{group.device} {group.dtype}"] if several else []
+                variant = [Text(plain(cell.variant))] if variants else []
+                style = "bold" if cell is group.fastest else ""
+                table.add_row(*scope, Text(cell.row), *variant, *_numbers(cell, group), style=style)
+            if cell.median_s is None or cell.reason:
+                reasons.setdefault((cell.status, _short(reason_text(cell))), []).append(cell)
+    if reasons:
+        table.caption = Text("\n").join(_reason(members, several, *why) for why, members in reasons.items())
+    return table
+
+
+def summary(results: Results) -> RenderableType:
+    """The end of a run: the verdict, what failed, where JAX loses, and what outputs mean to a person."""
+    head = headline(results)
+    parts: list[RenderableType] = [Text(note, style="yellow") for note in head.notes]
+    parts.append(Text(head.verdict, style=STYLES[head.tone] or "bold"))
+    parts += [_bullet(line) for line in head.lines]
+    for title, lines, style in (("What fails this run", head.failures, "red"), ("Where JAX loses", head.losses, "")):
+        if lines:
+            parts.append(Text(f"\n{title}", style="bold"))
+            parts += [_bullet(line, style) for line in lines]
+    readings = [(p, label, reading) for p in results.parity for label, reading in p.readings.items()]
+    if readings:
+        parts.append(Text("\nReadings", style="bold"))
+        parts += [_bullet(f"{plain(p.case)} ({plain(p.variant)}), {plain(a)}: {plain(b)}") for p, a, b in readings]
+    return Lines(*parts)
+
+
+def _worst(parity: Parity) -> list[tuple[Tensor, str, bool]]:
+    found = []
+    error, precision = parity.worst_error, parity.worst_ratio
+    if error is not None:
+        found.append((error, f"error {error_text(error.error, holds=error.equal)}", error.equal))
+    if precision is not None:
+        found.append((precision, f"ratio {error_text(precision.ratio, holds=precision.precise)}", precision.precise))
+    return found
+
+
+def _place(tensor: Tensor) -> str:
+    return ", ".join(plain(part) for part in (tensor.name, tensor.mode, tensor.input) if part)
+
+
+def _numbers(cell: Cell, group: Group) -> list[Text]:
+    to_eager, to_torch = ratio(cell, group.eager), ratio(cell, group.fastest_torch)
+    return [
+        Text(status_text(cell), style="yellow" if cell.noisy else "green"),
+        Text(duration(cell.median_s) + (" *" if cell is group.fastest else "  ")),
+        Text(duration(cell.iqr_s)),
+        Text(number(to_eager.value) if to_eager else NONE),
+        Text(number(to_torch.value) if to_torch else NONE),
+        Text(duration(cell.compile_s)),
+    ]
+
+
+def _reason(cells: Sequence[Cell], several: bool, status: str, reason: str) -> Text:
+    names = (f"{row_name(c)} ({c.device} {c.dtype})" if several else row_name(c) for c in cells)
+    style = "red" if any(c.unexpected for c in cells) else "dim"
+    return Text(f"{', '.join(names)}: {status}" + (f", {reason}" if reason else ""), style=style)
+
+
+def _short(reason: str) -> str:
+    """One line; the pages have the whole."""
+    line = " ".join(reason.split())
+    return line if len(line) <= MAX_REASON else f"{line[:MAX_REASON]} ... (whole in the report)"
+
+
+def _bullet(line: str, style: str = "") -> Text:
+    return Text(f"- {line}", style=style, overflow="fold")

@@ -1,0 +1,333 @@
+"""Pages, plot and terminal say what the results hold: every cell, every loss, nothing that is markup."""
+
+from __future__ import annotations
+
+import builtins
+import html as html_escapes
+import io
+import re
+import runpy
+from html.parser import HTMLParser
+from pathlib import Path
+
+import msgspec
+import pytest
+from graphmode.compare.case import DEFAULT_VARIANT
+from graphmode.compare.report import ResultsError, html, markdown, plots, prepare_folder, terminal, wording, write_pages
+from graphmode.compare.report.results import CaseInfo, Results
+from rich.console import Console
+
+SAMPLE = runpy.run_path(str(Path(__file__).with_name("sample_results.py")))
+NASTY = 'a | b\nsecond `line` <script>alert("x")</script> *bold* \x1b[31mred\x1b[0m $x$'
+
+
+@pytest.fixture(scope="module")
+def passing() -> Results:
+    return SAMPLE["sample_results"]()
+
+
+@pytest.fixture(scope="module")
+def failing() -> Results:
+    return SAMPLE["sample_results"](complete=False, failing=True)
+
+
+def nothing() -> Results:
+    return Results(created="2025-06-30", seed=0, quick=True, environment=SAMPLE["environment"]())
+
+
+def nasty() -> Results:
+    """Every text that comes from elsewhere holds markup."""
+    results = nothing()
+    results.cases = [CaseInfo(name=NASTY, summary=NASTY, problem=NASTY)]
+    results.parity = [
+        SAMPLE["parity"](
+            NASTY, NASTY, notes=[NASTY], readings={NASTY: NASTY}, tensors=[SAMPLE["tensor"](NASTY, note=NASTY)]
+        )
+    ]
+    cell = SAMPLE["_plain"](NASTY, "torch.trace", "inference", "failed", NASTY, variant=NASTY)
+    rng = SAMPLE["np"].random.default_rng(0)
+    drift = SAMPLE["np"].ones(6)
+    results.cells = [cell, msgspec.structs.replace(cell, expected=NASTY)]
+    results.cells += [SAMPLE["timed"](NASTY, row, 1e-3, rng, drift) for row in ("torch.eager", "jax.jit")]
+    return results
+
+
+class Tags(HTMLParser):
+    """What a page is made of, and what it refers to."""
+
+    VOID = frozenset({"meta", "br"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.names: set[str] = set()
+        self.references: list[str] = []
+        self.anchors: set[str] = set()
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.names.add(tag)
+        for name, value in attrs:
+            if name == "id":
+                self.anchors.add(value or "")
+            elif name in ("href", "xlink:href", "src", "srcset", "action", "data", "poster"):
+                self.references.append(value or "")
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_startendtag(tag, attrs)
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def text_of(page: str) -> str:
+    return html_escapes.unescape(re.sub(r"<[^>]+>", " ", page))
+
+
+def shown(renderable: object, width: int = 80) -> str:
+    out = io.StringIO()
+    Console(file=out, width=width).print(renderable)
+    return out.getvalue()
+
+
+def tables(text: str) -> list[list[str]]:
+    blocks = re.split(r"\n\n", text)
+    return [block.splitlines() for block in blocks if block.startswith("| ")]
+
+
+def test_html_shows_every_cell_with_its_status_and_reason(failing):
+    page = html.render(failing)
+    rows = [html_escapes.unescape(row) for row in re.findall(r"<tr>(.*?)</tr>", page, flags=re.DOTALL)]
+    for cell in failing.cells:
+        parts = (f"<code>{cell.row}</code>", wording.status_text(cell), wording.reason_text(cell))
+        assert any(all(part in row for part in parts) for row in rows), cell
+
+
+def test_markdown_and_html_say_the_same(failing):
+    page, text = text_of(html.render(failing)), markdown.render(failing)
+    for heading in re.findall(r"^#+ (.*)$", text, flags=re.MULTILINE):
+        assert heading.replace("\\", "") in page
+    for cell in failing.cells:
+        assert cell.row in text
+    assert "2.10 (2.05 to 2.13) times the time of torch.compile" in text
+    assert "2.10 (2.05 to 2.13) times the time of torch.compile" in page
+
+
+@pytest.mark.parametrize("results", [SAMPLE["sample_results"](), nasty(), nothing()], ids=["sample", "nasty", "empty"])
+def test_html_refers_to_nothing_outside_itself(results):
+    page = html.render(results)
+    seen = Tags()
+    seen.feed(page)
+    assert not seen.open
+    assert not seen.names & {"script", "link", "img", "iframe", "object", "embed", "form", "base", "image"}
+    assert all(value.startswith("#") for value in seen.references)
+    assert {value[1:] for value in seen.references} <= seen.anchors
+    assert not re.search(r"url\((?!#)|@import", page)
+
+
+def test_markup_in_texts_is_shown_and_never_run():
+    page = html.render(nasty())
+    assert "<script" not in page
+    assert page.count("&lt;script&gt;") > 5
+    assert "\x1b" not in page
+    text = markdown.render(nasty())
+    assert "<script" not in text
+    assert "\x1b" not in text
+
+
+@pytest.mark.parametrize("results", [SAMPLE["sample_results"](), nasty(), nothing()], ids=["sample", "nasty", "empty"])
+def test_markdown_tables_are_well_formed(results):
+    found = tables(markdown.render(results))
+    assert found
+    for table in found:
+        assert re.fullmatch(r"\|( -{3}:? \|)+", table[1])
+        widths = {len(re.findall(r"(?<!\\)\|", line)) for line in table}
+        assert len(widths) == 1, table
+        assert all(line.startswith("| ") and line.endswith(" |") for line in table)
+
+
+def test_long_reasons_are_whole_on_the_pages(passing):
+    reason = wording.plain(SAMPLE["LONG_REASON"])
+    assert reason in html_escapes.unescape(html.render(passing))
+    assert markdown.escape(reason) in markdown.render(passing)
+
+
+def test_headline_of_a_run_that_passed(passing):
+    text = markdown.render(passing)
+    assert "**Every port is equal and precise, and nothing unexpected failed.**" in text
+    assert "6 of 6 (5 cases)" in text
+    assert "interrupted" not in text
+    assert text.index("Where JAX loses") < text.index("Is it the same?")
+
+
+def test_headline_of_a_run_that_failed(failing):
+    text = markdown.render(failing)
+    assert "**2 findings fail this run.**" in text
+    assert "resnet18 (default): the port is not equal and not precise" in text
+    assert "jax.jit (inference)" in text
+    for render in (markdown.render, html.render):
+        assert "This run was interrupted: what had finished is shown" in render(failing)
+
+
+def test_evidence_names_the_tensor_and_both_values(failing):
+    row = next(line for table in tables(markdown.render(failing)) for line in table if "ratio is not finite" in line)
+    for part in ("`resnet18`", "`output[0]`", "0.031", "[0, 17]", "nan", "0.4375219", "inputs", "failed"):
+        assert markdown.escape(part) in row or part in row
+
+
+def test_readings_are_shown(passing):
+    for text in (markdown.render(passing), html.render(passing), shown(terminal.summary(passing))):
+        assert "class 281, tabby, 0.61" in text
+
+
+def test_nothing_compared_is_said():
+    empty = nothing()
+    for text in (markdown.render(empty), html.render(empty), shown(terminal.summary(empty))):
+        assert "Nothing was compared." in text
+        assert "This was a quick run" in text
+        assert "This run was interrupted" in text
+    assert plots.ratio_plot(empty) == ""
+
+
+def test_parity_alone_and_cells_alone_render(passing):
+    parity_only, cells_only = nothing(), nothing()
+    parity_only.parity, cells_only.cells = passing.parity, passing.cells
+    assert "So far: every port is equal and precise" in markdown.render(parity_only)
+    assert "whether the ports are equal was not judged" in markdown.render(cells_only)
+    assert "<svg" not in html.render(parity_only)
+
+
+def test_many_failed_tensors_are_counted_not_dropped_silently():
+    results = nothing()
+    bad = [SAMPLE["tensor"](f"output[{n}]", equal=False, error=n + 1.0) for n in range(40)]
+    results.parity = [SAMPLE["parity"]("wide", equal=False, tensors=bad)]
+    assert "further tensors failed; results.json has them all" in markdown.render(results)
+
+
+def test_plot_is_deterministic_and_inline(passing):
+    first, second = plots.ratio_plot(passing), plots.ratio_plot(passing)
+    assert first == second
+    assert first.startswith("<svg")
+    assert first.endswith("</svg>")
+    assert "currentColor" in first
+    assert "<metadata" not in first
+    assert plots.INK not in first
+    for case in SAMPLE["CASES"]:
+        assert f"{case}, inference" in first
+
+
+def test_plot_has_a_panel_for_each_dtype(passing):
+    results = nothing()
+    results.cells = [*passing.cells, *(msgspec.structs.replace(c, dtype="bfloat16") for c in passing.cells)]
+    plot = plots.ratio_plot(results)
+    assert "cpu, float32" in plot
+    assert "cpu, bfloat16" in plot
+
+
+def test_parity_line_is_one_line(passing, failing):
+    lines = [terminal.parity_line(p).plain for p in passing.parity]
+    assert all("\n" not in line and len(line) < 90 for line in lines)
+    assert lines[0] == "conditional_scale [where]  equal and precise  error 4.4e-16  ratio 1.1  6.4 s"
+    assert "NOT equal and NOT precise  error 0.031 at output[0]" in terminal.parity_line(failing.parity[5]).plain
+    crashed = msgspec.structs.replace(passing.parity[0], error="ValueError: no such key", equal=False, tensors=[])
+    assert "not judged  ValueError: no such key" in terminal.parity_line(crashed).plain
+
+
+def test_speed_table_on_eighty_columns(passing):
+    text = shown(terminal.speed_table("resnet18", "inference", passing.cells))
+    assert text.isascii()
+    assert max(map(len, text.splitlines())) <= 80
+    cells = [c for c in passing.cells if c.case == "resnet18" and c.mode == "inference"]
+    for cell in cells:
+        assert cell.row in text
+    assert re.search(r"torch\.compile +ok +\S+ ms \*", text)
+    assert "... (whole in the report)" in text
+    assert "lstm" not in text
+
+
+def test_speed_table_of_nothing():
+    assert "none, inference" in shown(terminal.speed_table("none", "inference", []))
+
+
+def test_summary_is_plain_text_off_a_terminal(failing):
+    text = shown(terminal.summary(failing))
+    assert text.isascii()
+    assert "What fails this run" in text
+    assert "Where JAX loses" in text
+
+
+def test_terminal_keeps_brackets_and_drops_escapes():
+    results = nasty()
+    results.cells = [msgspec.structs.replace(c, case="[bold]x[/bold]") for c in results.cells]
+    text = shown(terminal.speed_table("[bold]x[/bold]", "inference", results.cells), width=200)
+    assert "[bold]x[/bold], inference" in text
+    assert "\x1b" not in text
+
+
+def test_write_pages_fills_the_folder(tmp_path, passing):
+    paths = write_pages(passing, tmp_path / "new" / "report")
+    assert [p.name for p in paths] == ["report.md", "report.html"]
+    assert sorted(p.name for p in paths[0].parent.iterdir()) == ["report.html", "report.md"]
+    again = write_pages(passing, tmp_path / "new" / "report")
+    assert again == paths
+
+
+def test_pages_come_from_the_json_alone(tmp_path, failing):
+    failing.save(tmp_path / "results.json")
+    loaded = Results.load(tmp_path / "results.json")
+    assert markdown.render(loaded) == markdown.render(failing)
+    assert html.render(loaded) == html.render(failing)
+
+
+def test_prepare_folder_refuses_a_file(tmp_path):
+    (tmp_path / "taken").write_text("")
+    with pytest.raises(ResultsError, match=r"taken is a file.*give another path"):
+        prepare_folder(tmp_path / "taken")
+    with pytest.raises(ResultsError, match=r"taken.*give a folder"):
+        prepare_folder(tmp_path / "taken" / "below")
+    assert prepare_folder(tmp_path / "fresh").is_dir()
+    assert not list((tmp_path / "fresh").iterdir())
+
+
+def test_a_page_that_cannot_be_replaced_is_named(tmp_path, passing):
+    (tmp_path / "report.md").mkdir()
+    with pytest.raises(ResultsError, match=r"report\.md"):
+        write_pages(passing, tmp_path)
+    assert [p.name for p in tmp_path.iterdir()] == ["report.md"]
+
+
+@pytest.mark.parametrize(("missing", "render"), [("jinja2", html.render), ("matplotlib", plots.ratio_plot)])
+def test_missing_packages_name_what_to_install(monkeypatch, passing, missing, render):
+    real = builtins.__import__
+
+    def refuse(name, *args, **kwargs):
+        if name.partition(".")[0] == missing:
+            raise ImportError(name)
+        return real(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    with pytest.raises(ImportError, match=r"pip install 'graphmode\[report\]'"):
+        render(passing)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (None, "-"),
+        (0.0, "0 s"),
+        (4.2e-9, "4.20 ns"),
+        (999.4e-9, "999 ns"),
+        (999.6e-9, "1.00 us"),
+        (63.4e-6, "63.4 us"),
+        (0.0123456, "12.3 ms"),
+        (1.5, "1.50 s"),
+        (1234.0, "1234 s"),
+    ],
+)
+def test_durations(seconds, text):
+    assert wording.duration(seconds) == text
+
+
+def test_the_unnamed_variant_is_the_cases_own():
+    assert wording.DEFAULT_VARIANT == DEFAULT_VARIANT

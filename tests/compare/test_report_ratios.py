@@ -1,0 +1,143 @@
+"""Ratios and means against numbers worked out by hand, and intervals against ratios known beforehand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from graphmode.compare.report import ratios
+from graphmode.compare.report.results import Cell
+
+
+def cell(row: str, median: float | None = None, samples=(), status: str = "ok", **more) -> Cell:
+    fields = {"case": "c", "variant": "default", "mode": "inference", "device": "cpu", "dtype": "float32"} | more
+    return Cell(row=row, status=status, median_s=median, samples_s=list(samples), **fields)
+
+
+def group(*cells: Cell) -> ratios.Group:
+    (only,) = ratios.groups(cells)
+    return only
+
+
+def test_by_hand():
+    g = group(
+        cell("torch.eager", 8.0, compile_s=0.0),
+        cell("torch.eager", 6.0, variant="argsort"),
+        cell("torch.compile", 4.0, compile_s=10.0),
+        cell("torch.trace", status="wrong", reason="one branch"),
+        cell("jax.eager", 16.0),
+        cell("jax.jit", 3.0, compile_s=12.5),
+        cell("jax.graphed", status="failed", reason="no"),
+    )
+    assert g.fastest_torch.row == "torch.compile"
+    assert (g.eager.row, g.eager.variant) == ("torch.eager", "default")
+    assert g.fastest.row == g.fastest_jax.row == "jax.jit"
+    assert [(c.row, r.value) for c, r in g.jax_ratios] == [("jax.eager", 4.0), ("jax.jit", 0.75)]
+    assert g.best.value == 0.75
+    assert g.best_to_eager.value == 0.375
+    assert g.break_even_calls == 3
+
+
+def test_no_ratio_without_both_sides():
+    only_torch = group(cell("torch.eager", 8.0), cell("jax.jit", status="wrong", reason="no"))
+    assert only_torch.best is None
+    assert only_torch.fastest_jax is None
+    assert only_torch.break_even_calls is None
+    untimed = group(cell("torch.eager", 8.0), cell("jax.jit"))
+    assert untimed.best is None
+
+
+def test_eager_is_the_judge_alone():
+    g = group(cell("torch.eager", status="failed", reason="no"), cell("torch.eager", 6.0, variant="argsort"))
+    assert g.eager is None
+
+
+def test_onnx_runtime_is_a_way_of_running_pytorch():
+    assert group(cell("torch.eager", 8.0), cell("onnxruntime", 2.0)).fastest_torch.row == "onnxruntime"
+
+
+@pytest.mark.parametrize("name", ["case", "mode", "device", "dtype"])
+def test_what_differs_is_never_mixed(name):
+    here, there = cell("jax.jit", 1.0), cell("torch.compile", 2.0, **{name: "other"})
+    assert len(ratios.groups([here, there])) == 2
+    with pytest.raises(ValueError, match=f"differ in {name}"):
+        ratios.ratio(here, there)
+
+
+def test_means_by_hand():
+    cells = [
+        *(cell("torch.eager", t, case=name) for name, t in (("a", 1.0), ("b", 1.0), ("lost", 1.0))),
+        *(cell("torch.compile", t, case=name) for name, t in (("a", 0.5), ("b", 0.5))),
+        *(cell("jax.jit", t, case=name) for name, t in (("a", 0.25), ("b", 4.0))),
+        cell("torch.eager", 1.0, dtype="bfloat16"),
+        cell("jax.jit", 0.1, dtype="bfloat16"),
+    ]
+    single, half = ratios.means(ratios.groups(cells))
+    assert single.to_fastest == pytest.approx((0.5 * 8) ** 0.5)
+    assert single.to_eager == pytest.approx((0.25 * 4) ** 0.5)
+    assert (single.faster, single.slower, single.level, single.missing, single.count) == (1, 1, 0, 1, 2)
+    assert (half.dtype, half.to_fastest) == ("bfloat16", pytest.approx(0.1))
+    assert ratios.geometric_mean([]) is None
+
+
+def test_pass_rate_counts_what_could_run():
+    cells = [
+        cell("jax.jit", 1.0),
+        cell("jax.eager", status="timeout", reason="slow"),
+        cell("jax.graphed", status="unavailable", reason="needs a GPU"),
+        cell("torch.eager", 1.0),
+    ]
+    rate = ratios.pass_rate(cells, "jax")
+    assert (rate.ok, rate.tried, rate.unavailable, rate.fraction) == (1, 2, 1, 0.5)
+    assert ratios.pass_rate([], "jax").fraction is None
+
+
+def repeats(seed: int, true: float, n: int = 40) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Two rows whose medians differ by `true`, each with its own noise and both with the drift of the repeat."""
+    rng = np.random.default_rng(seed)
+    drift = rng.lognormal(sigma=0.2, size=n)
+    above, below = (drift * rng.lognormal(sigma=0.02, size=n) for _ in range(2))
+    return tuple(true * above), tuple(below)
+
+
+def test_interval_covers_the_true_ratio():
+    covered = 0
+    for seed in range(60):
+        low, high = ratios.interval(*repeats(seed, 0.7))
+        assert low <= high
+        covered += low <= 0.7 <= high
+    assert covered >= 52
+
+
+def test_pairing_takes_out_the_drift_that_both_share():
+    above, below = repeats(3, 0.7)
+    paired = np.subtract(*ratios.interval(above, below)[::-1])
+    apart = np.subtract(*ratios.interval(above, below[:-1])[::-1])
+    assert paired < apart / 2
+
+
+def test_interval_is_the_same_every_time():
+    above, below = repeats(1, 1.3)
+    first = ratios.interval(above, below)
+    ratios.interval.cache_clear()
+    assert ratios.interval(above, below) == first
+
+
+def test_too_few_samples_have_no_interval():
+    assert ratios.interval((1.0,) * 4, (1.0,) * 40) is None
+    assert ratios.interval((), ()) is None
+    assert ratios.ratio(cell("jax.jit", 1.0, [1.0] * 4), cell("torch.eager", 2.0, [2.0] * 4)) == ratios.Ratio(0.5)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "verdict"),
+    [
+        (ratios.Ratio(0.9, 0.8, 0.95), "faster"),
+        (ratios.Ratio(0.9, 0.8, 1.05), "level"),
+        (ratios.Ratio(1.1, 1.05, 1.2), "slower"),
+        (ratios.Ratio(0.9), "faster"),
+        (ratios.Ratio(1.1), "slower"),
+        (ratios.Ratio(1.0), "level"),
+    ],
+)
+def test_verdicts(ratio, verdict):
+    assert ratio.verdict == verdict
