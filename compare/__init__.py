@@ -1,6 +1,31 @@
-"""The comparison harness: is the port the same as the original, and how fast is each way of running them."""
+"""The comparison harness: is the port the same as the original, and how fast is each way of running them.
+
+`check`, `bench` and `run` need PyTorch (`pip install 'graphmode[compare]'`); a `Case` and its reports do not.
+"""
+
+from typing import TYPE_CHECKING, Any
 
 from .case import Case, CaseError, channels_first, channels_last
-from .parity.check import CheckReport, check
 
-__all__ = ["Case", "CaseError", "CheckReport", "channels_first", "channels_last", "check"]
+if TYPE_CHECKING:
+    from .comparison import Plan, bench, run
+    from .parity.check import CheckReport, check
+
+_LAZY = {
+    "CheckReport": "parity.check",
+    "check": "parity.check",
+    "Plan": "comparison",
+    "bench": "comparison",
+    "run": "comparison",
+}
+
+__all__ = ["Case", "CaseError", "CheckReport", "Plan", "bench", "channels_first", "channels_last", "check", "run"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    module = import_module(f".{_LAZY[name]}", __name__)
+    return getattr(module, name)

@@ -205,7 +205,7 @@ class PortProgram:
     """
 
     def __init__(self, model: nnx.Module, loss: Callable[[Any], Any] | None, to_reference: Callable[[Any], Any]):
-        self.graphdef, self.params, self.rest = nnx.split(model, _is_trained, ...)
+        self.graphdef, self.params, self.rest = nnx.split(model, is_trained, ...)
         self._loss = loss
         self._to_reference = to_reference
 
@@ -222,7 +222,7 @@ class PortProgram:
             model = nnx.merge(self.graphdef, params, rest, copy=True)  # its variables may be written at this level
             args, kwargs = _combine(diff, other)
             outputs = model(*args, **kwargs)
-            _, _, state = nnx.split(model, _is_trained, ...)
+            _, _, state = nnx.split(model, is_trained, ...)
             if self._loss is not None:
                 return [self._loss(self._to_reference(outputs))], (outputs, state)
             return [leaf for leaf in jtu.tree_leaves(outputs) if is_floating(leaf)], (outputs, state)
@@ -241,7 +241,8 @@ def set_mode(model: nnx.Module, mode: Mode) -> None:
                 setattr(module, name, value)
 
 
-def _is_trained(path: Any, value: Any) -> bool:
+def is_trained(path: Any, value: Any) -> bool:
+    """An NNX filter: the floating parameters, which gradients are taken by."""
     return isinstance(value, nnx.Param) and jnp.issubdtype(value.get_value().dtype, jnp.floating)
 
 

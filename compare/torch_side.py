@@ -86,6 +86,7 @@ class TorchSide:
         self.case = case
         self.dtype = DTYPES[dtype]
         self.device = device
+        self.memory_format: torch.memory_format | None = None  # of the rank-4 inputs that are placed
         self.module = copy.deepcopy(module).to(device=device, dtype=self.dtype)
         self.parameters = {k: p for k, p in self.module.named_parameters(remove_duplicate=False) if p.requires_grad}
         persistent = self.module.state_dict(keep_vars=True)
@@ -109,6 +110,8 @@ class TorchSide:
             tensor = torch.from_numpy(np.array(value)).to(self.device)
             if tensor.is_floating_point():
                 tensor = tensor.to(self.dtype)
+                if self.memory_format is not None and tensor.ndim == 4:
+                    tensor = tensor.to(memory_format=self.memory_format)
                 if mode != "inference":
                     leaves[input_name(path)] = tensor.requires_grad_()
             return tensor

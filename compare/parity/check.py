@@ -288,7 +288,7 @@ class Examination:
                 )
             if found.error > worst.error or not at:
                 worst, at = found, self.truths[i].question.label
-        ratio, precise, why = self._precision(mode, key, rows, usual)
+        ratio, precise, why = self.precision(mode, key, rows, usual)
         return Tensor(
             name=name,
             kind=kind,  # type: ignore[arg-type]
@@ -309,7 +309,7 @@ class Examination:
     ) -> Difference:
         kind, name = key
         if ours is not None and theirs is not None:
-            return difference(ours, theirs, self._scale(mode, key, row))
+            return difference(ours, theirs, self.scale(mode, key, row))
         if theirs is None:
             notes.append(f"{mode}: the port has the {kind} {name}, and the reference has it not as such")
             return Difference(0.0) if kind == "parameter_gradient" else Difference(np.inf, note="only the port has it")
@@ -318,7 +318,7 @@ class Examination:
             return Difference(0.0)
         return Difference(np.inf, note="the port has it not: parameters must be nnx.Params")
 
-    def _scale(self, mode: str, key: Key, row: int) -> float:
+    def scale(self, mode: str, key: Key, row: int) -> float:
         """What an error in this tensor is a fraction of; for a gradient, the largest gradient of the model."""
         if not key[0].endswith("gradient"):
             own = magnitude(self.truths[row].reference.find(key))
@@ -329,7 +329,7 @@ class Examination:
         overall = max(v for (m, (k, _)), v in self.scales.items() if m == mode and k.endswith("gradient"))
         return max(own, SMALLEST_SCALE * overall)
 
-    def _precision(
+    def precision(
         self, mode: str, key: Key, rows: list[int], usual: list[Observation]
     ) -> tuple[float | None, bool, str]:
         """The worst error ratio, the verdict, and what to say about it: random inputs pooled, each edge by itself."""

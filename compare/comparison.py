@@ -1,0 +1,155 @@
+"""One run over cases: parity, then speed, every finished cell saved at once."""
+
+from __future__ import annotations
+
+import datetime
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from graphmode.weights import WeightsError
+
+from .case import Case, CaseError
+from .draw import random_inputs, signature
+from .parity.check import DRAWS, Examination
+from .report.results import CaseInfo, Cell, Parity, Results
+from .speed.bench import Budget, CaseBench
+from .speed.environment import choose_device, describe
+from .speed.rows import selected
+
+QUICK = Budget(prepare_s=15.0, time_s=0.25)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run does.
+
+    Attributes:
+      speed: whether to time, after the parity check that every number needs.
+      rows: patterns of row names; all where empty.
+      device: `"auto"`, `"cpu"` or `"gpu"`.
+      seed: of weights, inputs and cotangents.
+      quick: fewer inputs and shorter budgets.
+      budget: of each cell; None for the usual one.
+    """
+
+    speed: bool = True
+    rows: tuple[str, ...] = ()
+    device: str = "auto"
+    seed: int = 0
+    quick: bool = False
+    budget: Budget | None = None
+
+    @property
+    def cell_budget(self) -> Budget:
+        return self.budget or (QUICK if self.quick else Budget())
+
+    @property
+    def draws(self) -> int:
+        return 3 if self.quick else DRAWS
+
+
+@dataclass
+class Listener:
+    """What a front end hears of a run; each hook does nothing unless set."""
+
+    on_case: Callable[[Case], None] = field(default=lambda case: None)
+    on_step: Callable[[str], None] = field(default=lambda text: None)
+    on_parity: Callable[[Parity], None] = field(default=lambda parity: None)
+    on_cells: Callable[[list[Cell]], None] = field(default=lambda cells: None)
+    on_problem: Callable[[CaseInfo], None] = field(default=lambda info: None)
+
+
+def run(
+    cases: Iterable[Case], plan: Plan | None = None, *, listener: Listener | None = None, save_to: Path | None = None
+) -> Results:
+    """Compares the cases, one after the other.
+
+    A case that cannot be compared as it is written does not end the run: it is recorded, and the next one follows.
+
+    Args:
+      cases: drawn one at a time.
+      plan: what to do.
+      listener: hears of progress.
+      save_to: `results.json`, written after every verdict and every mode's cells: an interrupted run keeps them.
+
+    Raises:
+      DeviceError, RowError: for a device that is not there, a pattern that matches no row.
+    """
+    plan, listener = plan or Plan(), listener or Listener()
+    rows = selected(plan.rows)
+    device = choose_device(plan.device)
+    start = time.perf_counter()
+    results = Results(
+        created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        seed=plan.seed,
+        quick=plan.quick,
+        environment=describe(device),
+    )
+
+    def save() -> None:
+        results.duration_s = time.perf_counter() - start
+        if save_to is not None:
+            results.save(save_to)
+
+    save()
+    for case in cases:
+        listener.on_case(case)
+        try:
+            _run_case(case, plan, device, rows, results, listener, save)
+        except (CaseError, WeightsError) as error:
+            info = CaseInfo(name=case.name, summary=case.summary, problem=str(error))
+            results.cases = [*(c for c in results.cases if c.name != case.name), info]
+            listener.on_problem(info)
+            save()
+    results.complete = True
+    save()
+    return results
+
+
+def _run_case(
+    case: Case,
+    plan: Plan,
+    device: str,
+    rows: frozenset[str],
+    results: Results,
+    listener: Listener,
+    save: Callable[[], None],
+) -> None:
+    listener.on_step(f"{case.name}: running the reference in float64")
+    exam = Examination(case, seed=plan.seed, draws=plan.draws, device=device)
+    shapes = signature(random_inputs(case, plan.seed, 0))
+    results.cases.append(CaseInfo(name=case.name, summary=case.summary, inputs=shapes, parameters=exam.parameters))
+    verdicts: list[Parity] = []
+    listener.on_step(f"{case.name}: checking parity")
+    for parity in exam.verdicts():
+        verdicts.append(parity)
+        results.parity.append(parity)
+        listener.on_parity(parity)
+        save()
+    if plan.speed:
+        bench = CaseBench(exam, verdicts, rows=rows, budget=plan.cell_budget)
+        for cells in bench.cells(listener.on_step):
+            results.cells += cells
+            listener.on_cells(cells)
+            save()
+
+
+def bench(case: Case, plan: Plan | None = None) -> Results:
+    """Parity and speed of one case; `.cells` holds one record for each way of running it.
+
+    Raises:
+      CaseError, WeightsError: where the case cannot be compared as it is written.
+
+    Example:
+      >>> from graphmode.compare import bench
+      >>> from graphmode.models import zoo
+      >>> result = bench(zoo.load("scale_add"))
+      >>> all(cell.median_s is None for cell in result.cells if cell.status != "ok")
+      True
+    """
+    results = run([case], plan)
+    if results.problems:
+        raise CaseError(results.problems[0])
+    return results

@@ -1,0 +1,86 @@
+"""A case from where a user keeps it: `path/to/file.py:NAME` or `package.module:NAME`."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+
+from .case import Case, CaseError
+
+
+def is_location(text: str) -> bool:
+    """Whether the text names a file or a module rather than a case of the zoo."""
+    return ":" in text or "/" in text or text.endswith(".py") or "." in text
+
+
+def locate(text: str) -> Case:
+    """Imports the file or module and gives the case that it names.
+
+    Without `:NAME`, the only case in it.
+
+    Raises:
+      CaseError: where there is no such file or module, it cannot be imported, or NAME is missing or no `Case`.
+    """
+    place, separator, attribute = text.rpartition(":") if ":" in text else (text, "", "")
+    module = _from_file(Path(place)) if place.endswith(".py") or "/" in place else _from_module(place)
+    found = {name: value for name, value in vars(module).items() if isinstance(value, Case)}
+    if not separator or not attribute:
+        if len(found) == 1:
+            return next(iter(found.values()))
+        listing = ", ".join(found) or "none"
+        raise CaseError(f"{place} has {len(found)} cases ({listing}); name one, as in {place}:CASE")
+    if not hasattr(module, attribute):
+        near = difflib.get_close_matches(attribute, vars(module), n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise CaseError(f"{place} has no attribute {attribute!r}; its cases are {', '.join(found) or 'none'}{hint}")
+    value = getattr(module, attribute)
+    if not isinstance(value, Case):
+        raise CaseError(
+            f"{text} is {type(value).__name__}, and a graphmode.compare.Case was wanted; its cases are "
+            f"{', '.join(found) or 'none'}"
+        )
+    return value
+
+
+def _from_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise CaseError(f"there is no file {path}; give path/to/file.py:NAME")
+    path = path.resolve()
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise CaseError(f"{path} cannot be imported as Python; give path/to/file.py:NAME")
+    module = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(path.parent))  # the file imports its neighbours, as when it is run
+    sys.modules.setdefault(path.stem, module)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise CaseError(f"{path.name} cannot be imported: {_where(error, path)}") from error
+    finally:
+        sys.path.remove(str(path.parent))
+    return module
+
+
+def _from_module(name: str) -> ModuleType:
+    sys.path.insert(0, "")
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise CaseError(f"there is no module {name!r} ({error}); give package.module:NAME") from error
+    except Exception as error:
+        raise CaseError(f"{name} cannot be imported: {type(error).__name__}: {error}") from error
+    finally:
+        sys.path.remove("")
+
+
+def _where(error: Exception, path: Path) -> str:
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path]
+    if isinstance(error, SyntaxError):
+        lines = [error.lineno]
+    place = f" (line {lines[-1]})" if lines else ""
+    return f"{type(error).__name__}: {error}{place}"

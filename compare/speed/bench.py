@@ -1,0 +1,294 @@
+"""Every way of running one case: built, passed through the parity gate, and only then timed, interleaved."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+import torch
+
+from ..case import Mode
+from ..draw import signature
+from ..jax_side import PortSide
+from ..observation import Observation
+from ..parity.check import Examination
+from ..parity.yardstick import PRECISE_RATIO, difference
+from ..quiet import quiet
+from ..report.results import Cell, Parity, Status
+from ..torch_side import TorchSide
+from .rows import Row, Step, Unavailable, all_rows
+from .timing import Expired, Timed, deadline, interleave
+
+INPUT_SETS = 3
+WARM_UP = 2
+GROSS_ERROR = 1e-3  # of the scale, for tensors too small for an error ratio to mean anything
+LONGEST_REASON = 600
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Seconds a cell: `prepare_s` for build, compilation, warm-up and gate; `time_s` for timed calls."""
+
+    prepare_s: float = 45.0
+    time_s: float = 1.0
+
+
+@dataclass
+class Runner:
+    """A row that is ready to be timed."""
+
+    row: Row
+    variant: str
+    side: TorchSide | PortSide
+    step: Step
+    compile_s: float
+    error_ratio: float | None
+    batches: list[Any]
+
+
+class CaseBench:
+    """The speed cells of one case.
+
+    Args:
+      exam: its examination; the answers of its judge are the gate.
+      verdicts: the parity of this same run, without which no port gets a number.
+      rows: names of the rows that are wanted.
+      budget: of each cell.
+    """
+
+    def __init__(self, exam: Examination, verdicts: list[Parity], *, rows: frozenset[str], budget: Budget):
+        self.exam, self.case = exam, exam.case
+        self.verdicts = {(p.side, p.variant): p for p in verdicts}
+        self.rows = [row for row in all_rows() if row.name in rows]
+        self.budget = budget
+
+    def cells(self, on_row: Callable[[str], None] = lambda _: None) -> Iterator[list[Cell]]:
+        """The cells of each mode together, since they are timed together. `on_row` hears what is being prepared."""
+        for mode in self.case.modes:
+            yield self._mode(mode, on_row)
+
+    def _mode(self, mode: Mode, on_row: Callable[[str], None]) -> list[Cell]:
+        cells: dict[tuple[str, str], Cell] = {}
+        runners: list[Runner] = []
+        torch._dynamo.reset()  # what earlier cases compiled counts against its limit
+        with self._context(), quiet():
+            for row in self.rows:
+                variants = self.case.references if row.framework == "torch" else self.case.models
+                for variant in variants:
+                    on_row(f"{self.case.name} {mode}: {row.name} {variant}")
+                    outcome = self._prepare(row, variant, mode)
+                    if isinstance(outcome, Cell):
+                        cells[row.name, variant] = outcome
+                    else:
+                        runners.append(outcome)
+            on_row(f"{self.case.name} {mode}: timing {len(runners)} rows in turn")
+            timed = [Timed(self._caller(runner)) for runner in runners]
+            interleave(timed, budget_s=self.budget.time_s, input_sets=INPUT_SETS)
+        for runner, times in zip(runners, timed, strict=True):
+            cells[runner.row.name, runner.variant] = self._timed_cell(runner, times, mode)
+        order = [(row.name, v) for row in self.rows for v in (*self.case.references, *self.case.models)]
+        return [cells[key] for key in dict.fromkeys(order) if key in cells]
+
+    @contextlib.contextmanager
+    def _context(self) -> Iterator[None]:
+        with jax.enable_x64(False), jax.default_matmul_precision("highest"), contextlib.ExitStack() as stack:
+            if self.exam.device != jax.default_backend():
+                stack.enter_context(jax.default_device(jax.devices(self.exam.device)[0]))
+            yield
+
+    def _prepare(self, row: Row, variant: str, mode: Mode) -> Runner | Cell:
+        """Builds, warms up and gates one row: ready to be timed, or the cell that says why not."""
+        if row.needs_cuda and self.exam.device != "gpu":
+            return self._cell(row, variant, mode, "unavailable", "needs a CUDA device, and this run is on the CPU")
+        if (blame := self._not_equal(row, variant)) is not None:
+            return self._cell(row, variant, mode, "wrong", blame)
+        start = time.perf_counter()
+        try:
+            with deadline(self.budget.prepare_s):
+                return self._ready(row, variant, mode)
+        except Unavailable as error:
+            return self._cell(row, variant, mode, "unavailable", str(error))
+        except Expired:
+            spent = time.perf_counter() - start
+            reason = f"not ready after {spent:.0f} s; the budget of a cell is {self.budget.prepare_s:g} s"
+            return self._cell(row, variant, mode, "timeout", reason)
+        except Wrong as error:
+            return self._cell(row, variant, mode, "wrong", str(error), error_ratio=error.ratio)
+        except Exception as error:
+            if time.perf_counter() - start >= self.budget.prepare_s:  # a framework wrapped what ended its work
+                reason = f"not ready after the budget of a cell, {self.budget.prepare_s:g} s"
+                return self._cell(row, variant, mode, "timeout", reason)
+            plain = row.name in ("torch.eager", "jax.eager", "jax.jit")
+            return self._cell(row, variant, mode, "failed" if plain else "unsupported", describe_error(error))
+
+    def _ready(self, row: Row, variant: str, mode: Mode) -> Runner:
+        side = self._side(row, variant)
+        rows = self._questions(mode)
+        first = self.exam.truths[rows[0]].question
+        start = time.perf_counter()
+        sample = side.place(first.inputs, mode, first.cotangents)
+        step = row.build(side, mode, sample)
+        _finish(step(side.place(first.inputs, mode, first.cotangents)))
+        compile_s = time.perf_counter() - start
+        answers: dict[int, Observation] = {}
+        for i in rows:
+            question = self.exam.truths[i].question
+            batch = side.place(question.inputs, mode, question.cotangents)
+            answers[i] = _observe(side, step(batch), batch, mode)
+        ratio = self._gate(mode, rows, answers)
+        questions = [self.exam.truths[i].question for i in rows[:INPUT_SETS]]
+        batches = [side.place(q.inputs, mode, q.cotangents) for q in questions]
+        for batch in batches[:WARM_UP]:
+            _finish(step(batch))
+        return Runner(row, variant, side, step, compile_s, ratio, batches)
+
+    def _side(self, row: Row, variant: str) -> TorchSide | PortSide:
+        exam = self.exam
+        if row.framework == "torch":
+            return TorchSide(exam.references[variant], self.case, dtype=exam.dtype, device=exam.torch_device)
+        return PortSide(self.case, variant, exam.state_dict, dtype=exam.dtype, device=exam.device, seed=exam.seed)
+
+    def _questions(self, mode: Mode) -> list[int]:
+        """The inputs that one graph takes: those with the first one's shapes, random ones first."""
+        rows = [i for i, truth in enumerate(self.exam.truths) if truth.question.mode == mode]
+        shapes = signature(self.exam.truths[rows[0]].question.inputs)
+        return [i for i in rows if signature(self.exam.truths[i].question.inputs) == shapes]
+
+    def _not_equal(self, row: Row, variant: str) -> str | None:
+        """Why the function itself is not the reference's, by the parity check of this run; None where it is."""
+        if row.framework == "torch" and variant == self.exam.judge_name:
+            return None
+        parity = self.verdicts.get((row.framework, variant))
+        if parity is None:
+            return "its parity was not checked in this run"
+        if parity.passed:
+            return None
+        verdicts = (("not equal to the reference", parity.equal), ("not precise", parity.precise))
+        return parity.error or "the parity check found it " + " and ".join(word for word, ok in verdicts if not ok)
+
+    def _gate(self, mode: Mode, rows: list[int], answers: Mapping[int, Observation]) -> float | None:
+        """The worst error ratio of this row's own answers.
+
+        Raises:
+          Wrong: where they are not as precise as the reference's, with the first tensor and input that tell.
+        """
+        usual = [answers.get(i, truth.torch) for i, truth in enumerate(self.exam.truths)]
+        worst: float | None = None
+        for kind, name, _ in self.exam.truths[rows[0]].reference.tensors():
+            key = (kind, name)
+            if kind == "buffer" or any(answers[i].find(key) is None for i in rows):
+                if kind == "output":
+                    raise Wrong(f"it does not give the output {name}")
+                continue
+            for i in rows:
+                truth = self.exam.truths[i]
+                theirs, ours = truth.reference.find(key), answers[i].find(key)
+                assert theirs is not None
+                assert ours is not None
+                found = difference(ours, theirs, self.exam.scale(mode, key, i))
+                limit = GROSS_ERROR if theirs.dtype.kind == "f" else np.inf
+                if not found.error <= limit and self._reference_holds(key, i, limit, mode):
+                    values = f": {found.port} for {found.reference} at {list(found.index)}" if found.port else ""
+                    raise Wrong(f"{kind} {name} on the input {truth.question.label!r}{values} {found.note}".rstrip())
+            ratio, precise, why = self.exam.precision(mode, key, rows, usual)
+            if not precise:
+                raise Wrong(f"{kind} {name}: error ratio {ratio}, at most {PRECISE_RATIO:g} was wanted {why}", ratio)
+            if ratio is not None and (worst is None or ratio > worst):
+                worst = ratio
+        return worst
+
+    def _reference_holds(self, key: tuple[str, str], row: int, limit: float, mode: Mode) -> bool:
+        """Whether PyTorch itself, in the dtype in use, stays within the limit on this input."""
+        truth = self.exam.truths[row]
+        theirs, exact = truth.torch.find(key), truth.reference.find(key)
+        assert theirs is not None
+        assert exact is not None
+        return difference(theirs, exact, self.exam.scale(mode, key, row)).error <= limit
+
+    def _caller(self, runner: Runner) -> Callable[[int], None]:
+        step, batches = runner.step, runner.batches
+        if runner.row.framework == "jax":
+            return lambda i: jax.block_until_ready(step(batches[i % len(batches)]))
+        if self.exam.device == "gpu":
+
+            def call(i: int) -> None:
+                step(batches[i % len(batches)])
+                torch.cuda.synchronize()
+
+            return call
+        return lambda i: step(batches[i % len(batches)])
+
+    def _timed_cell(self, runner: Runner, times: Timed, mode: Mode) -> Cell:
+        if times.error is not None or not times.samples:
+            reason = describe_error(times.error) if times.error is not None else "no repeat was finished"
+            return self._cell(runner.row, runner.variant, mode, "failed", reason)
+        return self._cell(
+            runner.row,
+            runner.variant,
+            mode,
+            "ok",
+            error_ratio=runner.error_ratio,
+            noisy=times.noisy,
+            median_s=times.median,
+            iqr_s=times.iqr,
+            samples_s=times.samples,
+            calls_per_sample=times.calls_per_sample,
+            compile_s=runner.compile_s,
+        )
+
+    def _cell(self, row: Row, variant: str, mode: Mode, status: Status, reason: str = "", **measured: Any) -> Cell:
+        equal: bool | None = None
+        if row.framework == "jax" or (row.name == "torch.eager" and variant != self.exam.judge_name):
+            parity = self.verdicts.get((row.framework, variant))
+            equal = parity.equal if parity is not None else None
+        elif row.name == "torch.eager":
+            equal = True
+        return Cell(
+            case=self.case.name,
+            variant=variant,
+            row=row.name,
+            mode=mode,
+            device=self.exam.device,
+            dtype=self.exam.dtype,
+            status=status,
+            reason=reason,
+            expected=self.case.expectation(row.name, variant) if status != "ok" else None,
+            equal=equal,
+            **measured,
+        )
+
+
+class Wrong(Exception):
+    """A row whose answers are not the reference's."""
+
+    def __init__(self, message: str, ratio: float | None = None):
+        super().__init__(message)
+        self.ratio = ratio
+
+
+def describe_error(error: BaseException) -> str:
+    """An error in one readable line, and how much of it was left out."""
+    text = " ".join(str(error).split())
+    if len(text) > LONGEST_REASON:
+        text = f"{text[:LONGEST_REASON]} ... [{len(text) - LONGEST_REASON} more characters]"
+    return f"{type(error).__name__}: {text}"
+
+
+def _observe(side: TorchSide | PortSide, result: Any, batch: Any, mode: Mode) -> Observation:
+    if isinstance(side, TorchSide):
+        return side.observe(result) if mode == "inference" else side.observe(*result, batch)
+    if mode == "inference":
+        return side.observe(result, batch)
+    outputs, gradients, state = result
+    return side.observe(outputs, batch, gradients, side.program(mode).rest if state is None else state)
+
+
+def _finish(result: Any) -> None:
+    jax.block_until_ready(result)
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()

@@ -1,0 +1,112 @@
+"""Where numbers come from: device, versions, threads, flags, revision."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+from ..report.results import Environment
+
+PACKAGES = ("graphmode", "jax", "jaxlib", "flax", "optax", "torch", "numpy")
+
+
+class DeviceError(ValueError):
+    """A device that was asked for and is not there."""
+
+
+def cuda_problem() -> str:
+    """Why no comparison can run on a GPU here; empty where one can."""
+    import jax
+    import torch
+
+    if not torch.cuda.is_available():
+        return f"torch {torch.__version__} sees no CUDA device"
+    try:
+        jax.devices("gpu")
+    except RuntimeError:
+        return "torch sees a CUDA device, and jax does not: install jax[cuda13] for it"
+    return ""
+
+
+def choose_device(wanted: str) -> str:
+    """`"cpu"` or `"gpu"`; `"auto"` takes the GPU where both frameworks see one.
+
+    Raises:
+      DeviceError: for `"gpu"` where there is none.
+    """
+    if wanted == "cpu":
+        return "cpu"
+    problem = cuda_problem()
+    if wanted == "gpu" and problem:
+        raise DeviceError(f"--device gpu: {problem}; run with --device cpu, or on a machine with a GPU")
+    return "cpu" if problem else "gpu"
+
+
+def set_up_threads() -> int:
+    """Gives PyTorch the processors that XLA's pool takes, those of this process's affinity; returns how many."""
+    import torch
+
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    torch.set_num_threads(count)
+    return count
+
+
+def describe(device: str) -> Environment:
+    """This machine and process, for the head of a report. Float32 stays float32 on both sides: no TF32."""
+    import torch
+
+    threads = set_up_threads()
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+    return Environment(
+        device=device,
+        device_name=torch.cuda.get_device_name() if device == "gpu" else _cpu(),
+        cpu=_cpu(),
+        threads=threads,
+        python=platform.python_version(),
+        platform=platform.platform(),
+        versions={name: version for name in PACKAGES if (version := _version(name))},
+        flags={
+            "XLA_FLAGS": os.environ.get("XLA_FLAGS", ""),
+            "jax_default_matmul_precision": "highest",
+            "torch.allow_tf32": "False",
+        },
+        revision=_revision(),
+    )
+
+
+def _cpu() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def _revision() -> str:
+    """The git revision of the tree this package runs from, with `+` for uncommitted changes; empty outside of one."""
+    root = Path(sys.modules["graphmode"].__file__ or ".").resolve().parent.parent
+    if not (root / ".git").exists():
+        return ""
+    try:
+        head = subprocess.run(
+            ["git", "-C", str(root), "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        dirty = subprocess.run(
+            ["git", "-C", str(root), "status", "--porcelain", "--untracked-files=no"], capture_output=True, text=True
+        ).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return head + ("+" if dirty else "")

@@ -1,0 +1,74 @@
+"""JAX's ways of running: op by op, `nnx.jit`, `jax.jit` on split state, and `gm.graphed`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+from flax import nnx
+
+from graphmode.graph import graphed
+
+from ..case import Mode
+from ..jax_side import PortBatch, PortProgram, PortSide, is_trained
+from .rows import Row, Step
+
+
+def eager(side: PortSide, mode: Mode, sample: PortBatch) -> Step:
+    """No jit: each operation is dispatched by itself; a `lax.scan` inside is still one operation."""
+    program = side.program(mode)
+    if mode == "inference":
+        return lambda batch: program.inference(program.params, program.rest, *batch.call)
+    return lambda batch: program.forward_backward(
+        program.params, program.rest, batch.diff, batch.rest, batch.cotangents
+    )
+
+
+def nnx_jit(side: PortSide, mode: Mode, sample: PortBatch) -> Step:
+    program = side.program(mode)
+    model = nnx.merge(program.graphdef, program.params, program.rest, copy=True)
+    if mode == "inference":
+        forward = nnx.jit(lambda model, args, kwargs: model(*args, **kwargs))
+        return lambda batch: forward(model, *batch.call)
+    step = nnx.jit(_stateful(program))
+    return lambda batch: step(model, batch.diff, batch.rest, batch.cotangents)
+
+
+def jit(side: PortSide, mode: Mode, sample: PortBatch) -> Step:
+    program = side.program(mode)
+    if mode == "inference":
+        forward = jax.jit(program.inference)
+        return lambda batch: forward(program.params, program.rest, *batch.call)
+    step = jax.jit(program.forward_backward)
+    return lambda batch: step(program.params, program.rest, batch.diff, batch.rest, batch.cotangents)
+
+
+def graphed_row(side: PortSide, mode: Mode, sample: PortBatch) -> Step:
+    program = side.program(mode)
+    model = nnx.merge(program.graphdef, program.params, program.rest, copy=True)
+    if mode == "inference":
+        args, kwargs = sample.call
+        forward = graphed(model, *args, **kwargs)
+        return lambda batch: forward(*batch.call[0], **batch.call[1])
+    step = graphed(_stateful(program), model, sample.diff, sample.rest, sample.cotangents)
+    return lambda batch: step(batch.diff, batch.rest, batch.cotangents)
+
+
+def _stateful(program: PortProgram) -> Any:
+    """The training pass on a live module, whose state it updates."""
+
+    def step(model: nnx.Module, diff: Any, rest: Any, cotangents: Any) -> tuple[Any, Any, Any]:
+        _, params, state = nnx.split(model, is_trained, ...)
+        outputs, gradients, state = program.forward_backward(params, state, diff, rest, cotangents)
+        nnx.update(model, state)
+        return outputs, gradients, None
+
+    return step
+
+
+ROWS = (
+    Row("jax.eager", "jax", eager),
+    Row("jax.nnx_jit", "jax", nnx_jit),
+    Row("jax.jit", "jax", jit),
+    Row("jax.graphed", "jax", graphed_row),
+)

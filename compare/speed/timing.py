@@ -1,0 +1,110 @@
+"""Interleaved timing: every way of running inside each repeat, so that drift hits all alike."""
+
+from __future__ import annotations
+
+import math
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import numpy as np
+
+SHORTEST_SAMPLE_S = 1e-3
+MOST_CALLS = 200
+LEAST_REPEATS = 5
+MOST_REPEATS = 40
+NOISY_IQR = 0.25
+
+
+class Expired(BaseException):
+    """The time budget ended. No `Exception`, so that a framework which wraps errors lets it through."""
+
+
+@contextmanager
+def deadline(seconds: float) -> Iterator[None]:
+    """Raises `Expired` in the block once the seconds are over.
+
+    By SIGALRM, so in the main thread of a POSIX process alone; elsewhere the block just runs. Code that does not return
+    to Python, as XLA while it compiles, is interrupted when it does.
+    """
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
+        yield
+        return
+
+    def expire(signum: int, frame: object) -> None:
+        raise Expired
+
+    previous = signal.signal(signal.SIGALRM, expire)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+
+
+@dataclass
+class Timed:
+    """One competitor: `call(i)` runs input set `i` to its end; `samples` are seconds a call."""
+
+    call: Callable[[int], None]
+    calls_per_sample: int = 1
+    samples: list[float] = field(default_factory=list)
+    error: Exception | None = None
+
+    @property
+    def median(self) -> float:
+        return float(np.median(self.samples))
+
+    @property
+    def iqr(self) -> float:
+        low, high = np.percentile(self.samples, [25, 75])
+        return float(high - low)
+
+    @property
+    def noisy(self) -> bool:
+        return len(self.samples) < LEAST_REPEATS or self.iqr > NOISY_IQR * self.median
+
+
+def interleave(competitors: list[Timed], *, budget_s: float, input_sets: int, repeats: int = MOST_REPEATS) -> None:
+    """Fills `samples`: each repeat runs every competitor once, starting with another one each time.
+
+    Ends after `repeats`, or once `budget_s` a competitor is used up and there are five. A competitor that raises
+    is out, with its error kept.
+    """
+    for one in competitors:
+        _attempt(one, lambda one=one: _calibrate(one, input_sets))
+    start = time.perf_counter()
+    for repeat in range(repeats):
+        running = [one for one in competitors if one.error is None]
+        if not running:
+            return
+        if repeat >= LEAST_REPEATS and time.perf_counter() - start > budget_s * len(running):
+            return
+        turn = repeat % len(running)
+        for one in running[turn:] + running[:turn]:
+            _attempt(one, lambda one=one, repeat=repeat: one.samples.append(_sample(one, repeat, input_sets)))
+
+
+def _attempt(one: Timed, action: Callable[[], None]) -> None:
+    if one.error is None:
+        try:
+            action()
+        except Exception as error:
+            one.error = error
+
+
+def _calibrate(one: Timed, input_sets: int) -> None:
+    one.calls_per_sample = 1
+    fastest = min(_sample(one, i, input_sets) for i in range(3))
+    one.calls_per_sample = min(MOST_CALLS, max(1, math.ceil(SHORTEST_SAMPLE_S / max(fastest, 1e-9))))
+
+
+def _sample(one: Timed, offset: int, input_sets: int) -> float:
+    start = time.perf_counter()
+    for i in range(one.calls_per_sample):
+        one.call((offset + i) % input_sets)
+    return (time.perf_counter() - start) / one.calls_per_sample

@@ -1,0 +1,108 @@
+"""PyTorch's ways of running: eager, channels_last, TorchScript, compile, and CUDA graphs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.tree_util as jtu
+import torch
+
+from ..case import Mode
+from ..torch_side import TorchBatch, TorchSide, forward_backward
+from .rows import Row, Step, Unavailable
+
+
+def _step(side: TorchSide, mode: Mode, module: Any) -> Step:
+    """Runs `module`, which has the side's parameters, in this mode."""
+    parameters = list(side.parameters.values())
+    loss = side.loss
+
+    def inference(batch: TorchBatch) -> Any:
+        with torch.no_grad():
+            return module(*batch.args, **batch.kwargs)
+
+    def training(batch: TorchBatch) -> Any:
+        return forward_backward(module, parameters, batch, loss)
+
+    return inference if mode == "inference" else training
+
+
+def eager(side: TorchSide, mode: Mode, sample: TorchBatch) -> Step:
+    return _step(side, mode, side.set_mode(mode))
+
+
+def channels_last(side: TorchSide, mode: Mode, sample: TorchBatch) -> Step:
+    """Weights and rank-4 inputs in NHWC memory; the copy into it is a batch's own and not timed."""
+    if not any(isinstance(x, torch.Tensor) and x.ndim == 4 for x in jtu.tree_leaves((sample.args, sample.kwargs))):
+        raise Unavailable("no input of rank 4, so there is no channel axis to lay out")
+    side.memory_format = torch.channels_last
+    side.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return _step(side, mode, side.set_mode(mode))
+
+
+def trace(side: TorchSide, mode: Mode, sample: TorchBatch) -> Step:
+    module = side.set_mode(mode)
+    with torch.set_grad_enabled(mode != "inference"):
+        traced = torch.jit.trace(
+            module,
+            None if sample.kwargs else sample.args,
+            example_kwarg_inputs=sample.kwargs or None,
+            check_trace=False,
+        )
+    return _step(side, mode, torch.jit.freeze(traced) if mode == "inference" else traced)
+
+
+def script(side: TorchSide, mode: Mode, sample: TorchBatch) -> Step:
+    scripted = torch.jit.script(side.set_mode(mode))
+    return _step(side, mode, torch.jit.freeze(scripted) if mode == "inference" else scripted)
+
+
+def compiled(side: TorchSide, mode: Mode, sample: TorchBatch) -> Step:
+    return _step(side, mode, torch.compile(side.set_mode(mode), dynamic=False))
+
+
+def cudagraph(side: TorchSide, mode: Mode, sample: TorchBatch) -> Step:
+    """Captured once on static inputs; a replay pays for copying its inputs into them."""
+    run = _step(side, mode, side.set_mode(mode))
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            run(sample)
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = run(sample)
+    static = _tensors(sample)
+
+    def replay(batch: TorchBatch) -> Any:
+        with torch.no_grad():
+            for target, source in zip(static, _tensors(batch), strict=True):
+                target.copy_(source)
+        graph.replay()
+        return result
+
+    return replay
+
+
+def graphed_callables(side: TorchSide, mode: Mode, sample: TorchBatch) -> Step:
+    if sample.kwargs:
+        raise TypeError("make_graphed_callables takes positional tensors alone, and the inputs come by name")
+    graphed = torch.cuda.make_graphed_callables(side.set_mode(mode), sample.args, allow_unused_input=True)
+    return _step(side, mode, graphed)
+
+
+def _tensors(batch: TorchBatch) -> list[torch.Tensor]:
+    leaves = jtu.tree_leaves((batch.args, batch.kwargs, batch.cotangents))
+    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+
+
+ROWS = (
+    Row("torch.eager", "torch", eager),
+    Row("torch.channels_last", "torch", channels_last),
+    Row("torch.trace", "torch", trace),
+    Row("torch.script", "torch", script),
+    Row("torch.compile", "torch", compiled),
+    Row("torch.cudagraph", "torch", cudagraph, needs_cuda=True),
+    Row("torch.graphed_callables", "torch", graphed_callables, needs_cuda=True),
+)

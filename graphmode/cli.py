@@ -1,0 +1,281 @@
+"""The `graphmode` command. The wings are imported when a command needs them."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from graphmode.compare import Case
+    from graphmode.compare.comparison import Listener, Plan
+    from graphmode.compare.report import Results
+
+DEFAULT_FOLDER = Path("reports/latest")
+USAGE, FAILURE, INTERRUPTED = 2, 1, 130
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Is the JAX/Flax port the same as the eager PyTorch original, and how fast is each way of running them?",
+    epilog="Start with: graphmode compare. Exit codes: 0 all equal, precise and as expected; 1 something is not; "
+    "2 wrong use.",
+)
+
+Cases = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[CASE]...",
+        help="Names or patterns of the zoo ('graphmode list'), path/to/file.py:NAME or package.module:NAME. "
+        "The whole zoo where none is given.",
+        show_default=False,
+    ),
+]
+Rows = Annotated[
+    list[str] | None,
+    typer.Option("--row", "-r", help="Only these ways of running, as 'jax.*'; may be repeated.", show_default=False),
+]
+Tags = Annotated[
+    list[str] | None, typer.Option("--tag", "-t", help="Only cases with this tag; may be repeated.", show_default=False)
+]
+Device = Annotated[str, typer.Option(help="auto, cpu or gpu; auto takes a GPU that both frameworks see.")]
+Seed = Annotated[int, typer.Option(help="Of weights, inputs and cotangents; the same seed repeats a run.", min=0)]
+Quick = Annotated[bool, typer.Option("--quick", help="Fewer inputs and shorter budgets: rough times, sooner.")]
+Folder = Annotated[Path, typer.Option("--out", "-o", help="Where results.json, report.md and report.html go.")]
+OptionalFolder = Annotated[
+    Path | None,
+    typer.Option("--out", "-o", help="Also write results.json, report.md and report.html there.", show_default=False),
+]
+
+
+@app.command("list")
+def list_cases(tag: Tags = None) -> None:
+    """Show the cases of the zoo and the graph-mode technique that each shows."""
+    with _errors():
+        from graphmode.models import zoo
+
+        table = Table(box=None, pad_edge=False)
+        for heading in ("case", "variants", "what it shows", "tags"):
+            table.add_column(heading, no_wrap=heading == "case")
+        for name in zoo.CASES:
+            case = zoo.load(name)
+            if not tag or set(tag) & set(case.tags):
+                table.add_row(name, ", ".join(case.models), case.summary, ", ".join(case.tags))
+        _console().print(table)
+
+
+@app.command()
+def check(
+    cases: Cases = None,
+    tag: Tags = None,
+    device: Device = "auto",
+    seed: Seed = 0,
+    quick: Quick = False,
+    out: OptionalFolder = None,
+) -> None:
+    """Check that ports are equal (float64) and precise (float32): outputs, gradients, buffers."""
+    _main(cases, tag, out, speed=False, device=device, seed=seed, quick=quick)
+
+
+@app.command()
+def bench(
+    cases: Cases = None,
+    row: Rows = None,
+    tag: Tags = None,
+    device: Device = "auto",
+    seed: Seed = 0,
+    quick: Quick = False,
+    out: OptionalFolder = None,
+) -> None:
+    """Time every way of running, each after it has passed the parity check."""
+    _main(cases, tag, out, rows=tuple(row or ()), device=device, seed=seed, quick=quick)
+
+
+@app.command()
+def compare(
+    cases: Cases = None,
+    row: Rows = None,
+    tag: Tags = None,
+    device: Device = "auto",
+    seed: Seed = 0,
+    quick: Quick = False,
+    out: Folder = DEFAULT_FOLDER,
+) -> None:
+    """The main job: parity and speed of every case, and the report."""
+    _main(cases, tag, out, rows=tuple(row or ()), device=device, seed=seed, quick=quick)
+
+
+@app.command()
+def report(
+    results: Annotated[Path, typer.Argument(help="A results.json, of an interrupted run too.")] = DEFAULT_FOLDER
+    / "results.json",
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Folder for the pages; beside the file where none is given.")
+    ] = None,
+) -> None:
+    """Make report.md and report.html from a results.json."""
+    with _errors():
+        from graphmode.compare.report import Results, prepare_folder, write_pages
+
+        loaded = Results.load(results)
+        console = _console()
+        for path in write_pages(loaded, prepare_folder(out or results.parent)):
+            console.print(f"wrote {path}", soft_wrap=True)
+
+
+def main() -> None:
+    """Entry point of the `graphmode` command."""
+    app()
+
+
+def _main(
+    names: list[str] | None,
+    tags: list[str] | None,
+    out: Path | None,
+    *,
+    speed: bool = True,
+    rows: tuple[str, ...] = (),
+    device: str,
+    seed: int,
+    quick: bool,
+) -> None:
+    with _errors():
+        if device not in ("auto", "cpu", "gpu"):
+            raise typer.BadParameter(f"--device is {device!r}; choose auto, cpu or gpu")
+        from graphmode.compare.comparison import Plan
+        from graphmode.compare.report import prepare_folder
+
+        chosen = _choose(names or [], tags or [])
+        folder = prepare_folder(out) if out is not None else None
+        _run(chosen, Plan(speed=speed, rows=rows, device=device, seed=seed, quick=quick), folder)
+
+
+def _run(cases: list[Case], plan: Plan, folder: Path | None) -> None:
+    """Runs, prints while it runs, writes the pages, and exits with the design's code."""
+    from graphmode.compare.comparison import run
+    from graphmode.compare.report import Results, write_pages
+    from graphmode.compare.report.terminal import summary
+
+    console = _console()
+    save_to = folder / "results.json" if folder else None
+    interrupted = False
+    with console.status("starting") if console.is_terminal else nullcontext() as status:
+        listener = _listener(console, status, len(cases))
+        try:
+            results: Results = run(cases, plan, listener=listener, save_to=save_to)
+        except KeyboardInterrupt:
+            interrupted = True
+    if interrupted:
+        console.print("interrupted; what had finished is kept" if save_to else "interrupted", style="bold")
+        if save_to is None or not save_to.exists():
+            raise typer.Exit(INTERRUPTED)
+        results = Results.load(save_to)
+    if not interrupted or results.cells or results.parity:
+        console.print()
+        console.print(summary(results))
+    if folder is not None:
+        for path in (folder / "results.json", *write_pages(results, folder)):
+            console.print(f"wrote {path}", soft_wrap=True)
+    if interrupted:
+        raise typer.Exit(INTERRUPTED)
+    if results.problems:
+        raise typer.Exit(USAGE)
+    raise typer.Exit(0 if results.passed else FAILURE)
+
+
+def _listener(console: Console, status: object, total: int) -> Listener:
+    from graphmode.compare.comparison import Listener
+    from graphmode.compare.report.terminal import parity_line, speed_table
+
+    start, seen = time.perf_counter(), iter(range(1, total + 1))
+
+    def on_case(case: Case) -> None:
+        console.print()
+        console.print(
+            f"[bold]{case.name}[/bold] ({next(seen)} of {total}, {time.perf_counter() - start:.0f} s): ", end=""
+        )
+        console.print(case.summary, markup=False)
+
+    def on_step(text: str) -> None:
+        if status is not None:
+            status.update(text)  # type: ignore[attr-defined]
+
+    return Listener(
+        on_case=on_case,
+        on_step=on_step,
+        on_parity=lambda parity: console.print(parity_line(parity)),
+        on_cells=lambda cells: console.print(speed_table(cells[0].case, cells[0].mode, cells)) if cells else None,
+        on_problem=lambda info: console.print(info.problem, style="bold red", markup=False),
+    )
+
+
+def _choose(names: list[str], tags: list[str]) -> list[Case]:
+    """The cases that are named (patterns of the zoo, files, modules), in order, once each."""
+    from fnmatch import fnmatchcase
+
+    from graphmode.compare.locate import is_location, locate
+    from graphmode.models import zoo
+
+    chosen: dict[str, Case] = {}
+    for text in names or ["*"]:
+        if any(char in text for char in "*?[") and (matching := [n for n in zoo.CASES if fnmatchcase(n, text)]):
+            chosen.update({name: zoo.load(name) for name in matching})
+        elif text not in zoo.CASES and is_location(text):
+            chosen[text] = locate(text)
+        else:
+            chosen[text] = zoo.load(text)
+    kept = [case for case in chosen.values() if not tags or set(tags) & set(case.tags)]
+    if not kept:
+        known = sorted({tag for case in chosen.values() for tag in case.tags})
+        raise typer.BadParameter(f"no case has the tag {', '.join(tags)}; the tags are {', '.join(known) or 'none'}")
+    return kept
+
+
+@contextmanager
+def _errors() -> Iterator[None]:
+    """What a user can mend becomes one message and exit code 2, without a traceback."""
+    try:
+        yield
+    except ImportError as error:
+        message = str(error)
+        if isinstance(error, ModuleNotFoundError) and error.name == "torch":
+            message = "PyTorch is not installed, and the harness compares with it: pip install 'graphmode[compare]'"
+        _refuse(message)
+    except ValueError as error:
+        if not isinstance(error, _user_errors()):
+            raise
+        _refuse(str(error))
+
+
+def _refuse(message: str) -> NoReturn:
+    typer.echo(f"graphmode: {message}", err=True)
+    raise typer.Exit(USAGE) from None
+
+
+def _user_errors() -> tuple[type[ValueError], ...]:
+    from graphmode.compare import CaseError
+    from graphmode.compare.report import ResultsError
+    from graphmode.compare.speed.environment import DeviceError
+    from graphmode.compare.speed.rows import RowError
+    from graphmode.weights import WeightsError
+
+    return CaseError, WeightsError, ResultsError, DeviceError, RowError
+
+
+def _console() -> Console:
+    """Writes to standard output even while what models print there is caught."""
+    if sys.stdout is sys.__stdout__:
+        terminal = sys.stdout.isatty()
+        file = os.fdopen(os.dup(1), "w", buffering=1, encoding=sys.stdout.encoding)
+        return Console(file=file, force_terminal=terminal or None, width=None if terminal else 120)
+    return Console(width=120)
