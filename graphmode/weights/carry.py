@@ -120,8 +120,11 @@ def named_arrays(
     """
     rules = tuple(rules)
     plan, problems = make_plan(module, rules)
+    for group in plan:
+        abstract = (leaf for leaf in group.leaves if isinstance(leaf.variable.get_value(), jax.ShapeDtypeStruct))
+        problems += [f"{leaf.path}: is abstract; load it first" for leaf in abstract]
     if problems:
-        raise WeightsError(problems, subject=f"the rules do not match {type(module).__name__}")
+        raise WeightsError(problems, subject=f"no state_dict of {type(module).__name__}")
     named: dict[str, np.ndarray] = {}
     for group in plan:
         if not all(isinstance(leaf.variable, of) for leaf in group.leaves):
