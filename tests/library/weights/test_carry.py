@@ -354,7 +354,7 @@ def test_abstract_modules_are_filled():
 
 
 def test_an_abstract_module_has_nothing_to_give():
-    with pytest.raises(WeightsError, match="head.kernel: is abstract; load it first"):
+    with pytest.raises(WeightsError, match=r"head\.kernel: is abstract; load it first"):
         to_state_dict(stack(1))
 
 

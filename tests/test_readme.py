@@ -1,0 +1,26 @@
+"""The README shows the example as it is, and names targets and commands that exist."""
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+
+
+def test_the_example_is_shown_as_it_is():
+    blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    assert (ROOT / "examples" / "tiny_mlp.py").read_text() in blocks
+
+
+def test_every_make_target_exists():
+    makefile = (ROOT / "Makefile").read_text()
+    targets = set(re.findall(r"\bmake ([a-z-]+)(?=`|  )", README))
+    assert {"compare", "test"} <= targets
+    assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in targets)
+
+
+def test_every_command_exists():
+    from graphmode.cli import app
+
+    known = {command.name or command.callback.__name__ for command in app.registered_commands}
+    assert set(re.findall(r"^\| `graphmode (\w+)", README, re.MULTILINE)) == known
