@@ -1,0 +1,45 @@
+"""EfficientNet-lite0 on real weights and photographs: padding computed from the size is a constant of the graph."""
+
+from __future__ import annotations
+
+import numpy as np
+from flax import nnx
+from graphmode.compare import Case, channels_last
+
+from .model import EfficientNetLite0
+from .photographs import photographs, readings, varied
+
+
+def _inputs(rng: np.random.Generator) -> tuple[np.ndarray]:
+    return (varied(rng),)
+
+
+def _photographs(rng: np.random.Generator) -> tuple[np.ndarray]:
+    return (photographs(),)
+
+
+def _one_photograph(rng: np.random.Generator) -> tuple[np.ndarray]:
+    return (photographs()[:1],)
+
+
+def _reference():
+    from .reference import efficientnet_lite0
+
+    return efficientnet_lite0()
+
+
+def _model(rngs: nnx.Rngs) -> EfficientNetLite0:
+    return EfficientNetLite0(rngs=rngs)
+
+
+CASE = Case(
+    name="efficientnet_lite0",
+    summary="a mobile image classifier with ImageNet weights: padding computed from the size becomes a constant",
+    reference=_reference,
+    model=_model,
+    inputs=_inputs,
+    edge_inputs={"photographs": _photographs, "one_photograph": _one_photograph},
+    to_model=channels_last,
+    interpret={"photographs": readings},
+    tags=("vision", "pretrained", "training"),
+)

@@ -1,0 +1,46 @@
+"""ResNet-18, both ways: no control flow to rewrite, so what is left is layout, fusion and the cost of each launch."""
+
+from __future__ import annotations
+
+import numpy as np
+from flax import nnx
+from graphmode.compare import Case, channels_last
+
+from .model import ResNet, resnet18
+
+
+def _inputs(rng: np.random.Generator) -> tuple[np.ndarray]:
+    return (rng.standard_normal((2, 3, 224, 224)).astype(np.float32),)
+
+
+def _batch_of_one(rng: np.random.Generator) -> tuple[np.ndarray]:
+    # 64x64 leaves 2x2 at the last stage: training needs more than one value a channel.
+    return (rng.standard_normal((1, 3, 64, 64)).astype(np.float32),)
+
+
+def _black(rng: np.random.Generator) -> tuple[np.ndarray]:
+    # One of two images is all zeros. Both would leave training a variance of next to nothing to divide by.
+    image = rng.standard_normal((1, 3, 64, 64)).astype(np.float32)
+    return (np.concatenate([image, np.zeros_like(image)]),)
+
+
+def _reference():
+    from .reference import resnet18 as reference
+
+    return reference()
+
+
+def _model(rngs: nnx.Rngs) -> ResNet:
+    return resnet18(rngs=rngs)
+
+
+CASE = Case(
+    name="resnet18",
+    summary="a deep convolutional network: channels-last layout, fused normalisation, running statistics as state",
+    reference=_reference,
+    model=_model,
+    inputs=_inputs,
+    edge_inputs={"batch_of_one": _batch_of_one, "black": _black},
+    to_model=channels_last,
+    tags=("vision", "training"),
+)
