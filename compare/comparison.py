@@ -12,7 +12,7 @@ from graphmode.weights import WeightsError
 
 from .case import Case, CaseError
 from .draw import random_inputs, signature
-from .parity.check import DRAWS, Examination
+from .parity.check import Examination
 from .report.results import CaseInfo, Cell, Parity, Results
 from .speed.bench import Budget, CaseBench
 from .speed.environment import choose_device, describe
@@ -30,7 +30,7 @@ class Plan:
       rows: patterns of row names; all where empty.
       device: `"auto"`, `"cpu"` or `"gpu"`.
       seed: of weights, inputs and cotangents.
-      quick: fewer inputs and shorter budgets.
+      quick: shorter budgets.
       budget: of each cell; None for the usual one.
     """
 
@@ -44,10 +44,6 @@ class Plan:
     @property
     def cell_budget(self) -> Budget:
         return self.budget or (QUICK if self.quick else Budget())
-
-    @property
-    def draws(self) -> int:
-        return 3 if self.quick else DRAWS
 
 
 @dataclass
@@ -118,7 +114,7 @@ def _run_case(
     save: Callable[[], None],
 ) -> None:
     listener.on_step(f"{case.name}: running the reference in float64")
-    exam = Examination(case, seed=plan.seed, draws=plan.draws, device=device)
+    exam = Examination(case, seed=plan.seed, device=device)
     shapes = signature(random_inputs(case, plan.seed, 0))
     results.cases.append(CaseInfo(name=case.name, summary=case.summary, inputs=shapes, parameters=exam.parameters))
     verdicts: list[Parity] = []

@@ -68,14 +68,31 @@ class PortSide:
         self._programs: dict[Mode, PortProgram] = {}
         self._compiled: dict[Mode, Callable[..., Any]] = {}
         with self.context():
-            model = case.models[variant](nnx.Rngs(seed))
+            self.model = self._build(variant, {k: self._cast(v) for k, v in state_dict.items()}, seed)
+
+    def _build(self, variant: str, state_dict: Mapping[str, np.ndarray], seed: int) -> nnx.Module:
+        """The module with the weights: abstract first, since initial values that are overwritten take seconds."""
+        make = self.case.models[variant]
+
+        def checked() -> nnx.Module:
+            model = make(nnx.Rngs(seed))
             if not isinstance(model, nnx.Module):
                 raise CaseError(
-                    f"case {case.name!r}: model {variant!r} gives {type(model).__name__}, and an nnx.Module was wanted"
+                    f"case {self.case.name!r}: model {variant!r} gives {type(model).__name__}, and an nnx.Module was "
+                    "wanted"
                 )
-            load(model, {k: self._cast(v) for k, v in state_dict.items()}, case.weights)
-            nnx.update(model, jtu.tree_map(self._cast, nnx.state(model)))
-        self.model = model
+            return model
+
+        try:
+            model = nnx.eval_shape(checked)
+        except jax.errors.JAXTypeError:  # it looks at values while it is built
+            model = checked()
+        load(model, state_dict, self.case.weights)
+        if any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jtu.tree_leaves(nnx.state(model))):
+            model = checked()  # it holds what no state_dict does, such as constants and random-number state
+            load(model, state_dict, self.case.weights)
+        nnx.update(model, jtu.tree_map(self._cast, nnx.state(model)))
+        return model
 
     @contextlib.contextmanager
     def context(self) -> Iterator[None]:

@@ -50,7 +50,7 @@ Tags = Annotated[
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu or gpu; auto takes a GPU that both frameworks see.")]
 Seed = Annotated[int, typer.Option(help="Of weights, inputs and cotangents; the same seed repeats a run.", min=0)]
-Quick = Annotated[bool, typer.Option("--quick", help="Fewer inputs and shorter budgets: rough times, sooner.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Shorter budgets for each cell: rough times, sooner.")]
 Folder = Annotated[Path, typer.Option("--out", "-o", help="Where results.json, report.md and report.html go.")]
 OptionalFolder = Annotated[
     Path | None,

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import jax.tree_util as jtu
 import numpy as np
 
 from graphmode.weights import as_numpy
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
     from ..jax_side import PortSide
     from ..torch_side import TorchSide
 
-DRAWS = 5
+DRAWS = 3
+JITTERS = 2
 
 Key = tuple[str, str]  # kind and name of a tensor
 
@@ -43,11 +45,15 @@ class Question:
 
 @dataclass(frozen=True)
 class Truth:
-    """The judge's answers to one question: in float64, and in the dtype that people run."""
+    """The judge's answers to one question: in float64, and in the dtype that people run.
+
+    `jittered` are further answers in that dtype, on inputs moved by half an ulp: how far rounding alone moves it.
+    """
 
     question: Question
     reference: Observation
     torch: Observation
+    jittered: tuple[Observation, ...] = ()
 
 
 @dataclass
@@ -168,12 +174,28 @@ class Examination:
                 question,
                 exact.run(question.inputs, question.mode, question.cotangents),
                 usual.run(question.inputs, question.mode, question.cotangents),
+                tuple(
+                    usual.run(self._jitter(question, i), question.mode, question.cotangents)
+                    for i in range(JITTERS if question.is_random and question.mode != "inference" else 0)
+                ),
             )
         except (RuntimeError, TypeError, ValueError, IndexError) as error:
             raise CaseError(
                 f"case {self.case.name!r}: the reference {self.judge_name!r} fails on the input {question.label!r} in "
                 f"{question.mode}: {type(error).__name__}: {error}"
             ) from error
+
+    def _jitter(self, question: Question, index: int) -> Inputs:
+        """The question's inputs, each floating element moved by up to half an ulp before it is rounded again."""
+        rng = generator(self.case, self.seed, f"jitter {question.label}", index)
+
+        def move(leaf: np.ndarray) -> np.ndarray:
+            if not is_floating(leaf):
+                return leaf
+            noise = rng.uniform(-1, 1, leaf.shape) * 2 * yardstick.HALF_ULP[self.dtype]
+            return np.asarray(leaf * (1 + noise), leaf.dtype)
+
+        return jtu.tree_map(move, question.inputs)
 
     def _scales(self) -> dict[tuple[str, Key], float]:
         """By mode and tensor, its largest magnitude over all inputs."""
@@ -347,7 +369,11 @@ class Examination:
             for p, t, r in zip(ours, torch, reference, strict=True):
                 if blame := gross_fault(p, t, r):
                     return worst, False, blame
-            ratio = error_ratio(ours, torch, reference, dtype=self.dtype, floor_scale=self._floor_scale(key, pool))
+            kinked = key[0].endswith("gradient")
+            for index in range(JITTERS if kinked else 0):
+                torch += [j for i in pool if (j := self.truths[i].jittered[index].find(key)) is not None]
+            scale = self._floor_scale(key, pool)
+            ratio = error_ratio(ours, torch, reference, dtype=self.dtype, floor_scale=scale, kinked=kinked)
             if ratio is None:
                 notes.append(f"precision not judged: {reference[0].size} elements")
             elif worst is None or ratio > worst:

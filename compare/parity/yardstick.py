@@ -109,17 +109,23 @@ def error_ratio(
     *,
     dtype: str = "float32",
     floor_scale: float = 0.0,
+    kinked: bool = False,
 ) -> float | None:
     """The port's error over PyTorch's, both against float64, over several draws of the inputs.
 
-    The median over draws on either side: a gradient that passes a kink flips with one rounding, on either side, and one
-    such draw must not decide. The denominator is at least half an ulp of the tensor's size, so that an exact PyTorch
-    does not make every rounding of the port look wrong.
+    The median over draws on either side. A gradient that passes a kink (relu, max) jumps when one rounding flips it, in
+    some draws and by thousands of times the usual error, on PyTorch's side as on the port's. So for `kinked` tensors
+    the port's best draw stands against PyTorch's worst: an imprecise port is imprecise in every draw, a flip is not.
+    The denominator is at least half an ulp of the tensor's size, so that an exact PyTorch does not make every rounding
+    of the port look wrong.
 
     Args:
-      port, torch, reference: the same tensor of the three runs, one array a draw.
+      port: the port's arrays, one a draw.
+      torch: PyTorch's; there may be more of them than draws.
+      reference: in float64; `reference[i % len(port)]` belongs to `torch[i]`.
       dtype: of the two first.
       floor_scale: a size that the floor is taken of where it is larger than the tensor's.
+      kinked: whether the tensor is a gradient.
 
     Returns:
       None where the tensor is not judged: fewer than 64 elements in a draw, or no floating numbers.
@@ -128,8 +134,10 @@ def error_ratio(
         return None
     if any(p.shape != r.shape for p, r in zip(port, reference, strict=True)):
         return np.inf
-    ours = float(np.median([rms_error(p, r) for p, r in zip(port, reference, strict=True)]))
-    theirs = float(np.median([rms_error(t, r) for t, r in zip(torch, reference, strict=True)]))
+    our_errors = [rms_error(p, r) for p, r in zip(port, reference, strict=True)]
+    their_errors = [rms_error(t, reference[i % len(reference)]) for i, t in enumerate(torch)]
+    ours = float(np.min(our_errors) if kinked else np.median(our_errors))
+    theirs = float(np.max(their_errors) if kinked else np.median(their_errors))
     size = max(float(np.median([rms(r) for r in reference])), floor_scale)
     floor = HALF_ULP[dtype] * size
     if ours == 0:
