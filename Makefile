@@ -6,7 +6,7 @@ ARGS ?=
 EXTRAS := compare,report,weights,test,dev
 BIN := .venv/bin
 STAMP := .venv/.installed
-PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+PIP := $(BIN)/python -m pip -qq --disable-pip-version-check
 
 .PHONY: help install compare test test-slow lint typecheck clean
 

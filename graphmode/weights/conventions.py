@@ -104,6 +104,7 @@ def _convention(module: Any, attribute: str, variable: nnx.Variable) -> tuple[st
     """PyTorch's name and layout of this variable of this module."""
     if variable.has_metadata(TRANSFORM):
         return attribute, variable.get_metadata(TRANSFORM)
+    table: dict[str, tuple[str, Transform]]
     match module:
         case nnx.Linear():
             table = {"kernel": ("weight", LINEAR)}

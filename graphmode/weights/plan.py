@@ -68,9 +68,8 @@ def make_plan(module: nnx.Module, rules: tuple[WeightRule, ...]) -> tuple[list[G
             key, rename = renamed(leaf.name, rules)
             matched[rename] += 1
             plan.append(Group((key,), (leaf,), leaf.transform))
-    for rule in rules:
-        if isinstance(rule, Rule | Rename) and not matched[rule]:
-            problems.append(f"{rule}: matches no variable; the module has {_sample(by_path)}")
+    idle = [rule for rule in rules if isinstance(rule, Rule | Rename) and not matched[rule]]
+    problems += [f"{rule}: matches no variable; the module has {_sample(by_path)}" for rule in idle]
     return plan, problems + _clashes(plan, rules)
 
 

@@ -83,12 +83,12 @@ class ConvTransposeKernel(_Orthogonal):
 
     def to_model(self, *arrays: np.ndarray) -> Arrays:
         if self.flipped:
-            return tuple(np.flip(_at_least(a, 3).transpose(*range(2, a.ndim), 0, 1), range(a.ndim - 2)) for a in arrays)
+            return tuple(_flip_window(_at_least(a, 3).transpose(*range(2, a.ndim), 0, 1)) for a in arrays)
         return tuple(_at_least(a, 3).transpose(*range(2, a.ndim), 1, 0) for a in arrays)
 
     def to_reference(self, *arrays: np.ndarray) -> Arrays:
         if self.flipped:
-            unflipped = (np.flip(_at_least(a, 3), range(a.ndim - 2)) for a in arrays)
+            unflipped = (_flip_window(_at_least(a, 3)) for a in arrays)
             return tuple(a.transpose(a.ndim - 2, a.ndim - 1, *range(a.ndim - 2)) for a in unflipped)
         return tuple(_at_least(a, 3).transpose(a.ndim - 1, a.ndim - 2, *range(a.ndim - 2)) for a in arrays)
 
@@ -226,6 +226,10 @@ def _alike(first: np.ndarray, second: np.ndarray) -> Arrays:
         a, b = (f"{array.dtype}{list(array.shape)}" for array in (first, second))
         raise ValueError(f"the biases are {a} and {b}, and two alike of one axis were wanted")
     return first, second
+
+
+def _flip_window(array: np.ndarray) -> np.ndarray:
+    return np.flip(array, tuple(range(array.ndim - 2)))
 
 
 def _at_least(array: np.ndarray, rank: int) -> np.ndarray:
