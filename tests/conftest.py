@@ -1,8 +1,13 @@
-"""What all tests share: a test marked `gpu` is skipped, with the reason, where a framework sees no CUDA device."""
+"""What all tests share: a `gpu` test is skipped, with the reason, where no CUDA device is seen; no deadlines."""
 
 import functools
 
+import hypothesis
 import pytest
+
+# an example that compiles takes long once, and a loaded machine is slow at any
+hypothesis.settings.register_profile("no_deadline", parent=hypothesis.settings(), deadline=None)
+hypothesis.settings.load_profile("no_deadline")
 
 
 @functools.cache

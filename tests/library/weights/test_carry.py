@@ -178,7 +178,7 @@ def test_all_problems_come_in_one_error_and_nothing_is_written():
     assert all(np.array_equal(before[key], after[key]) for key in before)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.data())
 def test_exactly_the_missing_and_the_added_keys_are_named(data):
     port = stack(3)
