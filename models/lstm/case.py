@@ -1,0 +1,32 @@
+"""A recurrent layer: a Python loop over time, and the fused kernel, against one `lax.scan`."""
+
+import numpy as np
+from graphmode.compare.case import Case
+
+from .model import LSTM
+from .reference import FusedLSTM, HandwrittenLSTM
+
+STEPS, BATCH, IN_FEATURES = 100, 64, 512
+
+
+def normal(rng: np.random.Generator, steps: int = STEPS, batch: int = BATCH):
+    return (rng.standard_normal((steps, batch, IN_FEATURES)),)
+
+
+CASE = Case(
+    name="lstm",
+    summary="a loop over time becomes lax.scan, and what needs no earlier step runs once for a block of steps",
+    reference={"handwritten": HandwrittenLSTM, "fused": FusedLSTM},
+    model=LSTM,
+    inputs=normal,
+    edge_inputs={
+        "batch of one": lambda rng: normal(rng, steps=7, batch=1),
+        "one step": lambda rng: normal(rng, steps=1, batch=3),
+        "saturated gates": lambda rng: (30 * rng.standard_normal((5, 3, IN_FEATURES)),),
+    },
+    expected={
+        "handwritten/torch.trace": "records the loop unrolled at the length of the example",
+        "fused/torch.script": "TorchScript has no super()",
+    },
+    tags=("recurrent",),
+)

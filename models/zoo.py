@@ -1,0 +1,45 @@
+"""The zoo: which cases there are, and where. Importing it imports no case, no torch and no jax."""
+
+from __future__ import annotations
+
+import difflib
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from graphmode.compare.case import Case
+
+CASES: dict[str, str] = {
+    "conditional_scale": "graphmode.models.conditional_scale.case:CASE",
+    "weighted_product": "graphmode.models.weighted_product.case:CASE",
+    "scale_add": "graphmode.models.scale_add.case:CASE",
+    "double_sine": "graphmode.models.double_sine.case:CASE",
+    "double_sine_training": "graphmode.models.double_sine.case:TRAINING",
+    "positives_first": "graphmode.models.positives_first.case:CASE",
+    "fill_zeros": "graphmode.models.fill_zeros.case:CASE",
+    "custom_hook": "graphmode.models.custom_hook.case:CASE",
+    "stats_rnn": "graphmode.models.stats_rnn.case:CASE",
+    "lstm": "graphmode.models.lstm.case:CASE",
+    "resnet18": "graphmode.models.resnet18.case:CASE",
+    "efficientnet_lite0": "graphmode.models.efficientnet_lite0.case:CASE",
+}
+
+
+def load(name: str) -> Case:
+    """The case of this name.
+
+    Raises:
+      CaseError: where there is none; the message has the nearest names.
+
+    Example:
+      >>> load("scale_add").name
+      'scale_add'
+    """
+    if name not in CASES:
+        from graphmode.compare.case import CaseError
+
+        nearest = difflib.get_close_matches(str(name), CASES, n=3, cutoff=0.4)
+        hint = f"did you mean {' or '.join(nearest)}?" if nearest else f"choose from {', '.join(CASES)}"
+        raise CaseError(f"name is {name!r}, and the zoo has no such case; {hint}")
+    module, _, attribute = CASES[name].partition(":")
+    return getattr(import_module(module), attribute)
