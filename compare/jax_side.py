@@ -92,7 +92,17 @@ class PortSide:
             model = checked()  # it holds what no state_dict does, such as constants and random-number state
             load(model, state_dict, self.case.weights)
         nnx.update(model, jtu.tree_map(self._cast, nnx.state(model)))
+        for _, module in nnx.iter_modules(model):
+            if type(module).__module__.startswith("flax."):
+                self._free_dtype(module)
         return model
+
+    def _free_dtype(self, module: nnx.Module) -> None:
+        """Flax's layers fix the dtype they were built in (`nnx.Embed`, `nnx.RNN`'s carry); here the run decides."""
+        for name in ("dtype", "param_dtype"):
+            fixed = getattr(module, name, None)
+            if fixed is not None and jnp.dtype(fixed) == jnp.float32:
+                setattr(module, name, DTYPES[self.dtype])
 
     @contextlib.contextmanager
     def context(self) -> Iterator[None]:
@@ -222,7 +232,7 @@ class PortProgram:
     """
 
     def __init__(self, model: nnx.Module, loss: Callable[[Any], Any] | None, to_reference: Callable[[Any], Any]):
-        self.graphdef, self.params, self.rest = nnx.split(model, is_trained, ...)
+        self.graphdef, self.params, self.rest = split(model)
         self._loss = loss
         self._to_reference = to_reference
 
@@ -239,7 +249,7 @@ class PortProgram:
             model = nnx.merge(self.graphdef, params, rest, copy=True)  # its variables may be written at this level
             args, kwargs = _combine(diff, other)
             outputs = model(*args, **kwargs)
-            _, _, state = nnx.split(model, is_trained, ...)
+            _, _, state = split(model)
             if self._loss is not None:
                 return [self._loss(self._to_reference(outputs))], (outputs, state)
             return [leaf for leaf in jtu.tree_leaves(outputs) if is_floating(leaf)], (outputs, state)
@@ -258,8 +268,14 @@ def set_mode(model: nnx.Module, mode: Mode) -> None:
                 setattr(module, name, value)
 
 
-def is_trained(path: Any, value: Any) -> bool:
-    """An NNX filter: the floating parameters, which gradients are taken by."""
+def split(model: nnx.Module) -> tuple[Any, Any, Any]:
+    """The static part, the floating parameters (which gradients are taken by), and all other state."""
+    parts: tuple[Any, ...] = nnx.split(model, _is_trained, ...)
+    graphdef, params, rest = parts
+    return graphdef, params, rest
+
+
+def _is_trained(path: Any, value: Any) -> bool:
     return isinstance(value, nnx.Param) and jnp.issubdtype(value.get_value().dtype, jnp.floating)
 
 

@@ -32,6 +32,12 @@ class Observation:
         kind, name = key
         return getattr(self, f"{kind}s").get(name)
 
+    def get(self, key: tuple[str, str]) -> np.ndarray:
+        """The tensor of this kind and name, which there is."""
+        found = self.find(key)
+        assert found is not None, key
+        return found
+
     def renamed(self, like: Observation) -> Observation:
         """With the output names of `like`, where only the names of fields and their positions differ."""
         if self.outputs.keys() == like.outputs.keys() or set(self.aliases) != set(like.aliases):

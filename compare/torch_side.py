@@ -167,7 +167,8 @@ def forward_backward(module: Any, parameters: list[torch.Tensor], batch: TorchBa
     """Outputs, and gradients by parameters and floating inputs, in that order."""
     outputs = module(*batch.args, **batch.kwargs)
     if loss is not None:
-        heads, starts = [loss(outputs)], [None]
+        heads: list[torch.Tensor] = [loss(outputs)]
+        starts: list[torch.Tensor | None] = [None]
     else:
         leaves = named_leaves(outputs)
         live = [name for name, leaf in leaves.items() if is_floating(leaf) and leaf.requires_grad]

@@ -274,7 +274,7 @@ def _user_errors() -> tuple[type[ValueError], ...]:
 
 def _console() -> Console:
     """Writes to standard output even while what models print there is caught."""
-    if sys.stdout is sys.__stdout__:
+    if sys.stdout is not None and sys.stdout is sys.__stdout__:
         terminal = sys.stdout.isatty()
         file = os.fdopen(os.dup(1), "w", buffering=1, encoding=sys.stdout.encoding)
         return Console(file=file, force_terminal=terminal or None, width=None if terminal else 120)

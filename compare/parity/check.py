@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
@@ -23,6 +24,8 @@ from . import yardstick
 from .yardstick import PRECISE_RATIO, SMALLEST_SCALE, Difference, difference, error_ratio, magnitude
 
 if TYPE_CHECKING:
+    import torch
+
     from ..jax_side import PortSide
     from ..torch_side import TorchSide
 
@@ -208,24 +211,29 @@ class Examination:
 
     def verdicts(self) -> Iterable[Parity]:
         """Judges the reference's further variants, then every port."""
-        from ..jax_side import PortSide
-        from ..torch_side import TorchSide
-
         for name, module in self.references.items():
             if name != self.judge_name:
                 yield self.judge(
                     "torch",
                     name,
-                    lambda dtype, m=module: TorchSide(m, self.case, dtype=dtype, device=self.torch_device),
+                    functools.partial(self._reference_side, module),
                 )
         for name in self.case.models:
             yield self.judge(
                 "jax",
                 name,
-                lambda dtype, n=name: PortSide(
-                    self.case, n, self.state_dict, dtype=dtype, device=self.device, seed=self.seed
-                ),
+                functools.partial(self._port_side, name),
             )
+
+    def _reference_side(self, module: torch.nn.Module, dtype: str) -> TorchSide:
+        from ..torch_side import TorchSide
+
+        return TorchSide(module, self.case, dtype=dtype, device=self.torch_device)
+
+    def _port_side(self, variant: str, dtype: str) -> PortSide:
+        from ..jax_side import PortSide
+
+        return PortSide(self.case, variant, self.state_dict, dtype=dtype, device=self.device, seed=self.seed)
 
     def judge(self, side: str, variant: str, build: Callable[[str], TorchSide | PortSide]) -> Parity:
         """Both verdicts on one candidate; `build` gives it in a dtype."""
@@ -235,10 +243,7 @@ class Examination:
         for dtype in ("float64", self.dtype):
             candidate = build(dtype)
             with quiet():
-                answers[dtype] = [
-                    self._answer(candidate, truth.question, side, variant).renamed(truth.reference)
-                    for truth in self.truths
-                ]
+                answers[dtype] = [self._answer(candidate, truth, side, variant) for truth in self.truths]
         tensors = self._tensors(answers["float64"], answers[self.dtype], notes)
         readings: dict[str, str] = {}
         for truth, answer in zip(self.truths, answers[self.dtype], strict=True):
@@ -257,9 +262,15 @@ class Examination:
             duration_s=time.perf_counter() - start,
         )
 
-    def _answer(self, candidate: TorchSide | PortSide, question: Question, side: str, variant: str) -> Observation:
+    def _answer(self, candidate: TorchSide | PortSide, truth: Truth, side: str, variant: str) -> Observation:
+        """The candidate's answer, its outputs by the reference's names.
+
+        Raises:
+          CaseError: where it cannot run, or gives another structure.
+        """
+        question = truth.question
         try:
-            return candidate.run(question.inputs, question.mode, question.cotangents)
+            answer = candidate.run(question.inputs, question.mode, question.cotangents).renamed(truth.reference)
         except CaseError:
             raise
         except Exception as error:
@@ -268,6 +279,13 @@ class Examination:
                 f"case {self.case.name!r}: the {whose} {variant!r} fails on the input {question.label!r} in "
                 f"{question.mode}: {type(error).__name__}: {error}"
             ) from error
+        if answer.outputs.keys() != truth.reference.outputs.keys():
+            raise CaseError(
+                f"case {self.case.name!r}: the reference's outputs are {', '.join(truth.reference.outputs)}, and those "
+                f"of the {'port' if side == 'jax' else 'variant'} {variant!r} are {', '.join(answer.outputs)}; give "
+                "the same structure, or write to_reference"
+            )
+        return answer
 
     def _tensors(self, exact: list[Observation], usual: list[Observation], notes: list[str]) -> list[Tensor]:
         """Every tensor's verdicts, the worst over all inputs."""
@@ -280,15 +298,9 @@ class Examination:
 
     def _keys(self, rows: list[int], candidate: list[Observation], notes: list[str]) -> list[Key]:
         """The tensors of these questions, those that only one side has among them."""
-        reference = {(kind, name): None for i in rows for kind, name, _ in self.truths[i].reference.tensors()}
-        given = {(kind, name): None for i in rows for kind, name, _ in candidate[i].tensors()}
-        outputs = [[name for kind, name in keys if kind == "output"] for keys in (reference, given)]
-        if set(outputs[0]) != set(outputs[1]):
-            raise CaseError(
-                f"case {self.case.name!r}: the reference's outputs are {', '.join(outputs[0])}, and the port's are "
-                f"{', '.join(outputs[1])}; give the same structure, or write to_reference"
-            )
-        return list({**reference, **given})
+        reference = [(kind, name) for i in rows for kind, name, _ in self.truths[i].reference.tensors()]
+        given = [(kind, name) for i in rows for kind, name, _ in candidate[i].tensors()]
+        return list(dict.fromkeys([*reference, *given]))
 
     def _tensor(
         self,
@@ -343,7 +355,7 @@ class Examination:
     def scale(self, mode: str, key: Key, row: int) -> float:
         """What an error in this tensor is a fraction of; for a gradient, the largest gradient of the model."""
         if not key[0].endswith("gradient"):
-            own = magnitude(self.truths[row].reference.find(key))
+            own = magnitude(self.truths[row].reference.get(key))
             return max(own, SMALLEST_SCALE * self.scales[mode, key])
         own = max(
             (magnitude(a) for k, _, a in self.truths[row].reference.tensors() if k.endswith("gradient")), default=0.0
@@ -387,7 +399,7 @@ class Examination:
             return 0.0
         sizes = [
             (
-                yardstick.rms(self.truths[i].reference.find(key)),
+                yardstick.rms(self.truths[i].reference.get(key)),
                 max(yardstick.rms(a) for k, _, a in self.truths[i].reference.tensors() if k.endswith("gradient")),
             )
             for i in rows

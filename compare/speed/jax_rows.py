@@ -10,7 +10,7 @@ from flax import nnx
 from graphmode.graph import graphed
 
 from ..case import Mode
-from ..jax_side import PortBatch, PortProgram, PortSide, is_trained
+from ..jax_side import PortBatch, PortProgram, PortSide, split
 from .rows import Row, Step
 
 
@@ -58,7 +58,7 @@ def _stateful(program: PortProgram) -> Any:
     """The training pass on a live module, whose state it updates."""
 
     def step(model: nnx.Module, diff: Any, rest: Any, cotangents: Any) -> tuple[Any, Any, Any]:
-        _, params, state = nnx.split(model, is_trained, ...)
+        _, params, state = split(model)
         outputs, gradients, state = program.forward_backward(params, state, diff, rest, cotangents)
         nnx.update(model, state)
         return outputs, gradients, None

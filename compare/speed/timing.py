@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import signal
 import threading
@@ -76,7 +77,7 @@ def interleave(competitors: list[Timed], *, budget_s: float, input_sets: int, re
     is out, with its error kept.
     """
     for one in competitors:
-        _attempt(one, lambda one=one: _calibrate(one, input_sets))
+        _attempt(one, functools.partial(_calibrate, one, input_sets))
     start = time.perf_counter()
     for repeat in range(repeats):
         running = [one for one in competitors if one.error is None]
@@ -86,7 +87,7 @@ def interleave(competitors: list[Timed], *, budget_s: float, input_sets: int, re
             return
         turn = repeat % len(running)
         for one in running[turn:] + running[:turn]:
-            _attempt(one, lambda one=one, repeat=repeat: one.samples.append(_sample(one, repeat, input_sets)))
+            _attempt(one, functools.partial(_take, one, repeat, input_sets))
 
 
 def _attempt(one: Timed, action: Callable[[], None]) -> None:
@@ -101,6 +102,10 @@ def _calibrate(one: Timed, input_sets: int) -> None:
     one.calls_per_sample = 1
     fastest = min(_sample(one, i, input_sets) for i in range(3))
     one.calls_per_sample = min(MOST_CALLS, max(1, math.ceil(SHORTEST_SAMPLE_S / max(fastest, 1e-9))))
+
+
+def _take(one: Timed, offset: int, input_sets: int) -> None:
+    one.samples.append(_sample(one, offset, input_sets))
 
 
 def _sample(one: Timed, offset: int, input_sets: int) -> float:

@@ -14,7 +14,7 @@ from .rows import Row, Step, Unavailable
 
 def _step(side: TorchSide, mode: Mode, module: Any) -> Step:
     """Runs `module`, which has the side's parameters, in this mode."""
-    parameters = list(side.parameters.values())
+    parameters: list[torch.Tensor] = list(side.parameters.values())
     loss = side.loss
 
     def inference(batch: TorchBatch) -> Any:

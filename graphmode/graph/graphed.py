@@ -87,7 +87,8 @@ class Graphed:
         self.traces = 0
         self._backward = backward
         self._call = _Call(target, args, kwargs)
-        sample, self._treedef = jtu.tree_flatten(self._call.free)
+        sample, treedef = jtu.tree_flatten(self._call.free)
+        self._treedef: Any = treedef
         names = self._call.names()
         self._specs = [_spec(name, leaf) for name, leaf in zip(names, sample, strict=True)]
         self._guard = [(spec.shape, spec.held) for spec in self._specs]
@@ -200,7 +201,7 @@ class _Call:
     def __init__(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]):
         self._target = target
         self._count = len(args)
-        named = {**dict(enumerate(args)), **kwargs}
+        named: dict[int | str, Any] = {**dict(enumerate(args)), **kwargs}
         self._bound = [key for key, value in named.items() if isinstance(value, nnx.Module)]
         self.modules: dict[str, nnx.Module] = {str(key): named[key] for key in self._bound}
         self._is_module = isinstance(target, nnx.Module)

@@ -1,0 +1,5 @@
+"""`python -m graphmode`: the `graphmode` command."""
+
+from .cli import main
+
+main()

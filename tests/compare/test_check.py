@@ -1,0 +1,341 @@
+"""`check` on small models: verdicts, what it refuses, and that faults of every kind turn it red."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from flax import nnx
+from graphmode.compare import Case, CaseError, check
+
+from graphmode.weights import Drop, Rename, WeightsError
+
+
+class Reference(torch.nn.Module):
+    """Linear layers, a square one among them, normalisations of two kinds, and a gelu."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(6, 8)
+        self.square = torch.nn.Linear(8, 8)
+        self.ln = torch.nn.LayerNorm(8)
+        self.head = torch.nn.Linear(8, 3)
+
+    def forward(self, x):
+        h = torch.nn.functional.gelu(self.fc(x))
+        h = h + self.ln(self.square(h))
+        return {"logits": self.head(h), "hidden": (h, h.argmax(-1))}
+
+
+class Port(nnx.Module):
+    def __init__(self, rngs: nnx.Rngs, *, epsilon=1e-5, fast_variance=False):
+        self.fc = nnx.Linear(6, 8, rngs=rngs)
+        self.square = nnx.Linear(8, 8, rngs=rngs)
+        self.ln = nnx.LayerNorm(8, epsilon=epsilon, use_fast_variance=fast_variance, rngs=rngs)
+        self.head = nnx.Linear(8, 3, rngs=rngs)
+
+    gelu = staticmethod(lambda x: jax.nn.gelu(x, approximate=False))
+
+    def square_layer(self, h):
+        return self.square(h)
+
+    def join(self, h, update):
+        return h + update
+
+    def __call__(self, x):
+        h = self.gelu(self.fc(x))
+        h = self.join(h, self.ln(self.square_layer(h)))
+        return {"logits": self.head(h), "hidden": (h, h.argmax(-1))}
+
+
+def faulty(**members) -> type[Port]:
+    return type("Faulty", (Port,), members)
+
+
+def case(model=Port, **fields) -> Case:
+    settings = {
+        "name": "small",
+        "summary": "",
+        "reference": Reference,
+        "model": model,
+        "inputs": lambda rng: (rng.standard_normal((20, 6)),),
+        "edge_inputs": {"zeros": lambda rng: (np.zeros((20, 6)),)},
+    }
+    return Case(**{**settings, **fields})
+
+
+def test_a_correct_port_passes_with_evidence():
+    edges = {"zeros": lambda rng: (np.zeros((20, 6)),), "one": lambda rng: (rng.standard_normal((1, 6)),)}
+    report = check(case(edge_inputs=edges))
+    assert report.passed, str(report)
+    (parity,) = report.parity
+    kinds = {(t.kind, t.mode) for t in parity.tensors}
+    assert kinds == {
+        ("output", "inference"),
+        ("output", "forward_backward"),
+        ("input_gradient", "forward_backward"),
+        ("parameter_gradient", "forward_backward"),
+    }
+    assert {t.name for t in parity.tensors if t.kind == "parameter_gradient"} == set(Reference().state_dict())
+    assert all(t.error is not None for t in parity.tensors)
+    assert parity.inputs == ["random 0", "random 1", "random 2", "zeros", "one"]
+    assert "passed" in str(report)
+
+
+def antisymmetric(layer: nnx.Linear) -> jax.Array:
+    kernel = layer.kernel[...]
+    return kernel.T - kernel
+
+
+def at_zero(self: Port, x: jax.Array, wrong: float):
+    """The right outputs, but for an input of zeros."""
+    return jax.tree.map(
+        lambda y: jnp.where(jnp.all(x == 0), wrong + y, y) if jnp.issubdtype(y.dtype, jnp.floating) else y,
+        Port.__call__(self, x),
+    )
+
+
+FAULTS = {
+    "tanh gelu": faulty(gelu=staticmethod(jax.nn.gelu)),
+    "relu": faulty(gelu=staticmethod(jax.nn.relu)),
+    "epsilon": lambda rngs: Port(rngs, epsilon=1e-6),
+    "transposed square weight": faulty(square_layer=lambda self, h: self.square(h) + h @ antisymmetric(self.square)),
+    "lost bias": faulty(square_layer=lambda self, h: h @ self.square.kernel[...]),
+    "missing residual": faulty(join=lambda self, h, update: update),
+    "stopped gradient": faulty(join=lambda self, h, update: h + jax.lax.stop_gradient(update)),
+    "hidden float32": faulty(join=lambda self, h, update: h + update.astype(jnp.float32)),
+    "hidden bfloat16": faulty(join=lambda self, h, update: h + update.astype(jnp.bfloat16).astype(update.dtype)),
+    "new NaN on an edge": faulty(__call__=lambda self, x: at_zero(self, x, jnp.nan)),
+    "wrong on an edge": faulty(__call__=lambda self, x: at_zero(self, x, 1e-6)),
+    "integers off by one": faulty(
+        __call__=lambda self, x: {**(out := Port.__call__(self, x)), "hidden": (out["hidden"][0], out["hidden"][1] + 1)}
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_caught(fault):
+    report = check(case(FAULTS[fault]))
+    assert not report.equal, fault
+    assert not report.passed
+    assert "NOT EQUAL" in str(report)
+
+
+def test_only_precise_sees_a_fast_variance():
+    fields = {"inputs": lambda rng: (rng.standard_normal((200, 6)),), "edge_inputs": {}}
+
+    class Offset(Reference):
+        def __init__(self):
+            super().__init__()
+            with torch.no_grad():
+                self.square.bias.fill_(30.0)
+
+    fields["reference"] = Offset
+    assert check(case(**fields)).passed
+    report = check(case(lambda rngs: Port(rngs, fast_variance=True), **fields))
+    assert report.equal
+    assert not report.precise
+
+
+def test_a_buffer_that_is_not_updated_is_caught():
+    class WithNorm(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.bn = torch.nn.BatchNorm1d(6)
+
+        def forward(self, x):
+            return self.bn(x)
+
+    class Forgets(nnx.Module):
+        def __init__(self, rngs):
+            self.bn = nnx.BatchNorm(6, momentum=0.9, epsilon=1e-5, rngs=rngs)
+
+        def __call__(self, x):
+            kept = self.bn.mean[...], self.bn.var[...]
+            y = self.bn(x)
+            self.bn.mean.set_value(kept[0])
+            self.bn.var.set_value(kept[1])
+            return y
+
+    (parity,) = check(case(Forgets, reference=WithNorm)).parity
+    assert {t.name for t in parity.tensors if not t.equal} == {"bn.running_mean", "bn.running_var"}
+
+
+def test_variants_are_each_judged():
+    variants = {"good": Port, "bad": FAULTS["epsilon"]}
+    report = check(case(variants))
+    assert [(p.variant, p.passed) for p in report.parity] == [("good", True), ("bad", False)]
+
+
+class Doubled(Reference):
+    def forward(self, x):
+        out = super().forward(x)
+        return {**out, "logits": 2 * out["logits"]}
+
+
+def test_a_reference_variant_that_disagrees_with_the_judge_is_shown():
+    report = check(case(reference={"judge": Reference, "same": Reference, "other": Doubled}))
+    assert [(p.side, p.variant, p.passed) for p in report.parity] == [
+        ("torch", "same", True),
+        ("torch", "other", False),
+        ("jax", "default", True),
+    ]
+
+
+def test_the_seed_repeats_a_run():
+    def numbers(seed):
+        return [(t.name, t.error, t.ratio) for t in check(case(), seed=seed).parity[0].tensors]
+
+    assert numbers(1) == numbers(1)
+    assert numbers(1) != numbers(2)
+
+
+def test_keyword_inputs_integers_and_a_loss():
+    class Embeds(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = torch.nn.Embedding(11, 16)
+
+        def forward(self, ids, *, weight):
+            return self.table(ids) * weight
+
+    class EmbedsPort(nnx.Module):
+        def __init__(self, rngs):
+            self.table = nnx.Embed(11, 16, rngs=rngs)
+
+        def __call__(self, ids, *, weight):
+            return self.table(ids) * weight
+
+    fields = {
+        "reference": Embeds,
+        "inputs": lambda rng: {"ids": rng.integers(0, 11, (5, 7)), "weight": rng.standard_normal((5, 7, 1))},
+        "edge_inputs": {},
+        "loss": (lambda y: (y**2).sum(), lambda y: (y**2).sum()),
+    }
+    report = check(case(EmbedsPort, **fields))
+    assert report.passed, str(report)
+    assert {t.name for t in report.parity[0].tensors if t.kind == "input_gradient"} == {"input.weight"}
+    wrong_loss = (lambda y: (y**2).sum(), lambda y: (y**2).mean())
+    assert not check(case(EmbedsPort, **{**fields, "loss": wrong_loss})).equal
+
+
+def test_layout_conversions_reach_outputs_and_gradients():
+    from graphmode.compare import channels_first, channels_last
+
+    class Conv(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = torch.nn.Conv2d(3, 4, (3, 2), bias=False)
+
+        def forward(self, x):
+            return self.conv(x)
+
+    class ConvPort(nnx.Module):
+        def __init__(self, rngs):
+            self.conv = nnx.Conv(3, 4, (3, 2), padding="VALID", use_bias=False, rngs=rngs)
+
+        def __call__(self, x):
+            return self.conv(x)
+
+    fields = {
+        "reference": Conv,
+        "inputs": lambda rng: (rng.standard_normal((2, 3, 6, 7)),),
+        "edge_inputs": {},
+        "to_model": channels_last,
+        "to_reference": channels_first,
+    }
+    assert check(case(ConvPort, **fields)).passed
+
+
+def test_named_tuples_compare_with_tuples():
+    from typing import NamedTuple
+
+    class Pair(NamedTuple):
+        a: jax.Array
+        b: jax.Array
+
+    class Two(torch.nn.Module):
+        def forward(self, x):
+            return x + 1, x * 2
+
+    class TwoPort(nnx.Module):
+        def __init__(self, rngs):
+            pass
+
+        def __call__(self, x):
+            return Pair(x + 1, x * 2)
+
+    assert check(case(TwoPort, reference=Two)).passed
+
+
+REFUSED = {
+    "another structure": (
+        {"model": faulty(__call__=lambda self, x: self.head(self.fc(x)))},
+        CaseError,
+        ["reference's outputs are logits, hidden.0, hidden.1", "to_reference"],
+    ),
+    "weights that do not match": (
+        {"model": lambda rngs: nnx.Sequential(nnx.Linear(6, 9, rngs=rngs))},
+        WeightsError,
+        ["fc.weight", "ln.weight", "head.bias"],
+    ),
+    "rules that match nothing": ({"weights": (Rename("x", "y"), Drop("z", "w"))}, WeightsError, ["Rename", "Drop"]),
+    "a reference that is no module": ({"reference": lambda: 3}, CaseError, ["reference 'default' gives int"]),
+    "a port that is no module": ({"model": lambda rngs: jnp.sin}, CaseError, ["model 'default' gives"]),
+    "inputs that are no tuple": ({"inputs": lambda rng: np.ones((2, 6))}, CaseError, ["inputs gives ndarray"]),
+    "inputs that are no arrays": ({"inputs": lambda rng: ([1.0],)}, CaseError, ["float at input.0.0"]),
+    "a reference that fails": ({"inputs": lambda rng: (np.ones((2, 5)),)}, CaseError, ["reference", "random 0"]),
+    "a port that fails": (
+        {"model": faulty(gelu=staticmethod(lambda x: x if x.sum() > 0 else -x))},
+        CaseError,
+        ["port 'default' fails on the input 'random 0'", "TracerBoolConversionError"],
+    ),
+    "an integer that JAX would wrap": (
+        {"inputs": lambda rng: (np.array([[2**31 + 5] * 6]),), "reference": torch.nn.Identity},
+        CaseError,
+        ["input.0", "cannot hold"],
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_a_case_that_cannot_be_compared_is_refused_by_name(what):
+    fields, error, words = REFUSED[what]
+    if what == "an integer that JAX would wrap":
+
+        class Same(nnx.Module):
+            def __init__(self, rngs):
+                pass
+
+            def __call__(self, x):
+                return x
+
+        fields = {**fields, "model": Same, "edge_inputs": {}}
+    with pytest.raises(error) as caught:
+        check(case(**fields))
+    assert all(word in str(caught.value) for word in words), str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("fields", "word"),
+    [
+        ({"name": ""}, "name is ''"),
+        ({"model": {}}, "model is an empty mapping"),
+        ({"inputs": 3}, "inputs is int"),
+        ({"modes": ("training",)}, "modes names 'training'"),
+        ({"expected": {"trace": "why"}}, "expected names 'trace'"),
+        ({"expected": {"other/torch.trace": "why"}}, "the variant 'other'"),
+        ({"loss": abs}, "loss must be a pair"),
+        ({"interpret": {"nowhere": dict}}, "interpret names 'nowhere'"),
+    ],
+)
+def test_a_case_checks_its_fields(fields, word):
+    with pytest.raises(CaseError, match="small" if fields.get("name", "small") else "case ''") as caught:
+        case(**fields)
+    assert word in str(caught.value)
+
+
+def test_cases_are_frozen_and_replaceable():
+    assert dataclasses.replace(case(), name="other").name == "other"

@@ -1,0 +1,202 @@
+"""The command line as a user meets it: exit codes, messages without tracebacks, and what a run leaves behind."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+CASE_FILE = """
+import jax.numpy as jnp
+import numpy as np
+import torch
+from flax import nnx
+from graphmode.compare import Case
+
+
+class Reference(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(5, 16)
+
+    def forward(self, x):
+        return torch.relu(self.fc(x))
+
+
+class Port(nnx.Module):
+    def __init__(self, rngs):
+        self.fc = nnx.Linear(5, 16, rngs=rngs)
+
+    def __call__(self, x):
+        return nnx.relu(self.fc(x))
+
+
+class Wrong(Port):
+    def __call__(self, x):
+        return jnp.abs(self.fc(x))
+
+
+class Structure(Port):
+    def __call__(self, x):
+        return {"y": nnx.relu(self.fc(x))}
+
+
+class Weights(nnx.Module):
+    def __init__(self, rngs):
+        self.other = nnx.Linear(5, 16, rngs=rngs)
+        self.third = nnx.Linear(16, 16, rngs=rngs)
+
+    def __call__(self, x):
+        return self.other(x)
+
+
+def case(name, model):
+    return Case(name=name, summary="a test", reference=Reference, model=model,
+                inputs=lambda rng: (rng.standard_normal((20, 5)),))
+
+
+GOOD, WRONG = case("good", Port), case("wrong", Wrong)
+STRUCTURE, WEIGHTS = case("structure", Structure), case("weights", Weights)
+NUMBER = 3
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("user")
+    (folder / "mine.py").write_text(CASE_FILE)
+    (folder / "broken.py").write_text("import numpy\n\nraise RuntimeError('of the user')\n")
+    (folder / "syntax.py").write_text("def f(:\n")
+    return folder
+
+
+def graphmode(*arguments, cwd, **environment):
+    return subprocess.run(
+        [sys.executable, "-m", "graphmode", *arguments],
+        cwd=cwd,
+        env={**os.environ, "JAX_PLATFORMS": "cpu", **environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+def refused(finished, *words):
+    assert finished.returncode == 2, finished.stdout + finished.stderr
+    assert "Traceback" not in finished.stderr + finished.stdout
+    message = " ".join((finished.stdout + finished.stderr).split())
+    for word in words:
+        assert word in message, message
+
+
+def test_compare_of_a_users_file_writes_the_report(folder):
+    finished = graphmode("compare", "mine.py:GOOD", "--quick", "-r", "torch.eager", "-r", "jax.jit", cwd=folder)
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    assert "equal and precise" in finished.stdout
+    latest = folder / "reports" / "latest"
+    data = json.loads((latest / "results.json").read_text())
+    assert data["complete"] is True
+    assert [c["status"] for c in data["cells"]] == ["ok"] * 4
+    assert (latest / "report.md").exists()
+    assert "<html" in (latest / "report.html").read_text()
+
+    again = graphmode("report", "--out", "elsewhere", cwd=folder)
+    assert again.returncode == 0, again.stderr
+    assert (folder / "elsewhere" / "report.html").exists()
+
+    whole = (latest / "results.json").read_text()
+    (folder / "cut.json").write_text(whole[: len(whole) // 2])
+    refused(graphmode("report", "cut.json", cwd=folder), "cut.json", "cut off")
+    (folder / "other.json").write_text('{"schema": "pytest", "version": 1}')
+    refused(graphmode("report", "other.json", cwd=folder), "'pytest'", "graphmode.results")
+    interrupted = {**data, "complete": False, "cells": data["cells"][:1]}
+    (folder / "partial.json").write_text(json.dumps(interrupted))
+    partial = graphmode("report", "partial.json", "--out", "partial", cwd=folder)
+    assert partial.returncode == 0, partial.stderr
+    assert "interrupted" in (folder / "partial" / "report.md").read_text().lower()
+
+
+def test_several_cases_end_with_the_worst_code(folder):
+    finished = graphmode("check", "mine.py:GOOD", "mine:WRONG", cwd=folder)
+    assert finished.returncode == 1, finished.stdout + finished.stderr
+    assert "NOT equal" in finished.stdout
+    both = graphmode("check", "mine.py:STRUCTURE", "mine.py:WEIGHTS", "mine.py:GOOD", cwd=folder)
+    refused(both, "to_reference", "fc.weight", "fc.bias", "other.kernel", "third.bias")
+    assert "equal and precise" in both.stdout  # what came after was still compared
+
+
+REFUSED = {
+    "unknown case": (("check", "resnet81"), ("resnet81", "resnet18")),
+    "no such file": (("check", "nowhere.py:CASE"), ("there is no file nowhere.py",)),
+    "no such attribute": (("check", "mine.py:CASE"), ("no attribute 'CASE'", "GOOD, WRONG")),
+    "no case": (("check", "mine.py:NUMBER"), ("is int", "graphmode.compare.Case")),
+    "which case": (("check", "mine.py"), ("4 cases (GOOD, WRONG, STRUCTURE, WEIGHTS)",)),
+    "file that raises": (("check", "broken.py:CASE"), ("RuntimeError: of the user (line 3)",)),
+    "file with a syntax error": (("check", "syntax.py:CASE"), ("SyntaxError", "line 1")),
+    "no such module": (("check", "no.such.module:CASE"), ("no.such.module",)),
+    "no such row": (("bench", "mine.py:GOOD", "-r", "torch.jit"), ("'torch.jit'", "torch.script")),
+    "no such device": (("check", "mine.py:GOOD", "--device", "tpu"), ("'tpu'", "auto, cpu or gpu")),
+    "no such tag": (("check", "--tag", "nonsense"), ("nonsense",)),
+    "no results": (("report", "nowhere.json"), ("nowhere.json",)),
+    "unwritable folder": (("compare", "mine.py:GOOD", "-o", "mine.py/reports"), ("mine.py/reports",)),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_wrong_use_is_one_message_and_exit_code_2(what, folder):
+    arguments, words = REFUSED[what]
+    refused(graphmode(*arguments, cwd=folder), *words)
+
+
+def test_no_gpu_is_said(folder):
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    refused(graphmode("check", "mine.py:GOOD", "--device", "gpu", cwd=folder), "--device gpu", "--device cpu")
+
+
+def test_without_torch_it_says_what_to_install(folder, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['torch'] = None\n")
+    finished = graphmode("check", "scale_add", cwd=folder, PYTHONPATH=str(tmp_path))
+    refused(finished, "PyTorch is not installed", "pip install 'graphmode[compare]'")
+
+
+def test_an_interrupted_run_keeps_what_it_has_finished(folder):
+    with subprocess.Popen(
+        [sys.executable, "-m", "graphmode", "compare", "mine.py:GOOD", "lstm", "-r", "torch.eager", "-o", "broken_off"],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        file = folder / "broken_off" / "results.json"
+        end = time.monotonic() + 200
+        while time.monotonic() < end and not (file.exists() and json.loads(file.read_text())["cells"]):
+            time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        output, _ = process.communicate(timeout=100)
+    assert process.returncode == 130, output
+    assert "Traceback" not in output
+    data = json.loads(file.read_text())
+    assert data["complete"] is False
+    assert data["cells"]
+    assert (folder / "broken_off" / "report.html").exists()
+
+
+def test_help_tells_a_newcomer_what_to_type(folder):
+    top = graphmode("--help", cwd=folder)
+    assert top.returncode == 0
+    assert all(command in top.stdout for command in ("list", "check", "bench", "compare", "report"))
+    for command in ("list", "check", "bench", "compare", "report"):
+        assert graphmode(command, "--help", cwd=folder).returncode == 0
+
+
+def test_list_shows_the_zoo(folder):
+    finished = graphmode("list", cwd=folder)
+    assert finished.returncode == 0, finished.stderr
+    assert "conditional_scale" in finished.stdout
+    assert "resnet18" in finished.stdout

@@ -1,0 +1,209 @@
+"""The speed side: timing, the gate before it, and what each cell says."""
+
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from flax import nnx
+from graphmode.compare import Case, Plan, bench
+from graphmode.compare.speed.bench import Budget, describe_error
+from graphmode.compare.speed.rows import ROW_NAMES, RowError, all_rows, selected
+from graphmode.compare.speed.timing import Expired, Timed, deadline, interleave
+
+BUDGET = Budget(prepare_s=60, time_s=0.02)
+CHEAP = ("torch.eager", "torch.channels_last", "torch.trace", "torch.script", "torch.cudagraph", "jax.*")
+
+
+class Scale(torch.nn.Module):
+    def forward(self, x):
+        return x * 2 if bool(x.sum() > 0) else x + 2
+
+
+class ScalePort(nnx.Module):
+    def __init__(self, rngs):
+        pass
+
+    def __call__(self, x):
+        return jnp.where(x.sum() > 0, x * 2, x + 2)
+
+
+def scale_case(**fields) -> Case:
+    settings = {
+        "name": "scale",
+        "summary": "",
+        "reference": Scale,
+        "model": ScalePort,
+        "inputs": lambda rng: (rng.standard_normal(256),),
+        "edge_inputs": {
+            "positive": lambda rng: (np.abs(rng.standard_normal(256)),),
+            "negative": lambda rng: (-np.abs(rng.standard_normal(256)),),
+        },
+    }
+    return Case(**{**settings, **fields})
+
+
+@pytest.fixture(scope="module")
+def results():
+    return bench(scale_case(), Plan(rows=CHEAP, budget=BUDGET, device="cpu"))
+
+
+def by_row(results, mode="inference"):
+    return {cell.row: cell for cell in results.cells if cell.mode == mode}
+
+
+def test_every_row_that_was_asked_for_has_a_cell_in_each_mode(results):
+    wanted = {name for name in ROW_NAMES if name not in ("torch.compile", "torch.graphed_callables")}
+    for mode in ("inference", "forward_backward"):
+        assert by_row(results, mode).keys() == wanted
+
+
+def test_a_branch_makes_trace_wrong_and_only_trace(results):
+    cells = by_row(results)
+    assert cells["torch.trace"].status == "wrong"
+    assert "output" in cells["torch.trace"].reason
+    assert {row for row, c in cells.items() if c.status == "wrong"} == {"torch.trace"}
+    assert not results.passed
+
+
+def test_no_speed_without_a_passed_check(results):
+    for cell in results.cells:
+        timed = cell.median_s is not None or bool(cell.samples_s)
+        assert timed == (cell.status == "ok")
+        assert cell.reason or cell.status == "ok"
+        if timed:
+            assert cell.median_s > 0
+            assert cell.compile_s > 0
+            assert len(cell.samples_s) >= 5
+
+
+def test_cuda_rows_and_channels_last_say_why_they_are_not_there(results):
+    cells = by_row(results)
+    assert (cells["torch.cudagraph"].status, "CUDA" in cells["torch.cudagraph"].reason) == ("unavailable", True)
+    assert cells["torch.channels_last"].status == "unavailable"
+    assert "rank 4" in cells["torch.channels_last"].reason
+
+
+def test_expected_rows_do_not_fail_a_run():
+    case = scale_case(expected={"torch.trace": "records one branch"})
+    results = bench(case, Plan(rows=("torch.eager", "torch.trace", "jax.jit"), budget=BUDGET, device="cpu"))
+    assert by_row(results)["torch.trace"].expected == "records one branch"
+    assert results.passed
+
+
+def test_a_port_that_is_wrong_gets_no_number():
+    class Wrong(ScalePort):
+        def __call__(self, x):
+            return x * 2
+
+    results = bench(scale_case(model=Wrong), Plan(rows=("torch.eager", "jax.*"), budget=BUDGET, device="cpu"))
+    cells = by_row(results)
+    assert all(c.status == "wrong" and c.equal is False for row, c in cells.items() if row.startswith("jax."))
+    assert cells["torch.eager"].status == "ok"
+    assert not results.passed
+
+
+def test_a_row_that_cannot_run_says_why():
+    class Unscriptable(torch.nn.Module):
+        def forward(self, x):
+            return x * {"two": lambda: 2}["two"]()
+
+    class Port(ScalePort):
+        def __call__(self, x):
+            return x * 2
+
+    case = scale_case(reference=Unscriptable, model=Port)
+    cells = by_row(bench(case, Plan(rows=("torch.eager", "torch.script"), budget=BUDGET, device="cpu")))
+    assert cells["torch.script"].status == "unsupported"
+    assert "Error" in cells["torch.script"].reason
+    assert cells["torch.eager"].status == "ok"
+
+
+def test_a_row_out_of_its_budget_is_a_timeout():
+    class Slow(torch.nn.Module):
+        def forward(self, x):
+            if torch.jit.is_tracing():
+                time.sleep(5)
+            return x * 2
+
+    class Port(ScalePort):
+        def __call__(self, x):
+            return x * 2
+
+    plan = Plan(rows=("torch.eager", "torch.trace"), budget=Budget(prepare_s=0.5, time_s=0.02), device="cpu")
+    start = time.perf_counter()
+    cells = by_row(bench(scale_case(reference=Slow, model=Port, modes=("inference",)), plan))
+    assert cells["torch.trace"].status == "timeout"
+    assert "0.5 s" in cells["torch.trace"].reason
+    assert time.perf_counter() - start < 60
+
+
+def test_compile_runs_and_is_gated():
+    case = scale_case(modes=("inference",))
+    cells = by_row(bench(case, Plan(rows=("torch.eager", "torch.compile"), budget=BUDGET, device="cpu")))
+    assert cells["torch.compile"].status == "ok", cells["torch.compile"].reason
+
+
+def test_row_names_are_those_of_the_rows():
+    assert tuple(row.name for row in all_rows()) == ROW_NAMES
+    assert selected(()) == frozenset(ROW_NAMES)
+    assert selected(("jax.*",)) == {"jax.eager", "jax.nnx_jit", "jax.jit", "jax.graphed"}
+    with pytest.raises(RowError, match=r"no row matches 'jax.pmap'; the rows are torch.eager"):
+        selected(("jax.pmap",))
+
+
+def test_interleave_takes_turns_and_counts_calls():
+    order = []
+    competitors = [Timed(lambda i, name=name: order.append((name, i))) for name in "ab"]
+    competitors[1].call = lambda i: (order.append(("b", i)), time.sleep(0.002))
+    interleave(competitors, budget_s=10, input_sets=3, repeats=6)
+    assert [len(one.samples) for one in competitors] == [6, 6]
+    assert competitors[0].calls_per_sample > competitors[1].calls_per_sample == 1
+    assert competitors[1].median > 0.0019 > competitors[0].median
+    assert {i for name, i in order if name == "b"} == {0, 1, 2}
+
+
+def test_a_competitor_that_raises_is_out_and_keeps_its_error():
+    def fail(i):
+        raise RuntimeError("broke")
+
+    good, bad = Timed(lambda i: None), Timed(fail)
+    interleave([good, bad], budget_s=0.01, input_sets=1)
+    assert str(bad.error) == "broke"
+    assert not bad.samples
+    assert len(good.samples) >= 5
+
+
+def stubborn():
+    try:
+        while True:
+            time.sleep(0.01)
+    except Exception:
+        pytest.fail("an ordinary handler must not stop it")
+
+
+def test_deadline_goes_through_except_exception():
+    with pytest.raises(Expired), deadline(0.05):
+        stubborn()
+    with deadline(10):
+        pass
+
+
+def test_long_errors_say_how_much_was_left_out():
+    text = describe_error(RuntimeError("x" * 1000))
+    assert text.startswith("RuntimeError: xxx")
+    assert "400 more characters" in text
+
+
+@pytest.mark.gpu
+def test_cuda_rows_run_on_a_gpu():
+    case = scale_case(reference=torch.nn.ReLU, model=ReluPort)
+    cells = by_row(bench(case, Plan(rows=("torch.eager", "torch.cudagraph", "jax.jit"), device="gpu")))
+    assert cells["torch.cudagraph"].status == "ok", cells["torch.cudagraph"].reason
+
+
+class ReluPort(ScalePort):
+    def __call__(self, x):
+        return jax.nn.relu(x)
