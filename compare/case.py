@@ -44,6 +44,8 @@ class Case:
       model: takes `nnx.Rngs`, gives the `nnx.Module`; or a mapping of variants, each checked and timed.
       inputs: takes a `numpy.random.Generator`, gives a tuple of positional arguments or a dict of keyword arguments:
         pytrees of numpy arrays in the reference's layout. Floating arrays are cast to the dtype of the run.
+      check_inputs: a callable like `inputs` that gives smaller ones, for the verdicts on a model whose `inputs` take
+        minutes in float64. What is timed is `inputs`, and each row must be precise on those too.
       edge_inputs: further inputs by name that must agree too, each a callable like `inputs`.
       weights: rules for `graphmode.weights.load`; empty means by name.
       to_model: takes what `inputs` gives (the whole tuple or dict), gives the same in the port's layout. It is traced:
@@ -67,6 +69,7 @@ class Case:
     reference: Callable[[], torch.nn.Module] | Mapping[str, Callable[[], torch.nn.Module]]
     model: Callable[[nnx.Rngs], nnx.Module] | Mapping[str, Callable[[nnx.Rngs], nnx.Module]]
     inputs: Callable[[np.random.Generator], Inputs]
+    check_inputs: Callable[[np.random.Generator], Inputs] | None = None
     edge_inputs: Mapping[str, Callable[[np.random.Generator], Inputs]] = field(default_factory=dict)
     weights: Sequence[WeightRule] = ()
     to_model: Callable[[Any], Any] = identity
@@ -107,8 +110,9 @@ class Case:
                     yield f"{label} must map variant names to callables"
             elif not callable(variants):
                 yield f"{label} is {type(variants).__name__}; give a callable that builds it, or a mapping of them"
-        if not callable(self.inputs):
-            yield f"inputs is {type(self.inputs).__name__}; give a callable that takes a numpy.random.Generator"
+        for label, make in (("inputs", self.inputs), ("check_inputs", self.check_inputs or self.inputs)):
+            if not callable(make):
+                yield f"{label} is {type(make).__name__}; give a callable that takes a numpy.random.Generator"
         for name, make in self.edge_inputs.items():
             if not callable(make):
                 yield f"edge_inputs[{name!r}] is {type(make).__name__}; give a callable like inputs"

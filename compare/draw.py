@@ -21,6 +21,13 @@ def random_inputs(case: Case, seed: int, index: int) -> Inputs:
     return _checked(case, "inputs", case.inputs, generator(case, seed, "inputs", index))
 
 
+def check_inputs(case: Case, seed: int, index: int) -> Inputs:
+    """Random inputs for the verdicts: smaller ones, where the case has them."""
+    if case.check_inputs is None:
+        return random_inputs(case, seed, index)
+    return _checked(case, "check_inputs", case.check_inputs, generator(case, seed, "check_inputs", index))
+
+
 def edge_inputs(case: Case, seed: int) -> Iterator[tuple[str, Inputs]]:
     for name, make in case.edge_inputs.items():
         yield name, _checked(case, f"edge_inputs[{name!r}]", make, generator(case, seed, name))

@@ -15,7 +15,7 @@ import numpy as np
 from graphmode.weights import as_numpy
 
 from ..case import Case, CaseError, Inputs, Mode
-from ..draw import edge_inputs, generator, random_inputs
+from ..draw import check_inputs, edge_inputs, generator, random_inputs
 from ..observation import Observation
 from ..quiet import quiet
 from ..report.results import Parity, Tensor
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ..torch_side import TorchSide
 
 DRAWS = 3
+TIMED_DRAWS = 2
 JITTERS = 2
 
 Key = tuple[str, str]  # kind and name of a tensor
@@ -44,6 +45,7 @@ class Question:
     inputs: Inputs
     cotangents: Mapping[str, np.ndarray] | None
     is_random: bool
+    is_timed: bool = False
 
 
 @dataclass(frozen=True)
@@ -151,27 +153,38 @@ class Examination:
         exact = TorchSide(judge, case, dtype="float64", device=self.torch_device)
         usual = TorchSide(judge, case, dtype=dtype, device=self.torch_device)
         self.parameters = sum(p.numel() for p in judge.parameters())
+        self._sides = exact, usual
+        drawn = [(f"random {i}", check_inputs(case, seed, i), True) for i in range(draws)]
+        drawn += [(name, inputs, False) for name, inputs in edge_inputs(case, seed)]
         with quiet():
-            self.truths = [self._truth(q, exact, usual) for q in self._questions(exact, draws)]
+            self.truths = [self._truth(question) for question in self._questions(drawn)]
         self.scales = self._scales()
 
-    def _questions(self, exact: TorchSide, draws: int) -> Iterable[Question]:
-        drawn = [(f"random {i}", random_inputs(self.case, self.seed, i), True) for i in range(draws)]
-        drawn += [(name, inputs, False) for name, inputs in edge_inputs(self.case, self.seed)]
+    def ask_timed(self) -> None:
+        """Adds the judge's answers on what is timed, where the verdicts were found on smaller inputs."""
+        if self.case.check_inputs is None or any(truth.question.is_timed for truth in self.truths):
+            return
+        drawn = [(f"timed {i}", random_inputs(self.case, self.seed, i), True) for i in range(TIMED_DRAWS)]
+        with quiet():
+            self.truths += [self._truth(question) for question in self._questions(drawn, is_timed=True)]
+        self.scales = self._scales()
+
+    def _questions(self, drawn: list[tuple[str, Inputs, bool]], *, is_timed: bool = False) -> Iterable[Question]:
         for mode in self.case.modes:
             for label, inputs, is_random in drawn:
                 cotangents = None
                 if mode != "inference" and self.case.loss is None:
                     rng = generator(self.case, self.seed, f"cotangents {label}")
-                    outputs = exact.run(inputs, "inference").outputs
+                    outputs = self._sides[0].run(inputs, "inference").outputs
                     cotangents = {
                         name: np.asarray(rng.standard_normal(value.shape), np.float32)
                         for name, value in outputs.items()
                         if is_floating(value)
                     }
-                yield Question(label, mode, inputs, cotangents, is_random)
+                yield Question(label, mode, inputs, cotangents, is_random, is_timed)
 
-    def _truth(self, question: Question, exact: TorchSide, usual: TorchSide) -> Truth:
+    def _truth(self, question: Question) -> Truth:
+        exact, usual = self._sides
         try:
             return Truth(
                 question,
@@ -238,15 +251,16 @@ class Examination:
     def judge(self, side: str, variant: str, build: Callable[[str], TorchSide | PortSide]) -> Parity:
         """Both verdicts on one candidate; `build` gives it in a dtype."""
         start = time.perf_counter()
+        truths = [truth for truth in self.truths if not truth.question.is_timed]
         notes: list[str] = []
         answers: dict[str, list[Observation]] = {}
         for dtype in ("float64", self.dtype):
             candidate = build(dtype)
             with quiet():
-                answers[dtype] = [self._answer(candidate, truth, side, variant) for truth in self.truths]
+                answers[dtype] = [self._answer(candidate, truth, side, variant) for truth in truths]
         tensors = self._tensors(answers["float64"], answers[self.dtype], notes)
         readings: dict[str, str] = {}
-        for truth, answer in zip(self.truths, answers[self.dtype], strict=True):
+        for truth, answer in zip(truths, answers[self.dtype], strict=True):
             if truth.question.mode == "inference" and (read := self.case.interpret.get(truth.question.label)):
                 readings.update(read(_plain(answer.outputs)))
         return Parity(
@@ -255,7 +269,7 @@ class Examination:
             side=side,  # type: ignore[arg-type]
             equal=all(t.equal for t in tensors),
             precise=all(t.precise for t in tensors),
-            inputs=list(dict.fromkeys(truth.question.label for truth in self.truths)),
+            inputs=list(dict.fromkeys(truth.question.label for truth in truths)),
             tensors=tensors,
             notes=list(dict.fromkeys(notes)),
             readings=readings,
@@ -291,7 +305,7 @@ class Examination:
         """Every tensor's verdicts, the worst over all inputs."""
         judged = []
         for mode in self.case.modes:
-            rows = [i for i, truth in enumerate(self.truths) if truth.question.mode == mode]
+            rows = [i for i in range(len(exact)) if self.truths[i].question.mode == mode]
             for key in self._keys(rows, exact, notes):
                 judged.append(self._tensor(mode, key, rows, exact, usual, notes))
         return judged

@@ -23,7 +23,7 @@ from ..torch_side import TorchSide
 from .rows import Row, Step, Unavailable, all_rows
 from .timing import Expired, Timed, deadline, interleave
 
-INPUT_SETS = 3
+INPUT_SETS = 3  # at most, in rotation
 WARM_UP = 2
 GROSS_ERROR = 1e-3  # of the scale, in any one draw: for outputs, and gradients too small for an error ratio
 LONGEST_REASON = 600
@@ -69,6 +69,8 @@ class CaseBench:
 
     def cells(self, on_row: Callable[[str], None] = lambda _: None) -> Iterator[list[Cell]]:
         """The cells of each mode together, since they are timed together. `on_row` hears what is being prepared."""
+        on_row(f"{self.case.name}: running the reference on what is timed")
+        self.exam.ask_timed()
         for mode in self.case.modes:
             yield self._mode(mode, on_row)
 
@@ -159,7 +161,8 @@ class CaseBench:
 
     def _questions(self, mode: Mode) -> list[int]:
         """The inputs that one graph takes: those with the first one's shapes, random ones first."""
-        rows = [i for i, truth in enumerate(self.exam.truths) if truth.question.mode == mode]
+        timed = self.case.check_inputs is not None
+        rows = [i for i, t in enumerate(self.exam.truths) if (t.question.mode, t.question.is_timed) == (mode, timed)]
         shapes = signature(self.exam.truths[rows[0]].question.inputs)
         return [i for i in rows if signature(self.exam.truths[i].question.inputs) == shapes]
 
