@@ -1,4 +1,8 @@
-"""A recurrent layer: a Python loop over time, and the fused kernel, against one `lax.scan`."""
+"""A recurrent layer: a Python loop over time, and the fused kernel, against one `lax.scan`.
+
+The judge is PyTorch's own layer. Its float32 bias gradients, one long sum each, are five times as far from the float64
+ones as those of the loop or of the port; all else is alike.
+"""
 
 import numpy as np
 from graphmode.compare.case import Case
@@ -16,7 +20,7 @@ def normal(rng: np.random.Generator, steps: int = STEPS, batch: int = BATCH):
 CASE = Case(
     name="lstm",
     summary="a loop over time becomes lax.scan, and what needs no earlier step runs once for a block of steps",
-    reference={"handwritten": HandwrittenLSTM, "fused": FusedLSTM},
+    reference={"fused": FusedLSTM, "handwritten": HandwrittenLSTM},
     model=LSTM,
     inputs=normal,
     edge_inputs={
