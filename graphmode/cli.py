@@ -135,6 +135,9 @@ def report(
 
 def main() -> None:
     """Entry point of the `graphmode` command."""
+    from graphmode.compare.speed.environment import spin_briefly
+
+    spin_briefly()
     app()
 
 

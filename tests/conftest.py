@@ -4,6 +4,9 @@ import functools
 
 import hypothesis
 import pytest
+from graphmode.compare.speed.environment import spin_briefly
+
+spin_briefly()
 
 # an example that compiles takes long once, and a loaded machine is slow at any
 hypothesis.settings.register_profile("no_deadline", parent=hypothesis.settings(), deadline=None)
