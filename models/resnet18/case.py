@@ -13,6 +13,10 @@ def _inputs(rng: np.random.Generator) -> tuple[np.ndarray]:
     return (rng.standard_normal((2, 3, 224, 224)).astype(np.float32),)
 
 
+def _small(rng: np.random.Generator) -> tuple[np.ndarray]:
+    return (rng.standard_normal((2, 3, 64, 64)).astype(np.float32),)
+
+
 def _batch_of_one(rng: np.random.Generator) -> tuple[np.ndarray]:
     # 64x64 leaves 2x2 at the last stage: training needs more than one value a channel.
     return (rng.standard_normal((1, 3, 64, 64)).astype(np.float32),)
@@ -40,6 +44,7 @@ CASE = Case(
     reference=_reference,
     model=_model,
     inputs=_inputs,
+    check_inputs=_small,
     edge_inputs={"batch_of_one": _batch_of_one, "black": _black},
     to_model=channels_last,
     tags=("vision", "training"),

@@ -19,7 +19,7 @@ from graphmode.models.resnet18.case import CASE as RESNET18
 from graphmode import nn
 from graphmode.weights import TRANSFORM, Permute
 
-STAGES = ((3, 1, 1, 16, 1), (5, 2, 3, 24, 2))
+STAGES = ((3, 1, 1, 16, 1), (3, 2, 2, 24, 2))
 
 
 def images(rng: np.random.Generator) -> tuple[np.ndarray]:
@@ -133,9 +133,7 @@ def lost_shortcut(model):
 
 QUICK = [
     (SMALL_RESNET, "biased running variance", last_norm_is(BiasedVariance)),
-    (SMALL_RESNET, "stride on the wrong convolution", stride_on_the_second_convolution),
     (SMALL_RESNET, "swapped channels", swapped_channels),
-    (SMALL_LITE0, "wrong epsilon", wrong_epsilon),
     (SMALL_LITE0, "symmetric padding", symmetric_padding),
     (SMALL_LITE0, "ReLU for ReLU6", relu_for_relu6),
 ]
@@ -144,6 +142,8 @@ SLOW = [
     (SMALL_RESNET, "wrong momentum", wrong_momentum),
     (SMALL_RESNET, "statistics never move", last_norm_is(LostStatistics)),
     (SMALL_RESNET, "missing residual", missing_residual),
+    (SMALL_RESNET, "stride on the wrong convolution", stride_on_the_second_convolution),
+    (SMALL_LITE0, "wrong epsilon", wrong_epsilon),
     (SMALL_LITE0, "biased running variance", last_norm_is(BiasedVariance)),
     (SMALL_LITE0, "transposed kernels", transposed_kernels),
     (SMALL_LITE0, "lost shortcut", lost_shortcut),
@@ -151,7 +151,10 @@ SLOW = [
 
 
 def assert_caught(faults: list) -> None:
-    """Checks one case for all its faults, as variants: the reference runs once, in training mode, buffers included."""
+    """Checks each case once, its faults and the correct port being variants: a training step, buffers included.
+
+    For the correct port to pass, precision included, takes several draws: see `test_vision.test_a_whole_case_passes`.
+    """
 
     def planted(case, plant):
         def build(rngs):
@@ -163,10 +166,11 @@ def assert_caught(faults: list) -> None:
 
     for case in (SMALL_RESNET, SMALL_LITE0):
         variants = {name: planted(case, plant) for owner, name, plant in faults if owner is case}
-        report = check(dataclasses.replace(case, model=variants, modes=("forward_backward",)), draws=1)
-        missed = [parity.variant for parity in report.parity if parity.equal or parity.passed]
-        assert {parity.variant for parity in report.parity} == variants.keys()
-        assert not missed, case.name
+        ports = {"correct": case.model, **variants}
+        report = check(dataclasses.replace(case, model=ports, modes=("forward_backward",)), draws=1)
+        assert len(report.parity) == len(ports)
+        assert [p.variant for p in report.parity if p.equal] == ["correct"], str(report)
+        assert not report.passed
 
 
 def test_planted_faults_are_caught():
@@ -176,9 +180,3 @@ def test_planted_faults_are_caught():
 @pytest.mark.slow
 def test_more_planted_faults_are_caught():
     assert_caught(SLOW)
-
-
-@pytest.mark.parametrize("case", [SMALL_RESNET, SMALL_LITE0], ids=["resnet18", "efficientnet_lite0"])
-def test_the_correct_port_passes(case):
-    report = check(case)
-    assert report.passed, str(report)
