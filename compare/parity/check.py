@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -59,6 +59,19 @@ class Truth:
     reference: Observation
     torch: Observation
     jittered: tuple[Observation, ...] = ()
+
+    @functools.cached_property
+    def largest_gradient(self) -> float:
+        """The largest magnitude in any gradient of the model."""
+        return max(map(magnitude, self._gradients()), default=0.0)
+
+    @functools.cached_property
+    def largest_gradient_rms(self) -> float:
+        """The root mean square of the gradient where it is largest."""
+        return max(map(yardstick.rms, self._gradients()), default=0.0)
+
+    def _gradients(self) -> Iterator[np.ndarray]:
+        return (array for kind, _, array in self.reference.tensors() if kind.endswith("gradient"))
 
 
 @dataclass
@@ -371,11 +384,8 @@ class Examination:
         if not key[0].endswith("gradient"):
             own = magnitude(self.truths[row].reference.get(key))
             return max(own, SMALLEST_SCALE * self.scales[mode, key])
-        own = max(
-            (magnitude(a) for k, _, a in self.truths[row].reference.tensors() if k.endswith("gradient")), default=0.0
-        )
-        overall = max(v for (m, (k, _)), v in self.scales.items() if m == mode and k.endswith("gradient"))
-        return max(own, SMALLEST_SCALE * overall)
+        overall = max(truth.largest_gradient for truth in self.truths if truth.question.mode == mode)
+        return max(self.truths[row].largest_gradient, SMALLEST_SCALE * overall)
 
     def precision(
         self, mode: str, key: Key, rows: list[int], usual: list[Observation]
@@ -411,13 +421,7 @@ class Examination:
         """For a gradient that is nothing but rounding (zero in exact arithmetic), the size of the model's largest."""
         if not key[0].endswith("gradient"):
             return 0.0
-        sizes = [
-            (
-                yardstick.rms(self.truths[i].reference.get(key)),
-                max(yardstick.rms(a) for k, _, a in self.truths[i].reference.tensors() if k.endswith("gradient")),
-            )
-            for i in rows
-        ]
+        sizes = [(yardstick.rms(self.truths[i].reference.get(key)), self.truths[i].largest_gradient_rms) for i in rows]
         own, largest = np.median(sizes, axis=0)
         return float(largest) if own < SMALLEST_SCALE * largest else 0.0
 

@@ -20,9 +20,9 @@ SHORT_SPIN = "1000"  # what libgomp itself takes where it knows of more threads 
 def spin_briefly() -> None:
     """Makes PyTorch's OpenMP threads sleep soon after they have run out of work. Call it before torch is imported.
 
-    By default they spin for milliseconds, on processors that the next row of an interleaved run needs, and where another
-    process holds one an operation of 0.2 ms takes 11 (measured on two processors). A short spin costs an idle machine
-    nothing that could be measured. A setting of the user's is left alone.
+    By default they spin for milliseconds, on processors that the next row of an interleaved run needs, and where
+    another process holds one an operation of 0.2 ms takes 11 (measured on two processors). A short spin costs an idle
+    machine nothing that could be measured. A setting of the user's is left alone.
     """
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", SHORT_SPIN)
