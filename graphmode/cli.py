@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn, TextIO
 
 import typer
 from rich.console import Console
@@ -277,8 +277,9 @@ def _user_errors() -> tuple[type[ValueError], ...]:
 
 def _console() -> Console:
     """Writes to standard output even while what models print there is caught."""
-    if sys.stdout is not None and sys.stdout is sys.__stdout__:
-        terminal = sys.stdout.isatty()
-        file = os.fdopen(os.dup(1), "w", buffering=1, encoding=sys.stdout.encoding)
+    stdout: TextIO = sys.stdout
+    if stdout is sys.__stdout__:
+        terminal = stdout.isatty()
+        file = os.fdopen(os.dup(1), "w", buffering=1, encoding=stdout.encoding)
         return Console(file=file, force_terminal=terminal or None, width=None if terminal else 120)
     return Console(width=120)

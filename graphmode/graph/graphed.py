@@ -201,7 +201,8 @@ class _Call:
     def __init__(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]):
         self._target = target
         self._count = len(args)
-        named: dict[int | str, Any] = {**dict(enumerate(args)), **kwargs}
+        named: dict[int | str, Any] = dict(enumerate(args))
+        named.update(kwargs)
         self._bound = [key for key, value in named.items() if isinstance(value, nnx.Module)]
         self.modules: dict[str, nnx.Module] = {str(key): named[key] for key in self._bound}
         self._is_module = isinstance(target, nnx.Module)

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from graphmode.weights import CONV, TRANSFORM
+from graphmode.weights import CONV, carries
 
 from .arguments import DataFormat, Paddings, Pair, as_data_format, as_pair, check_image, spatial
 from .conv_lowering import convolve
@@ -82,7 +82,7 @@ class Conv2d(nnx.Module):
         self.padding = self._padding(padding)
         fan_in = in_channels // groups * self.kernel_size[0] * self.kernel_size[1]
         shape = (*self.kernel_size, in_channels // groups, out_channels)
-        self.weight = nnx.Param(uniform(rngs, shape, fan_in, param_dtype), **{TRANSFORM: CONV})
+        self.weight = nnx.Param(uniform(rngs, shape, fan_in, param_dtype), **carries(CONV))
         self.bias = nnx.data(None)
         if bias:
             self.bias = nnx.Param(uniform(rngs, (out_channels,), fan_in, param_dtype))
@@ -118,8 +118,7 @@ class Conv2d(nnx.Module):
             if self.stride != (1, 1):
                 raise ValueError(f"padding is 'same' and stride {self.stride}; 'same' is for a stride of 1")
             total = [d * (k - 1) for k, d in zip(self.kernel_size, self.dilation, strict=True)]
-            height, width = ((t // 2, t - t // 2) for t in total)
-            return height, width
+            return (total[0] // 2, total[0] - total[0] // 2), (total[1] // 2, total[1] - total[1] // 2)
         if isinstance(padding, str):
             raise ValueError(f"padding is {padding!r}; give 'same', 'valid', an integer or a pair of them")
         height, width = as_pair("padding", padding, least=0)

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from graphmode.weights import LINEAR, TRANSFORM
+from graphmode.weights import LINEAR, carries
 
 
 def uniform(rngs: nnx.Rngs, shape: tuple[int, ...], fan_in: int, dtype: jnp.dtype) -> jax.Array:
@@ -57,7 +57,7 @@ class Linear(nnx.Module):
         self.in_features = in_features
         self.out_features = out_features
         weight = uniform(rngs, (in_features, out_features), in_features, param_dtype)
-        self.weight = nnx.Param(weight, **{TRANSFORM: LINEAR})
+        self.weight = nnx.Param(weight, **carries(LINEAR))
         self.bias = nnx.data(None)
         if bias:
             self.bias = nnx.Param(uniform(rngs, (out_features,), in_features, param_dtype))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from flax import nnx
 from jax import lax
 
-from graphmode.weights import TRANSFORM, Counter
+from graphmode.weights import Counter, carries
 
 from .arguments import DataFormat, as_data_format, check_image
 
@@ -64,18 +66,18 @@ class BatchNorm2d(nnx.Module):
         self.use_running_average = use_running_average
         self.data_format = as_data_format(data_format)
         shape = (num_features,)
-        self.weight = nnx.data(None)
-        self.bias = nnx.data(None)
-        self.running_mean = nnx.data(None)
-        self.running_var = nnx.data(None)
-        self.num_batches_tracked = nnx.data(None)
+        self.weight: Any = nnx.data(None)
+        self.bias: Any = nnx.data(None)
+        self.running_mean: Any = nnx.data(None)
+        self.running_var: Any = nnx.data(None)
+        self.num_batches_tracked: Any = nnx.data(None)
         if affine:
             self.weight = nnx.Param(jnp.ones(shape, param_dtype))
             self.bias = nnx.Param(jnp.zeros(shape, param_dtype))
         if track_running_stats:
             self.running_mean = nnx.BatchStat(jnp.zeros(shape, param_dtype))
             self.running_var = nnx.BatchStat(jnp.ones(shape, param_dtype))
-            self.num_batches_tracked = nnx.BatchStat(jnp.zeros((), jnp.int32), **{TRANSFORM: Counter()})
+            self.num_batches_tracked = nnx.BatchStat(jnp.zeros((), jnp.int32), **carries(Counter()))
 
     def __call__(self, x: jax.Array, use_running_average: bool | None = None) -> jax.Array:
         """`x` normalised, in its own shape and dtype; `use_running_average` overrides the attribute for this call."""
@@ -124,7 +126,7 @@ class BatchNorm2d(nnx.Module):
     def _track(self, mean: jax.Array, variance: jax.Array, count: int) -> None:
         """Moves the running statistics towards these of a batch of `count` values a channel, the variance biased."""
         self.num_batches_tracked[...] += 1
-        momentum = self.momentum
+        momentum: Any = self.momentum
         if momentum is None:
             momentum = 1 / self.num_batches_tracked[...].astype(self.running_mean.dtype)
         for running, new in ((self.running_mean, mean), (self.running_var, variance * (count / (count - 1)))):

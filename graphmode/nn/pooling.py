@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -62,15 +63,19 @@ class MaxPool2d(nnx.Module):
         paddings = [self._axis(*row) for row in self._rows(x)]
         lowest = -jnp.inf if jnp.issubdtype(x.dtype, jnp.floating) else jnp.iinfo(x.dtype).min
 
-        def spread(height, width, other):
+        def spread(axes: Sequence[Any], other: Any) -> tuple[Any, ...]:
+            height, width = axes
             return (other, height, width, other) if self.data_format == "NHWC" else (other, other, height, width)
 
         def shifted(x: jax.Array) -> jax.Array:
-            return self._largest_tap(jnp.pad(x, spread(*paddings, (0, 0)), constant_values=lowest))
+            return self._largest_tap(jnp.pad(x, spread(paddings, (0, 0)), constant_values=lowest))
 
         def reduced(x: jax.Array) -> jax.Array:
-            window, strides = spread(*self.kernel_size, 1), spread(*self.stride, 1)
-            return lax.reduce_window(x, np.array(lowest, x.dtype), lax.max, window, strides, spread(*paddings, (0, 0)))
+            window, strides = (
+                spread(self.kernel_size, 1),
+                spread(self.stride, 1),
+            )
+            return lax.reduce_window(x, np.array(lowest, x.dtype), lax.max, window, strides, spread(paddings, (0, 0)))
 
         if self.dilation != (1, 1):  # for which XLA has no derivative
             return shifted(x)

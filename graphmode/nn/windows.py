@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import jax
 from jax import lax
 
 from .arguments import Pair
 
 
-def taps_of(x: jax.Array, kernel: Pair, stride: Pair, dilation: Pair) -> list[jax.Array]:
+def taps_of(x: jax.Array, kernel: Sequence[int], stride: Pair, dilation: Pair) -> list[jax.Array]:
     """For each element of a window, row by row, what it meets at every output position: `[B, H', W', C]`."""
     batch, height, width, channels = x.shape
     rows, columns = (

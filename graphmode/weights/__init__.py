@@ -1,7 +1,7 @@
 """PyTorch weights into NNX modules and back: declarative rules, and proof that every tensor went exactly once."""
 
 from .carry import load, named_arrays, to_state_dict
-from .conventions import TRANSFORM, Leaf, leaves
+from .conventions import TRANSFORM, Leaf, carries, leaves
 from .formats import as_numpy, read
 from .plan import WeightsError
 from .rules import Drop, Rename, Rule, Tied, WeightRule, gru_cell, lstm_cell
@@ -46,6 +46,7 @@ __all__ = [
     "WeightRule",
     "WeightsError",
     "as_numpy",
+    "carries",
     "gru_cell",
     "leaves",
     "load",

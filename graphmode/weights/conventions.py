@@ -17,6 +17,16 @@ TRANSFORM = "torch_transform"  # the metadata key under which a parameter of our
 NO_WEIGHTS = (nnx.RngState, nnx.Cache, nnx.Intermediate)
 
 
+def carries(transform: Transform) -> dict[str, Any]:
+    """Metadata for a parameter of one's own that is laid out otherwise than PyTorch's.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> weight = nnx.Param(jnp.ones((3, 2)), **carries(LINEAR))  # PyTorch holds it [2, 3]
+    """
+    return {TRANSFORM: transform}
+
+
 @dataclass(frozen=True)
 class Leaf:
     """One variable of a module, under one of its paths.

@@ -23,6 +23,7 @@ CASE = Case(
     reference={"fused": FusedLSTM, "handwritten": HandwrittenLSTM},
     model=LSTM,
     inputs=normal,
+    check_inputs=lambda rng: normal(rng, steps=20, batch=5),
     edge_inputs={
         "batch of one": lambda rng: normal(rng, steps=7, batch=1),
         "one step": lambda rng: normal(rng, steps=1, batch=3),

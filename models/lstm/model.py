@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jax import lax
 
-from graphmode.weights import LINEAR, TRANSFORM
+from graphmode.weights import LINEAR, carries
 
 BLOCK = 10  # steps; 5 to 25 measure alike
 
@@ -36,8 +36,8 @@ class LSTM(nnx.Module):
             bound = hidden**-0.5
             return nnx.Param(jax.random.uniform(rngs.params(), shape, minval=-bound, maxval=bound), **metadata)
 
-        self.weight_ih_l0 = uniform(in_features, 4 * hidden, **{TRANSFORM: LINEAR})
-        self.weight_hh_l0 = uniform(hidden, 4 * hidden, **{TRANSFORM: LINEAR})
+        self.weight_ih_l0 = uniform(in_features, 4 * hidden, **carries(LINEAR))
+        self.weight_hh_l0 = uniform(hidden, 4 * hidden, **carries(LINEAR))
         self.bias_ih_l0 = uniform(4 * hidden)
         self.bias_hh_l0 = uniform(4 * hidden)
 

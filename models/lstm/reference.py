@@ -38,6 +38,6 @@ class FusedLSTM(nn.LSTM):
     def __init__(self, in_features: int = 512, hidden: int = 512):
         super().__init__(in_features, hidden)
 
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # type: ignore[override]
         y, (h, c) = super().forward(x)
         return y, h[0], c[0]

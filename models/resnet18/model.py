@@ -41,22 +41,23 @@ class ResNet(nnx.Module):
         self.bn1 = nn.BatchNorm2d(64)
         self.relu = nn.ReLU()
         self.maxpool = nn.MaxPool2d(3, stride=2, padding=1)
-        in_channels = 64
-        for stage, count in enumerate(blocks):
-            channels = 64 * 2**stage
-            layers = []
-            for block in range(count):
-                stride = 2 if stage > 0 and block == 0 else 1
-                layers.append(BasicBlock(in_channels, channels, stride, rngs=rngs))
-                in_channels = channels
-            setattr(self, f"layer{stage + 1}", nnx.Sequential(*layers))
+        self.layer1 = _stage(64, 64, blocks[0], stride=1, rngs=rngs)
+        self.layer2 = _stage(64, 128, blocks[1], stride=2, rngs=rngs)
+        self.layer3 = _stage(128, 256, blocks[2], stride=2, rngs=rngs)
+        self.layer4 = _stage(256, 512, blocks[3], stride=2, rngs=rngs)
         self.avgpool = nn.AdaptiveAvgPool2d((1, 1))
-        self.fc = nn.Linear(in_channels, num_classes, rngs=rngs)
+        self.fc = nn.Linear(512, num_classes, rngs=rngs)
 
     def __call__(self, x: jax.Array) -> jax.Array:
         x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
         x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
         return self.fc(self.avgpool(x).reshape(x.shape[0], -1))
+
+
+def _stage(in_channels: int, channels: int, count: int, *, stride: int, rngs: nnx.Rngs) -> nnx.Sequential:
+    """`count` blocks, the first of which changes resolution and channels."""
+    first = BasicBlock(in_channels, channels, stride, rngs=rngs)
+    return nnx.Sequential(first, *(BasicBlock(channels, channels, 1, rngs=rngs) for _ in range(count - 1)))
 
 
 def resnet18(num_classes: int = 1000, *, rngs: nnx.Rngs) -> ResNet:
