@@ -54,10 +54,10 @@ class Case:
         both by the chain rule. `channels_first` is the common one.
       loss: `(torch outputs) -> scalar` and its `jnp` twin; the default is a random cotangent for each output.
       expected: rows known to be wrong or unsupported, with the reason: `{"torch.trace": "records one branch"}`. The key
-        `"variant/row"` speaks of one variant only.
+        `"variant/row"` speaks of one variant only. Such a row is tried all the same, on a short budget.
       modes: the modes that are compared; `("inference",)` for a model that has no gradient.
       interpret: by the name of an edge input, what the outputs mean to a person, as `{label: reading}`; takes the
-        outputs as numpy arrays in the reference's structure.
+        outputs as numpy arrays in the reference's structure. That input is run in inference alone.
       tags: free words for selection (`graphmode list --tag vision`).
 
     Raises:

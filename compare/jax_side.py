@@ -16,7 +16,7 @@ from flax import nnx
 from graphmode.weights import load, named_arrays
 
 from .case import Case, CaseError, Inputs, Mode
-from .draw import input_name
+from .draw import input_name, signature
 from .observation import Observation
 from .trees import describe, is_floating, named_leaves, to_arrays
 
@@ -66,7 +66,7 @@ class PortSide:
         self.dtype = dtype
         self.device = jax.devices(device)[0]
         self._programs: dict[Mode, PortProgram] = {}
-        self._compiled: dict[Mode, Callable[..., Any]] = {}
+        self._compiled: dict[tuple[Mode, str], Callable[..., Any]] = {}
         with self.context():
             self.model = self._build(variant, {k: self._cast(v) for k, v in state_dict.items()}, seed)
 
@@ -140,14 +140,21 @@ class PortSide:
         with self.context():
             program = self.program(mode)
             batch = self.place(inputs, mode, cotangents)
-            if mode not in self._compiled:
-                self._compiled[mode] = jax.jit(program.inference if mode == "inference" else program.forward_backward)
+            key = mode, signature(inputs)
+            if key not in self._compiled:
+                self._compiled[key] = _compiled(program, mode, batch)
             if mode == "inference":
-                return self.observe(self._compiled[mode](program.params, program.rest, *batch.call), batch)
-            outputs, gradients, state = self._compiled[mode](
+                return self.observe(self._compiled[key](program.params, program.rest, *batch.call), batch)
+            outputs, gradients, state = self._compiled[key](
                 program.params, program.rest, batch.diff, batch.rest, batch.cotangents
             )
             return self.observe(outputs, batch, gradients, state)
+
+    def compile(self, inputs: Inputs, mode: Mode, cotangents: Mapping[str, np.ndarray] | None = None) -> None:
+        """What the first `run` on inputs of these shapes would do. The program of the mode must have been made."""
+        with self.context():
+            batch = self.place(inputs, mode, cotangents)
+            self._compiled[mode, signature(inputs)] = _compiled(self.program(mode), mode, batch)
 
     def observe(
         self, outputs: Any, batch: PortBatch, gradients: tuple[Any, Any] | None = None, state: Any = None
@@ -257,6 +264,13 @@ class PortProgram:
         heads, pull, (outputs, state) = jax.vjp(forward, params, diff, has_aux=True)
         starts = [jnp.ones_like(h) for h in heads] if cotangents is None else cotangents
         return outputs, pull(starts), state
+
+
+def _compiled(program: PortProgram, mode: Mode, batch: PortBatch) -> Callable[..., Any]:
+    if mode == "inference":
+        return jax.jit(program.inference).lower(program.params, program.rest, *batch.call).compile()
+    step = jax.jit(program.forward_backward)
+    return step.lower(program.params, program.rest, batch.diff, batch.rest, batch.cotangents).compile()
 
 
 def set_mode(model: nnx.Module, mode: Mode) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -15,7 +17,7 @@ import numpy as np
 from graphmode.weights import as_numpy
 
 from ..case import Case, CaseError, Inputs, Mode
-from ..draw import check_inputs, edge_inputs, generator, random_inputs
+from ..draw import check_inputs, edge_inputs, generator, random_inputs, signature
 from ..observation import Observation
 from ..quiet import quiet
 from ..report.results import Parity, Tensor
@@ -185,6 +187,8 @@ class Examination:
     def _questions(self, drawn: list[tuple[str, Inputs, bool]], *, is_timed: bool = False) -> Iterable[Question]:
         for mode in self.case.modes:
             for label, inputs, is_random in drawn:
+                if mode != "inference" and label in self.case.interpret:
+                    continue  # what is there to be read has no gradient to be read
                 cotangents = None
                 if mode != "inference" and self.case.loss is None:
                     rng = generator(self.case, self.seed, f"cotangents {label}")
@@ -267,8 +271,10 @@ class Examination:
         truths = [truth for truth in self.truths if not truth.question.is_timed]
         notes: list[str] = []
         answers: dict[str, list[Observation]] = {}
-        for dtype in ("float64", self.dtype):
-            candidate = build(dtype)
+        candidates = {dtype: build(dtype) for dtype in ("float64", self.dtype)}
+        if side == "jax":
+            self._compile_ahead(candidates.values(), truths)  # type: ignore[arg-type]
+        for dtype, candidate in candidates.items():
             with quiet():
                 answers[dtype] = [self._answer(candidate, truth, side, variant) for truth in truths]
         tensors = self._tensors(answers["float64"], answers[self.dtype], notes)
@@ -288,6 +294,22 @@ class Examination:
             readings=readings,
             duration_s=time.perf_counter() - start,
         )
+
+    def _compile_ahead(self, ports: Iterable[PortSide], truths: list[Truth]) -> None:
+        """Compiles all graphs that the questions need on two threads: XLA compiles one graph on one."""
+        questions = {(q.mode, signature(q.inputs)): q for q in (truth.question for truth in truths)}
+        for port in ports:
+            for mode in self.case.modes:
+                port.program(mode)
+
+        def compile_one(port: PortSide, question: Question) -> None:
+            with contextlib.suppress(Exception):  # it comes again, and is told by name, when the question is asked
+                port.compile(question.inputs, question.mode, question.cotangents)
+
+        with quiet(), ThreadPoolExecutor(2) as pool:
+            for port in ports:
+                for question in questions.values():
+                    pool.submit(compile_one, port, question)
 
     def _answer(self, candidate: TorchSide | PortSide, truth: Truth, side: str, variant: str) -> Observation:
         """The candidate's answer, its outputs by the reference's names.

@@ -31,6 +31,7 @@ CASE = Case(
     },
     expected={
         "handwritten/torch.trace": "records the loop unrolled at the length of the example",
+        "handwritten/torch.compile": "unrolls the loop, and compiles a hundred steps for a minute",
         "fused/torch.script": "TorchScript has no super()",
     },
     tags=("recurrent",),
