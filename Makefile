@@ -13,7 +13,7 @@ PIP := $(BIN)/python -m pip -qq --disable-pip-version-check
 help:
 	@echo "make compare    parity and speed of every model, and the report in reports/latest/ (more arguments: ARGS=...)"
 	@echo "make test       the tests that take seconds each"
-	@echo "make test-slow  the rest of the tests: minutes each"
+	@echo "make test-slow  all tests, those that take minutes among them"
 	@echo "make lint       ruff, the linter and the format"
 	@echo "make typecheck  mypy"
 	@echo "make install    .venv alone; the targets above make it where it is missing or stale"
@@ -34,7 +34,7 @@ test: $(STAMP)
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow" $(ARGS)
 
 test-slow: $(STAMP)
-	$(BIN)/python -m pytest -m slow $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

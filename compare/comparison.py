@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from graphmode.weights import WeightsError
@@ -32,6 +32,7 @@ class Plan:
       seed: of weights, inputs and cotangents.
       quick: shorter budgets.
       budget: of each cell; None for the usual one.
+      prepare_s: the part of the budget before the first timed call, where it is to be another.
     """
 
     speed: bool = True
@@ -40,10 +41,12 @@ class Plan:
     seed: int = 0
     quick: bool = False
     budget: Budget | None = None
+    prepare_s: float | None = None
 
     @property
     def cell_budget(self) -> Budget:
-        return self.budget or (QUICK if self.quick else Budget())
+        budget = self.budget or (QUICK if self.quick else Budget())
+        return budget if self.prepare_s is None else replace(budget, prepare_s=self.prepare_s)
 
 
 @dataclass

@@ -51,6 +51,15 @@ Tags = Annotated[
 Device = Annotated[str, typer.Option(help="auto, cpu or gpu; auto takes a GPU that both frameworks see.")]
 Seed = Annotated[int, typer.Option(help="Of weights, inputs and cotangents; the same seed repeats a run.", min=0)]
 Quick = Annotated[bool, typer.Option("--quick", help="Shorter budgets for each cell: rough times, sooner.")]
+BudgetS = Annotated[
+    float | None,
+    typer.Option(
+        "--budget",
+        help="Seconds that each cell may take to compile and be checked.",
+        min=1,
+        show_default="30; quick: 15",
+    ),
+]
 Folder = Annotated[Path, typer.Option("--out", "-o", help="Where results.json, report.md and report.html go.")]
 OptionalFolder = Annotated[
     Path | None,
@@ -95,10 +104,11 @@ def bench(
     device: Device = "auto",
     seed: Seed = 0,
     quick: Quick = False,
+    budget: BudgetS = None,
     out: OptionalFolder = None,
 ) -> None:
     """Time every way of running, each after it has passed the parity check."""
-    _main(cases, tag, out, rows=tuple(row or ()), device=device, seed=seed, quick=quick)
+    _main(cases, tag, out, rows=tuple(row or ()), device=device, seed=seed, quick=quick, budget=budget)
 
 
 @app.command()
@@ -109,10 +119,11 @@ def compare(
     device: Device = "auto",
     seed: Seed = 0,
     quick: Quick = False,
+    budget: BudgetS = None,
     out: Folder = DEFAULT_FOLDER,
 ) -> None:
     """The main job: parity and speed of every case, and the report."""
-    _main(cases, tag, out, rows=tuple(row or ()), device=device, seed=seed, quick=quick)
+    _main(cases, tag, out, rows=tuple(row or ()), device=device, seed=seed, quick=quick, budget=budget)
 
 
 @app.command()
@@ -151,6 +162,7 @@ def _main(
     device: str,
     seed: int,
     quick: bool,
+    budget: float | None = None,
 ) -> None:
     with _errors():
         if device not in ("auto", "cpu", "gpu"):
@@ -160,7 +172,8 @@ def _main(
 
         chosen = _choose(names or [], tags or [])
         folder = prepare_folder(out) if out is not None else None
-        _run(chosen, Plan(speed=speed, rows=rows, device=device, seed=seed, quick=quick), folder)
+        plan = Plan(speed=speed, rows=rows, device=device, seed=seed, quick=quick, prepare_s=budget)
+        _run(chosen, plan, folder)
 
 
 def _run(cases: list[Case], plan: Plan, folder: Path | None) -> None:
