@@ -48,6 +48,7 @@ SMALL_RESNET = dataclasses.replace(
     reference=lambda: resnet_reference.ResNet((1, 1, 1, 1), 70),
     model=small_resnet,
     inputs=images,
+    check_inputs=None,
     edge_inputs={},
 )
 SMALL_LITE0 = dataclasses.replace(
@@ -55,6 +56,7 @@ SMALL_LITE0 = dataclasses.replace(
     reference=small_lite0_reference,
     model=small_lite0,
     inputs=images,
+    check_inputs=None,
     edge_inputs={},
     interpret={},
 )
