@@ -24,7 +24,8 @@ install: $(STAMP)
 $(STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || { echo "== making .venv with $(PYTHON)"; $(PYTHON) -m venv .venv; }
 	@echo "== installing graphmode[$(EXTRAS)] into .venv: minutes the first time"
-	@$(PIP) install -c constraints.txt -e '.[$(EXTRAS)]'
+	@# --no-compile: bytecode is made as modules are imported, which are few; making all of it takes half a minute
+	@$(PIP) install --no-compile -c constraints.txt -e '.[$(EXTRAS)]'
 	@touch $@
 
 compare: $(STAMP)

@@ -67,6 +67,7 @@ class PortSide:
         self.device = jax.devices(device)[0]
         self._programs: dict[Mode, PortProgram] = {}
         self._compiled: dict[tuple[Mode, str], Callable[..., Any]] = {}
+        self._output_shapes: dict[tuple[Mode, str], Any] = {}
         with self.context():
             self.model = self._build(variant, {k: self._cast(v) for k, v in state_dict.items()}, seed)
 
@@ -132,7 +133,11 @@ class PortSide:
             diff, rest = _partition(_as_call(self.case, source))
             starts = None
             if cotangents is not None and self.case.loss is None:
-                starts = self._port_cotangents(self.program(mode), diff, rest, cotangents)
+                key = mode, signature(inputs)
+                if key not in self._output_shapes:
+                    program, call = self.program(mode), _combine(diff, rest)
+                    self._output_shapes[key] = jax.eval_shape(program.inference, program.params, program.rest, *call)
+                starts = self._port_cotangents(self._output_shapes[key], cotangents)
             return PortBatch(diff, rest, starts, source)
 
     def run(self, inputs: Inputs, mode: Mode, cotangents: Mapping[str, np.ndarray] | None = None) -> Observation:
@@ -178,12 +183,8 @@ class PortSide:
                 buffers={k: v for k, v in named_arrays(moved, self.case.weights).items() if k not in by_name},
             )
 
-    def _port_cotangents(
-        self, program: PortProgram, diff: Any, rest: Any, cotangents: Mapping[str, np.ndarray]
-    ) -> list[jax.Array]:
+    def _port_cotangents(self, shapes: Any, cotangents: Mapping[str, np.ndarray]) -> list[jax.Array]:
         """The reference's cotangents pulled back through `to_reference`, which only moves elements."""
-        args, kwargs = _combine(diff, rest)
-        shapes = jax.eval_shape(program.inference, program.params, program.rest, args, kwargs)
         zeros = jtu.tree_map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
         leaves, treedef = jtu.tree_flatten(zeros)
         floating = [i for i, leaf in enumerate(leaves) if is_floating(leaf)]

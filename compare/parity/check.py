@@ -23,7 +23,17 @@ from ..quiet import quiet
 from ..report.results import Parity, Tensor
 from ..trees import is_floating
 from . import yardstick
-from .yardstick import PRECISE_RATIO, SMALLEST_SCALE, Difference, difference, error_ratio, magnitude
+from .yardstick import (
+    PRECISE_RATIO,
+    SMALLEST_SCALE,
+    Difference,
+    difference,
+    is_judged,
+    magnitude,
+    port_error,
+    ratio_to,
+    torch_error,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -169,6 +179,7 @@ class Examination:
         usual = TorchSide(judge, case, dtype=dtype, device=self.torch_device)
         self.parameters = sum(p.numel() for p in judge.parameters())
         self._sides = exact, usual
+        self._torch_errors: dict[tuple[Key, tuple[int, ...]], float] = {}
         drawn = [(f"random {i}", check_inputs(case, seed, i), True) for i in range(draws)]
         drawn += [(name, inputs, False) for name, inputs in edge_inputs(case, seed)]
         with quiet():
@@ -192,13 +203,16 @@ class Examination:
                 cotangents = None
                 if mode != "inference" and self.case.loss is None:
                     rng = generator(self.case, self.seed, f"cotangents {label}")
-                    outputs = self._sides[0].run(inputs, "inference").outputs
                     cotangents = {
-                        name: np.asarray(rng.standard_normal(value.shape), np.float32)
-                        for name, value in outputs.items()
-                        if is_floating(value)
+                        name: np.asarray(rng.standard_normal(shape), np.float32)
+                        for name, shape in self._output_shapes(inputs).items()
                     }
                 yield Question(label, mode, inputs, cotangents, is_random, is_timed)
+
+    def _output_shapes(self, inputs: Inputs) -> dict[str, tuple[int, ...]]:
+        """Of the floating outputs, by name."""
+        outputs = self._sides[1].run(inputs, "inference").outputs
+        return {name: value.shape for name, value in outputs.items() if is_floating(value)}
 
     def _truth(self, question: Question) -> Truth:
         exact, usual = self._sides
@@ -417,6 +431,7 @@ class Examination:
         pools = [[i for i in rows if self.truths[i].question.is_random], *edges]
         worst: float | None = None
         notes: list[str] = []
+        kinked = key[0].endswith("gradient")
         for pool in filter(None, pools):
             triples = [
                 (usual[i].find(key), self.truths[i].torch.find(key), self.truths[i].reference.find(key)) for i in pool
@@ -427,17 +442,29 @@ class Examination:
             for p, t, r in zip(ours, torch, reference, strict=True):
                 if blame := gross_fault(p, t, r):
                     return worst, False, blame
-            kinked = key[0].endswith("gradient")
-            for index in range(JITTERS if kinked else 0):
-                torch += [j for i in pool if (j := self.truths[i].jittered[index].find(key)) is not None]
-            scale = self._floor_scale(key, pool)
-            ratio = error_ratio(ours, torch, reference, dtype=self.dtype, floor_scale=scale, kinked=kinked)
-            if ratio is None:
+            if not is_judged(reference):
                 notes.append(f"precision not judged: {reference[0].size} elements")
-            elif worst is None or ratio > worst:
+                continue
+            theirs = self._torch_error(key, tuple(pool), torch, reference)
+            ratio = ratio_to(port_error(ours, reference, kinked=kinked), theirs)
+            if worst is None or ratio > worst:
                 worst = ratio
         note = "" if worst is not None else (notes[0] if notes else "")
         return worst, worst is None or worst <= PRECISE_RATIO, note
+
+    def _torch_error(
+        self, key: Key, pool: tuple[int, ...], torch: list[np.ndarray], reference: list[np.ndarray]
+    ) -> float:
+        """PyTorch's own error in a tensor, over these inputs and, for a gradient, jittered ones; found once."""
+        if (key, pool) not in self._torch_errors:
+            kinked = key[0].endswith("gradient")
+            for index in range(JITTERS if kinked else 0):
+                torch = torch + [j for i in pool if (j := self.truths[i].jittered[index].find(key)) is not None]
+            scale = self._floor_scale(key, list(pool))
+            self._torch_errors[key, pool] = torch_error(
+                torch, reference, dtype=self.dtype, floor_scale=scale, kinked=kinked
+            )
+        return self._torch_errors[key, pool]
 
     def _floor_scale(self, key: Key, rows: list[int]) -> float:
         """For a gradient that is nothing but rounding (zero in exact arithmetic), the size of the model's largest."""
@@ -464,6 +491,8 @@ def gross_fault(port: np.ndarray, torch: np.ndarray, reference: np.ndarray) -> s
     if reference.dtype.kind in "iub":
         wrong = (port != reference) & (torch == reference)
         return f"{int(wrong.sum())} of {port.size} elements differ" if wrong.any() else ""
+    if np.isfinite(port).all():
+        return ""
     new = ~np.isfinite(port) & np.isfinite(torch) & np.isfinite(reference)
     return f"{int(new.sum())} of {port.size} elements are not finite, and PyTorch's are" if new.any() else ""
 

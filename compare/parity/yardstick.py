@@ -86,20 +86,31 @@ def magnitude(array: np.ndarray) -> float:
 def rms_error(array: np.ndarray, reference: np.ndarray) -> float:
     """Root mean square error where the reference is finite; infinite where only `array` is not."""
     a, b = _wide(array), _wide(reference)
+    if not b.size:
+        return 0.0
+    with np.errstate(invalid="ignore", over="ignore"):
+        gaps = a - b
+    total = float(np.vdot(gaps, gaps).real)
+    if np.isfinite(total):
+        return float(np.sqrt(total / gaps.size))
     finite = np.isfinite(b)
     if not finite.any():
         return 0.0
     with np.errstate(invalid="ignore", over="ignore"):
-        squares = np.square(np.abs(a[finite] - b[finite]))
+        squares = np.square(np.abs(gaps[finite]))
     if np.isnan(squares).any():
         return np.inf
     return float(np.sqrt(squares.mean()))
 
 
 def rms(array: np.ndarray) -> float:
+    """Root mean square of the finite elements; 0 where there are none."""
     wide = _wide(array)
-    finite = wide[np.isfinite(wide)]
-    return float(np.sqrt(np.square(np.abs(finite)).mean())) if finite.size else 0.0
+    total = float(np.vdot(wide, wide).real)
+    if not np.isfinite(total):
+        wide = wide[np.isfinite(wide)]
+        return float(np.sqrt(np.square(np.abs(wide)).mean())) if wide.size else 0.0
+    return float(np.sqrt(total / wide.size)) if wide.size else 0.0
 
 
 def error_ratio(
@@ -130,20 +141,38 @@ def error_ratio(
     Returns:
       None where the tensor is not judged: fewer than 64 elements in a draw, or no floating numbers.
     """
-    if not reference or reference[0].size < JUDGED_ELEMENTS or _kind(reference[0]) not in "fc":
+    if not is_judged(reference):
         return None
+    ours = port_error(port, reference, kinked=kinked)
+    return ratio_to(ours, torch_error(torch, reference, dtype=dtype, floor_scale=floor_scale, kinked=kinked))
+
+
+def is_judged(reference: Sequence[np.ndarray]) -> bool:
+    """Whether a tensor is large enough for statistics of its rounding, and floating."""
+    return bool(reference) and reference[0].size >= JUDGED_ELEMENTS and _kind(reference[0]) in "fc"
+
+
+def port_error(port: Sequence[np.ndarray], reference: Sequence[np.ndarray], *, kinked: bool) -> float:
+    """The numerator of `error_ratio`."""
     if any(p.shape != r.shape for p, r in zip(port, reference, strict=True)):
         return np.inf
-    our_errors = [rms_error(p, r) for p, r in zip(port, reference, strict=True)]
-    their_errors = [rms_error(t, reference[i % len(reference)]) for i, t in enumerate(torch)]
-    ours = float(np.min(our_errors) if kinked else np.median(our_errors))
-    theirs = float(np.max(their_errors) if kinked else np.median(their_errors))
+    errors = [rms_error(p, r) for p, r in zip(port, reference, strict=True)]
+    return float(np.min(errors) if kinked else np.median(errors))
+
+
+def torch_error(
+    torch: Sequence[np.ndarray], reference: Sequence[np.ndarray], *, dtype: str, floor_scale: float, kinked: bool
+) -> float:
+    """The denominator of `error_ratio`: PyTorch's own error, or the floor."""
+    errors = [rms_error(t, reference[i % len(reference)]) for i, t in enumerate(torch)]
     size = max(float(np.median([rms(r) for r in reference])), floor_scale)
-    floor = HALF_ULP[dtype] * size
+    return max(float(np.max(errors) if kinked else np.median(errors)), HALF_ULP[dtype] * size)
+
+
+def ratio_to(ours: float, theirs: float) -> float:
     if ours == 0:
         return 0.0
-    denominator = max(theirs, floor)
-    return ours / denominator if denominator > 0 else np.inf
+    return ours / theirs if theirs > 0 else np.inf
 
 
 def _kind(array: np.ndarray) -> str:

@@ -55,12 +55,20 @@ def deadline(seconds: float) -> Iterator[None]:
 
 @dataclass
 class Timed:
-    """One competitor: `call(i)` runs input set `i` to its end; `samples` are seconds a call."""
+    """One competitor: `call(i)` runs input set `i` to its end; `samples` are seconds a call.
+
+    `warm_s` is what its last call before took, where that is known: one that fills a sample needs no calibration.
+    """
 
     call: Callable[[int], None]
+    warm_s: float = 0.0
     calls_per_sample: int = 1
     samples: list[float] = field(default_factory=list)
     error: Exception | None = None
+
+    def is_done(self, budget_s: float) -> bool:
+        spent = sum(self.samples) * self.calls_per_sample
+        return self.error is not None or (len(self.samples) >= LEAST_REPEATS and spent > budget_s)
 
     @property
     def median(self) -> float:
@@ -79,17 +87,15 @@ class Timed:
 def interleave(competitors: list[Timed], *, budget_s: float, input_sets: int, repeats: int = MOST_REPEATS) -> None:
     """Fills `samples`: each repeat runs every competitor once, starting with another one each time.
 
-    Ends after `repeats`, or once `budget_s` a competitor is used up and there are five. A competitor that raises
-    is out, with its error kept.
+    A competitor is done after `repeats`, or once it has used up `budget_s` and has five. One that raises is out, with
+    its error kept.
     """
     for one in competitors:
-        _attempt(one, functools.partial(_calibrate, one, input_sets))
-    start = time.perf_counter()
+        if one.warm_s < SHORTEST_SAMPLE_S:
+            _attempt(one, functools.partial(_calibrate, one, input_sets))
     for repeat in range(repeats):
-        running = [one for one in competitors if one.error is None]
+        running = [one for one in competitors if not one.is_done(budget_s)]
         if not running:
-            return
-        if repeat >= LEAST_REPEATS and time.perf_counter() - start > budget_s * len(running):
             return
         turn = repeat % len(running)
         for one in running[turn:] + running[:turn]:
