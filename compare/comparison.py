@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from graphmode.weights import WeightsError
 
+from .ahead import Ahead, Lost
 from .case import Case, CaseError
 from .draw import random_inputs, signature
 from .parity.check import Examination
@@ -61,7 +63,12 @@ class Listener:
 
 
 def run(
-    cases: Iterable[Case], plan: Plan | None = None, *, listener: Listener | None = None, save_to: Path | None = None
+    cases: Iterable[Case],
+    plan: Plan | None = None,
+    *,
+    listener: Listener | None = None,
+    save_to: Path | None = None,
+    locations: Sequence[str] = (),
 ) -> Results:
     """Compares the cases, one after the other.
 
@@ -72,6 +79,8 @@ def run(
       plan: what to do.
       listener: hears of progress.
       save_to: `results.json`, written after every verdict and every mode's cells: an interrupted run keeps them.
+      locations: where another process finds each of the cases, `package.module:NAME` or `path/to/file.py:NAME`. With
+        them, the parity of later cases is found by that process while earlier ones are prepared; on a CPU alone.
 
     Raises:
       DeviceError, RowError: for a device that is not there, a pattern that matches no row.
@@ -93,15 +102,17 @@ def run(
             results.save(save_to)
 
     save()
-    for case in cases:
-        listener.on_case(case)
-        try:
-            _run_case(case, plan, device, rows, results, listener, save)
-        except (CaseError, WeightsError) as error:
-            info = CaseInfo(name=case.name, summary=case.summary, problem=str(error))
-            results.cases = [*(c for c in results.cases if c.name != case.name), info]
-            listener.on_problem(info)
-            save()
+    ahead = Ahead(locations, seed=plan.seed, device=device) if plan.speed and device == "cpu" and locations else None
+    with contextlib.closing(ahead) if ahead else contextlib.nullcontext():
+        for case in cases:
+            listener.on_case(case)
+            try:
+                _run_case(case, plan, device, rows, results, listener, save, ahead)
+            except (CaseError, WeightsError) as error:
+                info = CaseInfo(name=case.name, summary=case.summary, problem=str(error))
+                results.cases = [*(c for c in results.cases if c.name != case.name), info]
+                listener.on_problem(info)
+                save()
     results.complete = True
     save()
     return results
@@ -115,24 +126,37 @@ def _run_case(
     results: Results,
     listener: Listener,
     save: Callable[[], None],
+    ahead: Ahead | None,
 ) -> None:
-    listener.on_step(f"{case.name}: running the reference in float64")
-    exam = Examination(case, seed=plan.seed, device=device)
+    exam, verdicts = _examine(case, plan, device, listener, ahead)
     shapes = signature(random_inputs(case, plan.seed, 0))
     results.cases.append(CaseInfo(name=case.name, summary=case.summary, inputs=shapes, parameters=exam.parameters))
-    verdicts: list[Parity] = []
-    listener.on_step(f"{case.name}: checking parity")
-    for parity in exam.verdicts():
-        verdicts.append(parity)
+    judged: list[Parity] = []
+    for parity in verdicts:
+        judged.append(parity)
         results.parity.append(parity)
         listener.on_parity(parity)
         save()
     if plan.speed:
-        bench = CaseBench(exam, verdicts, rows=rows, budget=plan.cell_budget)
+        undisturbed = ahead.paused if ahead else contextlib.nullcontext
+        bench = CaseBench(exam, judged, rows=rows, budget=plan.cell_budget, undisturbed=undisturbed)
         for cells in bench.cells(listener.on_step):
             results.cells += cells
             listener.on_cells(cells)
             save()
+
+
+def _examine(
+    case: Case, plan: Plan, device: str, listener: Listener, ahead: Ahead | None
+) -> tuple[Examination, Iterable[Parity]]:
+    """The examination and the verdicts, found by the process ahead or here."""
+    listener.on_step(f"{case.name}: checking parity")
+    if ahead is not None:
+        with contextlib.suppress(Lost):
+            found = ahead.findings()
+            return Examination(case, seed=plan.seed, device=device, truths=found.truths), found.verdicts
+    exam = Examination(case, seed=plan.seed, device=device)
+    return exam, exam.verdicts()
 
 
 def bench(case: Case, plan: Plan | None = None) -> Results:

@@ -176,7 +176,7 @@ def _main(
         _run(chosen, plan, folder)
 
 
-def _run(cases: list[Case], plan: Plan, folder: Path | None) -> None:
+def _run(cases: dict[str, Case], plan: Plan, folder: Path | None) -> None:
     """Runs, prints while it runs, writes the pages, and exits with the design's code."""
     from graphmode.compare.comparison import run
     from graphmode.compare.report import Results, write_pages
@@ -188,7 +188,8 @@ def _run(cases: list[Case], plan: Plan, folder: Path | None) -> None:
     with console.status("starting") if console.is_terminal else nullcontext() as status:
         listener = _listener(console, status, len(cases))
         try:
-            results: Results = run(cases, plan, listener=listener, save_to=save_to)
+            locations = [_location(text) for text in cases] if len(cases) > 1 else []
+            results: Results = run(cases.values(), plan, listener=listener, save_to=save_to, locations=locations)
         except KeyboardInterrupt:
             interrupted = True
     if interrupted:
@@ -235,8 +236,14 @@ def _listener(console: Console, status: object, total: int) -> Listener:
     )
 
 
-def _choose(names: list[str], tags: list[str]) -> list[Case]:
-    """The cases that are named (patterns of the zoo, files, modules), in order, once each."""
+def _location(text: str) -> str:
+    from graphmode.models import zoo
+
+    return zoo.CASES.get(text, text)
+
+
+def _choose(names: list[str], tags: list[str]) -> dict[str, Case]:
+    """The cases by what names them (the zoo's names, files, modules), in order, once each."""
     from fnmatch import fnmatchcase
 
     from graphmode.compare.locate import is_location, locate
@@ -250,7 +257,7 @@ def _choose(names: list[str], tags: list[str]) -> list[Case]:
             chosen[text] = locate(text)
         else:
             chosen[text] = zoo.load(text)
-    kept = [case for case in chosen.values() if not tags or set(tags) & set(case.tags)]
+    kept = {text: case for text, case in chosen.items() if not tags or set(tags) & set(case.tags)}
     if not kept:
         known = sorted({tag for case in chosen.values() for tag in case.tags})
         raise typer.BadParameter(f"no case has the tag {', '.join(tags)}; the tags are {', '.join(known) or 'none'}")

@@ -164,10 +164,20 @@ def check(
 class Examination:
     """The judge's answers to every question about a case, and the way to judge somebody else's.
 
-    Building one builds the references and runs the judge; `verdicts` then runs the ports.
+    Building one builds the references and runs the judge, unless its answers are given as `truths`, found elsewhere
+    with the same seed; `verdicts` then runs the ports.
     """
 
-    def __init__(self, case: Case, *, seed: int, draws: int = DRAWS, dtype: str = "float32", device: str = "cpu"):
+    def __init__(
+        self,
+        case: Case,
+        *,
+        seed: int,
+        draws: int = DRAWS,
+        dtype: str = "float32",
+        device: str = "cpu",
+        truths: list[Truth] | None = None,
+    ):
         from ..torch_side import TorchSide, build_references
 
         self.case, self.seed, self.dtype, self.device = case, seed, dtype, device
@@ -180,10 +190,13 @@ class Examination:
         self.parameters = sum(p.numel() for p in judge.parameters())
         self._sides = exact, usual
         self._torch_errors: dict[tuple[Key, tuple[int, ...]], float] = {}
-        drawn = [(f"random {i}", check_inputs(case, seed, i), True) for i in range(draws)]
-        drawn += [(name, inputs, False) for name, inputs in edge_inputs(case, seed)]
-        with quiet():
-            self.truths = [self._truth(question) for question in self._questions(drawn)]
+        if truths is not None:
+            self.truths = truths
+        else:
+            drawn = [(f"random {i}", check_inputs(case, seed, i), True) for i in range(draws)]
+            drawn += [(name, inputs, False) for name, inputs in edge_inputs(case, seed)]
+            with quiet():
+                self.truths = [self._truth(question) for question in self._questions(drawn)]
         self.scales = self._scales()
 
     def ask_timed(self) -> None:

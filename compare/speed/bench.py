@@ -25,7 +25,6 @@ from .timing import Expired, Timed, deadline, interleave
 
 INPUT_SETS = 3  # at most, in rotation
 WARM_UP = 2  # calls after the first, those of the gate counted
-HOPELESS_S = 3.0  # a row that the case expects not to work is tried for so long
 GROSS_ERROR = 1e-3  # of the scale, in any one draw: for outputs, and gradients too small for an error ratio
 LONGEST_REASON = 600
 
@@ -60,13 +59,23 @@ class CaseBench:
       verdicts: the parity of this same run, without which no port gets a number.
       rows: names of the rows that are wanted.
       budget: of each cell.
+      undisturbed: a context in which nothing else of ours runs; rows are timed in it.
     """
 
-    def __init__(self, exam: Examination, verdicts: list[Parity], *, rows: frozenset[str], budget: Budget):
+    def __init__(
+        self,
+        exam: Examination,
+        verdicts: list[Parity],
+        *,
+        rows: frozenset[str],
+        budget: Budget,
+        undisturbed: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext,
+    ):
         self.exam, self.case = exam, exam.case
         self.verdicts = {(p.side, p.variant): p for p in verdicts}
         self.rows = [row for row in all_rows() if row.name in rows]
         self.budget = budget
+        self._undisturbed = undisturbed
         self._ports: dict[str, PortSide] = {}
 
     def cells(self, on_row: Callable[[str], None] = lambda _: None) -> Iterator[list[Cell]]:
@@ -92,7 +101,8 @@ class CaseBench:
                         runners.append(outcome)
             on_row(f"{self.case.name} {mode}: timing {len(runners)} rows in turn")
             timed = [Timed(self._caller(runner), runner.warm_s) for runner in runners]
-            interleave(timed, budget_s=self.budget.time_s, input_sets=INPUT_SETS)
+            with self._undisturbed():
+                interleave(timed, budget_s=self.budget.time_s, input_sets=INPUT_SETS)
         for runner, times in zip(runners, timed, strict=True):
             cells[runner.row.name, runner.variant] = self._timed_cell(runner, times, mode)
         order = [(row.name, v) for row in self.rows for v in (*self.case.references, *self.case.models)]
@@ -114,9 +124,8 @@ class CaseBench:
         start = time.perf_counter()
         budget, first_call = self.budget.prepare_s, self.budget.prepare_s
         if self.case.expectation(row.name, variant) is not None:
-            # an optimiser may only set to work at the second call, and not be interruptible: room is left for it
-            budget = min(budget, HOPELESS_S)
-            first_call = budget / 2
+            budget = min(budget, row.hopeless_s)
+            first_call = budget / 2 if row.optimises_late else budget
         try:
             with deadline(budget):
                 return self._ready(row, variant, mode, first_call)

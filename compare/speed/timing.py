@@ -17,6 +17,8 @@ import numpy as np
 SHORTEST_SAMPLE_S = 1e-3
 MOST_CALLS = 200
 LEAST_REPEATS = 5
+FEWEST_REPEATS = 3  # for a competitor that is far behind
+FAR_BEHIND = 1.5  # times the fastest median
 MOST_REPEATS = 40
 NOISY_IQR = 0.25
 
@@ -66,9 +68,11 @@ class Timed:
     samples: list[float] = field(default_factory=list)
     error: Exception | None = None
 
-    def is_done(self, budget_s: float) -> bool:
-        spent = sum(self.samples) * self.calls_per_sample
-        return self.error is not None or (len(self.samples) >= LEAST_REPEATS and spent > budget_s)
+    def is_done(self, budget_s: float, far_behind_s: float) -> bool:
+        if self.error is not None or len(self.samples) < FEWEST_REPEATS:
+            return self.error is not None
+        enough = FEWEST_REPEATS if self.median > far_behind_s else LEAST_REPEATS
+        return len(self.samples) >= enough and sum(self.samples) * self.calls_per_sample > budget_s
 
     @property
     def median(self) -> float:
@@ -87,14 +91,15 @@ class Timed:
 def interleave(competitors: list[Timed], *, budget_s: float, input_sets: int, repeats: int = MOST_REPEATS) -> None:
     """Fills `samples`: each repeat runs every competitor once, starting with another one each time.
 
-    A competitor is done after `repeats`, or once it has used up `budget_s` and has five. One that raises is out, with
-    its error kept.
+    A competitor is done after `repeats`, or once it has used up `budget_s` and has five, or three where it is far
+    behind the fastest. One that raises is out, with its error kept.
     """
     for one in competitors:
         if one.warm_s < SHORTEST_SAMPLE_S:
             _attempt(one, functools.partial(_calibrate, one, input_sets))
     for repeat in range(repeats):
-        running = [one for one in competitors if not one.is_done(budget_s)]
+        fastest = min((one.median for one in competitors if one.samples), default=math.inf)
+        running = [one for one in competitors if not one.is_done(budget_s, FAR_BEHIND * fastest)]
         if not running:
             return
         turn = repeat % len(running)

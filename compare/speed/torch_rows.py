@@ -58,7 +58,8 @@ def script(side: TorchSide, mode: Mode, sample: TorchBatch) -> Step:
 
 
 def compiled(side: TorchSide, mode: Mode, sample: TorchBatch) -> Step:
-    return _step(side, mode, torch.compile(side.set_mode(mode), dynamic=False))
+    """As users call it: static, and dynamic from the first size that changes, such as a count of elements."""
+    return _step(side, mode, torch.compile(side.set_mode(mode)))
 
 
 def cudagraph(side: TorchSide, mode: Mode, sample: TorchBatch) -> Step:
@@ -100,9 +101,9 @@ def _tensors(batch: TorchBatch) -> list[torch.Tensor]:
 ROWS = (
     Row("torch.eager", "torch", eager),
     Row("torch.channels_last", "torch", channels_last),
-    Row("torch.trace", "torch", trace),
-    Row("torch.script", "torch", script),
-    Row("torch.compile", "torch", compiled),
+    Row("torch.trace", "torch", trace, optimises_late=True),
+    Row("torch.script", "torch", script, optimises_late=True),
+    Row("torch.compile", "torch", compiled, hopeless_s=8.0),
     Row("torch.cudagraph", "torch", cudagraph, needs_cuda=True),
     Row("torch.graphed_callables", "torch", graphed_callables, needs_cuda=True),
 )

@@ -1,0 +1,141 @@
+"""The parity of the cases to come, found in a process of its own while this one prepares and times rows.
+
+It runs at the lowest priority and stands still while anything is timed: it takes what processors are left over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import multiprocessing
+import os
+import pickle
+import shutil
+import signal
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .parity.check import Truth
+    from .report.results import Parity
+
+AHEAD = 2  # cases whose findings wait: those of a large model take a gigabyte
+LOWEST_PRIORITY = 19
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What the rows of a case need of its examination: the judge's answers, and the verdicts on every port."""
+
+    truths: list[Truth]
+    verdicts: list[Parity]
+
+
+class Lost(Exception):
+    """The process ended before it had found this: find it here."""
+
+
+class Ahead:
+    """Finds the parity of cases in order; `findings` gives it case by case.
+
+    Args:
+      locations: `package.module:NAME` or `path/to/file.py:NAME`, in the order in which they will be asked for.
+      seed, device: of the run.
+    """
+
+    def __init__(self, locations: Sequence[str], *, seed: int, device: str):
+        self._folder = Path(tempfile.mkdtemp(prefix="graphmode-"))
+        context = multiprocessing.get_context("spawn")
+        self._connection, theirs = context.Pipe()
+        self._room = context.Semaphore(AHEAD)
+        self._process = context.Process(
+            target=_work, args=(theirs, self._room, list(locations), seed, device, self._folder), daemon=True
+        )
+        self._process.start()
+        theirs.close()
+
+    def findings(self) -> Findings:
+        """Those of the next case; waits for them.
+
+        Raises:
+          Lost: where the process has ended.
+          CaseError, WeightsError: where the case cannot be compared as it is written.
+        """
+        try:
+            path, error = self._connection.recv()
+        except (EOFError, OSError):
+            raise Lost from None
+        self._room.release()
+        if error is not None:
+            raise error
+        return _read(path)
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Nothing of it runs inside this block."""
+        self._signal("SIGSTOP")
+        try:
+            yield
+        finally:
+            self._signal("SIGCONT")
+
+    def close(self) -> None:
+        """Ends the process and removes its files."""
+        if self._process.is_alive():
+            self._process.kill()
+        self._process.join()
+        self._connection.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _signal(self, name: str) -> None:
+        if self._process.is_alive() and self._process.pid is not None and hasattr(signal, name):
+            os.kill(self._process.pid, getattr(signal, name))
+
+
+def _work(connection: Connection, room: Any, locations: list[str], seed: int, device: str, folder: Path) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asked
+    if hasattr(os, "nice"):
+        os.nice(LOWEST_PRIORITY)
+    from .locate import locate
+    from .parity.check import Examination
+    from .speed.environment import set_up_threads
+
+    set_up_threads()
+    for number, location in enumerate(locations):
+        room.acquire()
+        path, failure = folder / str(number), None
+        try:
+            exam = Examination(locate(location), seed=seed, device=device)
+            verdicts = list(exam.verdicts())
+            exam.ask_timed()
+            _write(path, Findings(exam.truths, verdicts))
+        except ValueError as error:  # CaseError and WeightsError among them
+            failure = error
+        with contextlib.suppress(BrokenPipeError):
+            connection.send((path, failure))
+
+
+def _write(path: Path, findings: Findings) -> None:
+    """Arrays as they lie in memory, then what refers to them, so that a reader maps them and copies nothing."""
+    buffers: list[pickle.PickleBuffer] = []
+    head = pickle.dumps(findings, protocol=5, buffer_callback=buffers.append)
+    with path.open("wb") as file:
+        extents = []
+        for buffer in buffers:
+            file.write(b"\0" * (-file.tell() % 64))
+            extents.append((file.tell(), file.write(buffer.raw())))
+    path.with_suffix(".head").write_bytes(pickle.dumps((head, extents)))
+
+
+def _read(path: Path) -> Findings:
+    head, extents = pickle.loads(path.with_suffix(".head").read_bytes())
+    if not path.stat().st_size:
+        return pickle.loads(head, buffers=[b""] * len(extents))
+    with path.open("rb") as file:
+        memory = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    path.unlink()  # the mapping keeps it until the arrays are gone
+    return pickle.loads(head, buffers=[memory[start : start + size] for start, size in extents])
