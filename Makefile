@@ -24,7 +24,8 @@ install: $(STAMP)
 $(STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || { echo "== making .venv with $(PYTHON)"; $(PYTHON) -m venv .venv; }
 	@echo "== installing graphmode[$(EXTRAS)] into .venv: minutes the first time"
-	@# --no-compile: bytecode is made as modules are imported, which are few; making all of it takes half a minute
+	@# A new pip takes half the time of the one that Python brings. --no-compile: bytecode is made as modules are imported.
+	@$(PIP) install -c constraints.txt --upgrade pip
 	@$(PIP) install --no-compile -c constraints.txt -e '.[$(EXTRAS)]'
 	@touch $@
 

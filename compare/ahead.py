@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .parity.check import Truth
     from .report.results import Parity
 
-AHEAD = 2  # cases whose findings wait: those of a large model take a gigabyte
+AHEAD = 4  # cases whose findings may wait, in files; those of a large model take a gigabyte
 LOWEST_PRIORITY = 19
 
 

@@ -54,7 +54,8 @@ class Case:
         both by the chain rule. `channels_first` is the common one.
       loss: `(torch outputs) -> scalar` and its `jnp` twin; the default is a random cotangent for each output.
       expected: rows known to be wrong or unsupported, with the reason: `{"torch.trace": "records one branch"}`. The key
-        `"variant/row"` speaks of one variant only. Such a row is tried all the same, on a short budget.
+        `"variant/row"` speaks of one variant only. Such a row is tried all the same.
+      patience: seconds for which a row that takes too long is tried, by the same keys: `{"torch.compile": 2.0}`.
       modes: the modes that are compared; `("inference",)` for a model that has no gradient.
       interpret: by the name of an edge input, what the outputs mean to a person, as `{label: reading}`; takes the
         outputs as numpy arrays in the reference's structure. That input is run in inference alone.
@@ -76,6 +77,7 @@ class Case:
     to_reference: Callable[[Any], Any] = identity
     loss: tuple[Callable[[Any], Any], Callable[[Any], Any]] | None = None
     expected: Mapping[str, str] = field(default_factory=dict)
+    patience: Mapping[str, float] = field(default_factory=dict)
     modes: tuple[Mode, ...] = MODES
     interpret: Mapping[str, Callable[[Any], Mapping[str, str]]] = field(default_factory=dict)
     tags: tuple[str, ...] = ()
@@ -98,6 +100,10 @@ class Case:
     def expectation(self, row: str, variant: str) -> str | None:
         """The reason why this row is known not to be `ok`, or None."""
         return self.expected.get(f"{variant}/{row}", self.expected.get(row))
+
+    def patience_with(self, row: str, variant: str) -> float | None:
+        """Seconds for which this row is tried, or None for the budget of the run."""
+        return self.patience.get(f"{variant}/{row}", self.patience.get(row))
 
     def _problems(self):
         if not isinstance(self.name, str) or not self.name:
@@ -126,12 +132,16 @@ class Case:
             isinstance(self.loss, tuple) and len(self.loss) == 2 and all(map(callable, self.loss))
         ):
             yield "loss must be a pair: (a function of the torch outputs, its jnp twin)"
-        for key in self.expected:
-            variant, _, row = key.rpartition("/")
-            if variant and variant not in {**self.references, **self.models}:
-                yield f"expected names the variant {variant!r} in {key!r}, which the case does not have"
-            if not row.startswith(("torch.", "jax.", "onnxruntime")):
-                yield f"expected names {row!r}, which is no row; rows look like 'torch.trace' or 'jax.jit'"
+        for label, keys in (("expected", self.expected), ("patience", self.patience)):
+            for key in keys:
+                variant, _, row = key.rpartition("/")
+                if variant and variant not in {**self.references, **self.models}:
+                    yield f"{label} names the variant {variant!r} in {key!r}, which the case does not have"
+                if not row.startswith(("torch.", "jax.", "onnxruntime")):
+                    yield f"{label} names {row!r}, which is no row; rows look like 'torch.trace' or 'jax.jit'"
+        for key, seconds in self.patience.items():
+            if not isinstance(seconds, int | float) or seconds <= 0:
+                yield f"patience[{key!r}] is {seconds!r}; give seconds above 0"
 
 
 def channels_last(tree: T) -> T:

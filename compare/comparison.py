@@ -102,12 +102,17 @@ def run(
             results.save(save_to)
 
     save()
-    ahead = Ahead(locations, seed=plan.seed, device=device) if plan.speed and device == "cpu" and locations else None
+    later = (
+        locations[1:] if plan.speed and device == "cpu" else ()
+    )  # the first is at hand here before it could be there
+    ahead = Ahead(later, seed=plan.seed, device=device) if later else None
     with contextlib.closing(ahead) if ahead else contextlib.nullcontext():
-        for case in cases:
+        for number, case in enumerate(cases):
             listener.on_case(case)
             try:
-                _run_case(case, plan, device, rows, results, listener, save, ahead)
+                exam, verdicts = _examine(case, plan, device, listener, ahead if number else None)
+                undisturbed = ahead.paused if ahead else contextlib.nullcontext
+                _run_case(exam, verdicts, plan, rows, results, listener, save, undisturbed)
             except (CaseError, WeightsError) as error:
                 info = CaseInfo(name=case.name, summary=case.summary, problem=str(error))
                 results.cases = [*(c for c in results.cases if c.name != case.name), info]
@@ -119,16 +124,16 @@ def run(
 
 
 def _run_case(
-    case: Case,
+    exam: Examination,
+    verdicts: Iterable[Parity],
     plan: Plan,
-    device: str,
     rows: frozenset[str],
     results: Results,
     listener: Listener,
     save: Callable[[], None],
-    ahead: Ahead | None,
+    undisturbed: Callable[[], contextlib.AbstractContextManager[object]],
 ) -> None:
-    exam, verdicts = _examine(case, plan, device, listener, ahead)
+    case = exam.case
     shapes = signature(random_inputs(case, plan.seed, 0))
     results.cases.append(CaseInfo(name=case.name, summary=case.summary, inputs=shapes, parameters=exam.parameters))
     judged: list[Parity] = []
@@ -138,7 +143,6 @@ def _run_case(
         listener.on_parity(parity)
         save()
     if plan.speed:
-        undisturbed = ahead.paused if ahead else contextlib.nullcontext
         bench = CaseBench(exam, judged, rows=rows, budget=plan.cell_budget, undisturbed=undisturbed)
         for cells in bench.cells(listener.on_step):
             results.cells += cells

@@ -122,9 +122,9 @@ class CaseBench:
         if (blame := self._not_equal(row, variant)) is not None:
             return self._cell(row, variant, mode, "wrong", blame)
         start = time.perf_counter()
-        budget, first_call = self.budget.prepare_s, self.budget.prepare_s
-        if self.case.expectation(row.name, variant) is not None:
-            budget = min(budget, row.hopeless_s)
+        budget = first_call = self.budget.prepare_s
+        if (patience := self.case.patience_with(row.name, variant)) is not None:
+            budget = min(budget, patience)
             first_call = budget / 2 if row.optimises_late else budget
         try:
             with deadline(budget):

@@ -67,7 +67,7 @@ def _stateful(program: PortProgram) -> Any:
 
 
 ROWS = (
-    Row("jax.eager", "jax", eager, hopeless_s=2.0),
+    Row("jax.eager", "jax", eager),
     Row("jax.nnx_jit", "jax", nnx_jit),
     Row("jax.jit", "jax", jit),
     Row("jax.graphed", "jax", graphed_row),

@@ -30,7 +30,6 @@ class Row:
       build: takes the side (its own copy, which it may change), the mode and a placed sample batch, and gives the step.
         Raises `Unavailable` where it cannot be tried; any other error means unsupported.
       needs_cuda: whether it exists on a CUDA device alone.
-      hopeless_s: seconds for which it is tried where the case expects it not to work.
       optimises_late: whether it sets to work at the second call, and then cannot be interrupted.
     """
 
@@ -38,7 +37,6 @@ class Row:
     framework: Literal["torch", "jax"]
     build: Callable[[Any, Mode, Any], Step]
     needs_cuda: bool = False
-    hopeless_s: float = 3.0
     optimises_late: bool = False
 
 

@@ -103,7 +103,7 @@ ROWS = (
     Row("torch.channels_last", "torch", channels_last),
     Row("torch.trace", "torch", trace, optimises_late=True),
     Row("torch.script", "torch", script, optimises_late=True),
-    Row("torch.compile", "torch", compiled, hopeless_s=8.0),
+    Row("torch.compile", "torch", compiled),
     Row("torch.cudagraph", "torch", cudagraph, needs_cuda=True),
     Row("torch.graphed_callables", "torch", graphed_callables, needs_cuda=True),
 )

@@ -41,6 +41,7 @@ CASE = Case(
     edge_inputs={"photographs": _photographs, "one_photograph": _one_photograph},
     to_model=channels_last,
     expected={"jax.eager": "compiles each distinct operation by itself before it first runs"},
+    patience={"jax.eager": 1.5},
     interpret={"photographs": readings},
     tags=("vision", "pretrained", "training"),
 )

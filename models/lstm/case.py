@@ -34,5 +34,6 @@ CASE = Case(
         "handwritten/torch.compile": "unrolls the loop, and compiles a hundred steps for a minute",
         "fused/torch.script": "TorchScript has no super()",
     },
+    patience={"handwritten/torch.trace": 3.0, "handwritten/torch.compile": 2.0},
     tags=("recurrent",),
 )

@@ -33,5 +33,6 @@ CASE = Case(
         "torch.aoti": NOT_EXPORTABLE,
         "onnxruntime": NOT_EXPORTABLE,
     },
+    patience={"torch.trace": 3.0},
     tags=("recurrent", "host"),
 )
