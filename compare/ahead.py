@@ -102,6 +102,7 @@ def _work(connection: Connection, room: Any, locations: list[str], seed: int, de
         os.nice(LOWEST_PRIORITY)
     from .locate import locate
     from .parity.check import Examination
+    from .release import release
     from .speed.environment import set_up_threads
 
     set_up_threads()
@@ -113,10 +114,12 @@ def _work(connection: Connection, room: Any, locations: list[str], seed: int, de
             verdicts = list(exam.verdicts())
             exam.ask_timed()
             _write(path, Findings(exam.truths, verdicts))
+            del exam, verdicts
         except ValueError as error:  # CaseError and WeightsError among them
             failure = error
         with contextlib.suppress(BrokenPipeError):
             connection.send((path, failure))
+        release()
 
 
 def _write(path: Path, findings: Findings) -> None:

@@ -15,6 +15,7 @@ from .ahead import Ahead, Lost
 from .case import Case, CaseError
 from .draw import random_inputs, signature
 from .parity.check import Examination
+from .release import release
 from .report.results import CaseInfo, Cell, Parity, Results
 from .speed.bench import Budget, CaseBench
 from .speed.environment import choose_device, describe
@@ -113,11 +114,13 @@ def run(
                 exam, verdicts = _examine(case, plan, device, listener, ahead if number else None)
                 undisturbed = ahead.paused if ahead else contextlib.nullcontext
                 _run_case(exam, verdicts, plan, rows, results, listener, save, undisturbed)
+                del exam, verdicts
             except (CaseError, WeightsError) as error:
                 info = CaseInfo(name=case.name, summary=case.summary, problem=str(error))
                 results.cases = [*(c for c in results.cases if c.name != case.name), info]
                 listener.on_problem(info)
                 save()
+            release()
     results.complete = True
     save()
     return results

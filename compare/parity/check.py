@@ -64,13 +64,14 @@ class Question:
 class Truth:
     """The judge's answers to one question: in float64, and in the dtype that people run.
 
-    `jittered` are further answers in that dtype, on inputs moved by half an ulp: how far rounding alone moves it.
+    `jitter` has the errors of further answers in that dtype, on inputs moved by half an ulp: how far rounding alone
+    moves each tensor.
     """
 
     question: Question
     reference: Observation
     torch: Observation
-    jittered: tuple[Observation, ...] = ()
+    jitter: tuple[Mapping[Key, float], ...] = ()
 
     @functools.cached_property
     def largest_gradient(self) -> float:
@@ -230,15 +231,12 @@ class Examination:
     def _truth(self, question: Question) -> Truth:
         exact, usual = self._sides
         try:
-            return Truth(
-                question,
-                exact.run(question.inputs, question.mode, question.cotangents),
-                usual.run(question.inputs, question.mode, question.cotangents),
-                tuple(
-                    usual.run(self._jitter(question, i), question.mode, question.cotangents)
-                    for i in range(JITTERS if question.is_random and question.mode != "inference" else 0)
-                ),
+            reference = exact.run(question.inputs, question.mode, question.cotangents)
+            jitter = tuple(
+                _errors(usual.run(self._jitter(question, i), question.mode, question.cotangents), reference)
+                for i in range(JITTERS if question.is_random and question.mode != "inference" else 0)
             )
+            return Truth(question, reference, usual.run(question.inputs, question.mode, question.cotangents), jitter)
         except (RuntimeError, TypeError, ValueError, IndexError) as error:
             raise CaseError(
                 f"case {self.case.name!r}: the reference {self.judge_name!r} fails on the input {question.label!r} in "
@@ -471,11 +469,13 @@ class Examination:
         """PyTorch's own error in a tensor, over these inputs and, for a gradient, jittered ones; found once."""
         if (key, pool) not in self._torch_errors:
             kinked = key[0].endswith("gradient")
-            for index in range(JITTERS if kinked else 0):
-                torch = torch + [j for i in pool if (j := self.truths[i].jittered[index].find(key)) is not None]
-            scale = self._floor_scale(key, list(pool))
             self._torch_errors[key, pool] = torch_error(
-                torch, reference, dtype=self.dtype, floor_scale=scale, kinked=kinked
+                torch,
+                reference,
+                dtype=self.dtype,
+                floor_scale=self._floor_scale(key, list(pool)),
+                kinked=kinked,
+                further=[errors[key] for i in pool for errors in self.truths[i].jitter if key in errors and kinked],
             )
         return self._torch_errors[key, pool]
 
@@ -495,6 +495,16 @@ class Examination:
         dropped = [rule for rule in self.case.weights if isinstance(rule, Drop)]
         names = {name for truth in self.truths for _, name, _ in truth.reference.tensors()}
         return {name for name in names if not any(rule.matches(name) for rule in dropped)}
+
+
+def _errors(answer: Observation, reference: Observation) -> dict[Key, float]:
+    """The root mean square error of each floating tensor."""
+    pairs = (((kind, name), array, reference.find((kind, name))) for kind, name, array in answer.tensors())
+    return {
+        key: yardstick.rms_error(ours, theirs)
+        for key, ours, theirs in pairs
+        if theirs is not None and ours.shape == theirs.shape and is_floating(ours)
+    }
 
 
 def gross_fault(port: np.ndarray, torch: np.ndarray, reference: np.ndarray) -> str:

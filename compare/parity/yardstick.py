@@ -161,10 +161,16 @@ def port_error(port: Sequence[np.ndarray], reference: Sequence[np.ndarray], *, k
 
 
 def torch_error(
-    torch: Sequence[np.ndarray], reference: Sequence[np.ndarray], *, dtype: str, floor_scale: float, kinked: bool
+    torch: Sequence[np.ndarray],
+    reference: Sequence[np.ndarray],
+    *,
+    dtype: str,
+    floor_scale: float,
+    kinked: bool,
+    further: Sequence[float] = (),
 ) -> float:
-    """The denominator of `error_ratio`: PyTorch's own error, or the floor."""
-    errors = [rms_error(t, reference[i % len(reference)]) for i, t in enumerate(torch)]
+    """The denominator of `error_ratio`: PyTorch's own error, or the floor; `further` has errors found before."""
+    errors = [*(rms_error(t, reference[i % len(reference)]) for i, t in enumerate(torch)), *further]
     size = max(float(np.median([rms(r) for r in reference])), floor_scale)
     return max(float(np.max(errors) if kinked else np.median(errors)), HALF_ULP[dtype] * size)
 

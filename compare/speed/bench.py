@@ -18,6 +18,7 @@ from ..observation import Observation
 from ..parity.check import Examination
 from ..parity.yardstick import JUDGED_ELEMENTS, PRECISE_RATIO, difference
 from ..quiet import quiet
+from ..release import release
 from ..report.results import Cell, Parity, Status
 from ..torch_side import TorchSide
 from .rows import Row, Step, Unavailable, all_rows
@@ -88,7 +89,7 @@ class CaseBench:
     def _mode(self, mode: Mode, on_row: Callable[[str], None]) -> list[Cell]:
         cells: dict[tuple[str, str], Cell] = {}
         runners: list[Runner] = []
-        torch._dynamo.reset()  # what earlier cases compiled counts against its limit
+        release()  # what was compiled before counts against torch.compile's limit, too
         with self._context(), quiet():
             for row in self.rows:
                 variants = self.case.references if row.framework == "torch" else self.case.models
