@@ -1,7 +1,10 @@
 """The README shows the example as it is, and names targets and commands that exist."""
 
+import importlib.util
 import re
 from pathlib import Path
+
+from graphmode.compare.report import Results
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -24,3 +27,10 @@ def test_every_command_exists():
 
     known = {command.name or command.callback.__name__ for command in app.registered_commands}
     assert set(re.findall(r"^\| `graphmode (\w+)", README, re.MULTILINE)) == known
+
+
+def test_the_table_is_that_of_the_committed_results():
+    spec = importlib.util.spec_from_file_location("readme_table", ROOT / "benchmarks" / "readme_table.py")
+    table = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(table)
+    assert table.filled(README, Results.load(table.RESULTS)) == README

@@ -18,7 +18,7 @@ SHORTEST_SAMPLE_S = 1e-3
 MOST_CALLS = 200
 LEAST_REPEATS = 5
 FEWEST_REPEATS = 3  # for a competitor that is far behind
-FAR_BEHIND = 1.5  # times the fastest median
+FAR_BEHIND = 1.25  # times the fastest median
 MOST_REPEATS = 40
 NOISY_IQR = 0.25
 

@@ -76,7 +76,7 @@ def test_no_speed_without_a_passed_check(results):
         if timed:
             assert cell.median_s > 0
             assert cell.compile_s > 0
-            assert len(cell.samples_s) >= 5
+            assert len(cell.samples_s) >= 5 or (cell.noisy and len(cell.samples_s) >= 3)
 
 
 def test_cuda_rows_and_channels_last_say_why_they_are_not_there(results):

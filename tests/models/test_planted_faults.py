@@ -313,6 +313,7 @@ PLANTED = [
         small={
             "reference": lambda: HandwrittenLSTM(LSTM_FEATURES, LSTM_HIDDEN),
             "expected": {},
+            "patience": {},
             "model": SmallLSTM,
             "inputs": lambda rng: (rng.standard_normal((20, 5, LSTM_FEATURES)),),
             "edge_inputs": {},
