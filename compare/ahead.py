@@ -6,6 +6,7 @@ It runs at the lowest priority and stands still while anything is timed: it take
 from __future__ import annotations
 
 import contextlib
+import gc
 import mmap
 import multiprocessing
 import os
@@ -106,6 +107,7 @@ def _work(connection: Connection, room: Any, locations: list[str], seed: int, de
     from .speed.environment import set_up_threads
 
     set_up_threads()
+    gc.freeze()  # what is imported stays: a collection between cases need not walk it
     for number, location in enumerate(locations):
         room.acquire()
         path, failure = folder / str(number), None

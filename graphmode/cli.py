@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import time
@@ -182,6 +183,7 @@ def _run(cases: dict[str, Case], plan: Plan, folder: Path | None) -> None:
     from graphmode.compare.report import Results, write_pages
     from graphmode.compare.report.terminal import summary
 
+    gc.freeze()  # what is imported stays: a collection between cases need not walk it
     console = _console()
     save_to = folder / "results.json" if folder else None
     interrupted = False
