@@ -21,11 +21,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .parity.check import Truth
+    from .parity.judge import Truth
     from .report.results import Parity
 
-AHEAD = 4  # cases whose findings may wait, in files; those of a large model take a gigabyte
+AHEAD = 8  # cases whose findings may wait, in files; those of a large model take a gigabyte
 LOWEST_PRIORITY = 19
+LOOK_AGAIN_S = 5.0  # whether anybody still waits for what is found
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,12 @@ class Findings:
 
 
 class Lost(Exception):
-    """The process ended before it had found this: find it here."""
+    """The process could not find this, or has ended: find it here, where an error is told as it is."""
+
+
+def can_go_ahead() -> bool:
+    """Whether such a process can be stopped while rows are timed; on Windows it cannot."""
+    return hasattr(signal, "SIGSTOP")
 
 
 class Ahead:
@@ -63,7 +69,7 @@ class Ahead:
         """Those of the next case; waits for them.
 
         Raises:
-          Lost: where the process has ended.
+          Lost: where the process has ended, or failed in another way than these.
           CaseError, WeightsError: where the case cannot be compared as it is written.
         """
         try:
@@ -78,11 +84,11 @@ class Ahead:
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
         """Nothing of it runs inside this block."""
-        self._signal("SIGSTOP")
+        self._signal(signal.SIGSTOP)
         try:
             yield
         finally:
-            self._signal("SIGCONT")
+            self._signal(signal.SIGCONT)
 
     def close(self) -> None:
         """Ends the process and removes its files."""
@@ -92,35 +98,44 @@ class Ahead:
         self._connection.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _signal(self, name: str) -> None:
-        if self._process.is_alive() and self._process.pid is not None and hasattr(signal, name):
-            os.kill(self._process.pid, getattr(signal, name))
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process.is_alive() and self._process.pid is not None:
+            os.kill(self._process.pid, number)
 
 
 def _work(connection: Connection, room: Any, locations: list[str], seed: int, device: str, folder: Path) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asked
-    if hasattr(os, "nice"):
-        os.nice(LOWEST_PRIORITY)
+    os.nice(LOWEST_PRIORITY)
+    from graphmode.weights import WeightsError
+
+    from .case import CaseError
     from .locate import locate
-    from .parity.check import Examination
+    from .parity.examination import Examination
     from .release import release
     from .speed.environment import set_up_threads
 
     set_up_threads()
     gc.freeze()  # what is imported stays: a collection between cases need not walk it
     for number, location in enumerate(locations):
-        room.acquire()
-        path, failure = folder / str(number), None
+        while not room.acquire(timeout=LOOK_AGAIN_S):
+            if not multiprocessing.parent_process().is_alive():  # type: ignore[union-attr]
+                return
+        path = folder / str(number)
+        failure: Exception | None = None
         try:
             exam = Examination(locate(location), seed=seed, device=device)
             verdicts = list(exam.verdicts())
             exam.ask_timed()
             _write(path, Findings(exam.truths, verdicts))
             del exam, verdicts
-        except ValueError as error:  # CaseError and WeightsError among them
+        except (CaseError, WeightsError) as error:
             failure = error
-        with contextlib.suppress(BrokenPipeError):
+        except Exception as error:
+            failure = Lost(f"{type(error).__name__}: {error}")
+        try:
             connection.send((path, failure))
+        except BrokenPipeError:
+            return
         release()
 
 

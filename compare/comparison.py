@@ -11,10 +11,10 @@ from pathlib import Path
 
 from graphmode.weights import WeightsError
 
-from .ahead import Ahead, Lost
+from .ahead import Ahead, Lost, can_go_ahead
 from .case import Case, CaseError
 from .draw import random_inputs, signature
-from .parity.check import Examination
+from .parity.examination import Examination
 from .release import release
 from .report.results import CaseInfo, Cell, Parity, Results
 from .speed.bench import Budget, CaseBench
@@ -103,9 +103,8 @@ def run(
             results.save(save_to)
 
     save()
-    later = (
-        locations[1:] if plan.speed and device == "cpu" else ()
-    )  # the first is at hand here before it could be there
+    # the first is at hand here before it could be there
+    later = locations[1:] if plan.speed and device == "cpu" and can_go_ahead() else ()
     ahead = Ahead(later, seed=plan.seed, device=device) if later else None
     with contextlib.closing(ahead) if ahead else contextlib.nullcontext():
         for number, case in enumerate(cases):
@@ -138,7 +137,9 @@ def _run_case(
 ) -> None:
     case = exam.case
     shapes = signature(random_inputs(case, plan.seed, 0))
-    results.cases.append(CaseInfo(name=case.name, summary=case.summary, inputs=shapes, parameters=exam.parameters))
+    results.cases.append(
+        CaseInfo(name=case.name, summary=case.summary, inputs=shapes, parameters=exam.judge.parameters)
+    )
     judged: list[Parity] = []
     for parity in verdicts:
         judged.append(parity)

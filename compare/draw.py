@@ -46,7 +46,10 @@ def input_name(path: tuple[Any, ...]) -> str:
 
 def _checked(case: Case, field: str, make: Callable[[np.random.Generator], Inputs], rng: np.random.Generator) -> Inputs:
     """What `make` gives, floating arrays rounded to float32, which every dtype of a run starts from."""
-    inputs = make(rng)
+    try:
+        inputs = make(rng)
+    except Exception as error:
+        raise CaseError(f"case {case.name!r}: {field} fails with {type(error).__name__}: {error}") from error
     if not isinstance(inputs, tuple | dict):
         raise CaseError(
             f"case {case.name!r}: {field} gives {type(inputs).__name__}, and a tuple of positional arguments or a dict "

@@ -18,7 +18,7 @@ from graphmode.weights import load, named_arrays
 from .case import Case, CaseError, Inputs, Mode
 from .draw import input_name, signature
 from .observation import Observation
-from .trees import describe, is_floating, named_leaves, to_arrays
+from .trees import is_floating, named_leaves, to_arrays
 
 DTYPES = {"float32": jnp.float32, "float64": jnp.float64, "bfloat16": jnp.bfloat16}
 
@@ -202,9 +202,10 @@ class PortSide:
             by_name = dict(zip(reached, by_name.values(), strict=True))
         wrong = [n for n, v in reached.items() if n not in by_name or by_name[n].shape != v.shape]
         if wrong or len(by_name) != len(reached):
+            ours, theirs = (", ".join(f"{n} {v.shape}" for n, v in given.items()) for given in (reached, by_name))
             raise CaseError(
-                f"case {self.case.name!r}: the port's outputs are {describe(self.case.to_reference(zeros))}, and their "
-                f"cotangents came as {describe(by_name)}; give the same structure, or write to_reference"
+                f"case {self.case.name!r}: the port's floating outputs are {ours}, and the reference's are {theirs}; "
+                "give the same structure and shapes, or write to_reference"
             )
         (starts,) = pull({n: jnp.asarray(by_name[n], v.dtype) for n, v in reached.items()})
         return starts

@@ -38,8 +38,8 @@ class TorchBatch:
     cotangents: dict[str, torch.Tensor] | None = None
 
 
-def build_references(case: Case, seed: int) -> tuple[dict[str, torch.nn.Module], list[str]]:
-    """Every variant of the reference in float32 with the judge's weights, and the names of perturbed tensors.
+def build_references(case: Case, seed: int) -> dict[str, torch.nn.Module]:
+    """Every variant of the reference in float32 with the judge's weights.
 
     A parameter or running statistic whose elements are all equal, as initialisation leaves it, would hide that it is
     lost, swapped or transposed; it is moved by up to a quarter, seeded.
@@ -59,7 +59,7 @@ def build_references(case: Case, seed: int) -> tuple[dict[str, torch.nn.Module],
                 )
             built[name] = module.float()
     judge_name, judge = next(iter(built.items()))
-    perturbed = _perturb(judge, case.weights, seed)
+    _perturb(judge, case.weights, seed)
     for name, module in built.items():
         if name != judge_name:
             try:
@@ -69,7 +69,7 @@ def build_references(case: Case, seed: int) -> tuple[dict[str, torch.nn.Module],
                     f"case {case.name!r}: the reference's variant {name!r} does not take the state_dict of "
                     f"{judge_name!r}: {error}"
                 ) from error
-    return built, perturbed
+    return built
 
 
 class TorchSide:
@@ -187,7 +187,7 @@ def _named_gradients(
     return to_arrays({name: torch.zeros_like(tensor) if g is None else g for (name, tensor), g in pairs})
 
 
-def _perturb(module: torch.nn.Module, rules: Sequence[WeightRule], seed: int) -> list[str]:
+def _perturb(module: torch.nn.Module, rules: Sequence[WeightRule], seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     kept = [rule for rule in rules if isinstance(rule, Drop)]
     statistics = {
@@ -196,7 +196,6 @@ def _perturb(module: torch.nn.Module, rules: Sequence[WeightRule], seed: int) ->
         if isinstance(child, _NORMS)
         for name in ("running_mean", "running_var")
     }
-    perturbed = []
     with torch.no_grad():
         for name, value in module.state_dict(keep_vars=True).items():
             eligible = isinstance(value, torch.nn.Parameter) or name in statistics
@@ -205,5 +204,3 @@ def _perturb(module: torch.nn.Module, rules: Sequence[WeightRule], seed: int) ->
             if torch.all(value == value.flatten()[0]):
                 noise = torch.rand(value.shape, generator=generator) - 0.5
                 value.copy_(value * (1 + noise / 2) + (value == 0) * noise / 2)
-                perturbed.append(name)
-    return perturbed

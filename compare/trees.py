@@ -23,16 +23,6 @@ def named_leaves(tree: Any, *, fields: bool = True) -> dict[str, Any]:
     return {name or ROOT: leaf for name, leaf in _walk(tree, "", fields)}
 
 
-def describe(tree: Any) -> str:
-    """The structure with shapes, in one line."""
-    return ", ".join(f"{name} {shape_of(leaf)}" for name, leaf in named_leaves(tree).items()) or "nothing"
-
-
-def shape_of(leaf: Any) -> str:
-    dtype = str(getattr(leaf, "dtype", type(leaf).__name__)).removeprefix("torch.")
-    return f"{dtype}[{','.join(str(n) for n in getattr(leaf, 'shape', ()))}]"
-
-
 def to_arrays(leaves: Mapping[str, Any]) -> dict[str, np.ndarray]:
     return {name: as_numpy(leaf) for name, leaf in leaves.items()}
 

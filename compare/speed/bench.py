@@ -15,7 +15,7 @@ from ..case import Mode
 from ..draw import signature
 from ..jax_side import PortSide
 from ..observation import Observation
-from ..parity.check import Examination
+from ..parity.examination import Examination
 from ..parity.yardstick import JUDGED_ELEMENTS, PRECISE_RATIO, difference
 from ..quiet import quiet
 from ..release import release
@@ -177,10 +177,12 @@ class CaseBench:
     def _side(self, row: Row, variant: str) -> TorchSide | PortSide:
         exam = self.exam
         if row.framework == "torch":
-            return TorchSide(exam.references[variant], self.case, dtype=exam.dtype, device=exam.torch_device)
+            return TorchSide(
+                exam.judge.references[variant], self.case, dtype=exam.dtype, device=exam.judge.torch_device
+            )
         if variant not in self._ports:
             self._ports[variant] = PortSide(
-                self.case, variant, exam.state_dict, dtype=exam.dtype, device=exam.device, seed=exam.seed
+                self.case, variant, exam.judge.state_dict, dtype=exam.dtype, device=exam.device, seed=exam.seed
             )
         return self._ports[variant]
 
@@ -193,7 +195,7 @@ class CaseBench:
 
     def _not_equal(self, row: Row, variant: str) -> str | None:
         """Why the function itself is not the reference's, by the parity check of this run; None where it is."""
-        if row.framework == "torch" and variant == self.exam.judge_name:
+        if row.framework == "torch" and variant == self.exam.judge.name:
             return None
         parity = self.verdicts.get((row.framework, variant))
         if parity is None:
@@ -281,7 +283,7 @@ class CaseBench:
 
     def _cell(self, row: Row, variant: str, mode: Mode, status: Status, reason: str = "", **measured: Any) -> Cell:
         equal: bool | None = None
-        if row.framework == "jax" or (row.name == "torch.eager" and variant != self.exam.judge_name):
+        if row.framework == "jax" or (row.name == "torch.eager" and variant != self.exam.judge.name):
             parity = self.verdicts.get((row.framework, variant))
             equal = parity.equal if parity is not None else None
         elif row.name == "torch.eager":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +24,11 @@ class WeightsError(ValueError):
 
     def __init__(self, problems: Sequence[str], *, subject: str):
         self.problems = tuple(problems)
+        self.subject = subject
         super().__init__(f"{subject}: {len(problems)} problem(s)\n" + "\n".join(f"  - {line}" for line in problems))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return functools.partial(WeightsError, self.problems, subject=self.subject), ()
 
 
 @dataclass(frozen=True)

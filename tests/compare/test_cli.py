@@ -10,6 +10,8 @@ import time
 import pytest
 
 CASE_FILE = """
+import dataclasses
+
 import jax.numpy as jnp
 import numpy as np
 import torch
@@ -60,6 +62,10 @@ def case(name, model):
 
 GOOD, WRONG = case("good", Port), case("wrong", Wrong)
 STRUCTURE, WEIGHTS = case("structure", Structure), case("weights", Weights)
+EMPTY = dataclasses.replace(GOOD, name="empty", inputs=lambda rng: (np.zeros((0, 5)),))
+SHAPE = dataclasses.replace(GOOD, name="shape", inputs=lambda rng: (np.zeros((2, 7)),))
+BARE = dataclasses.replace(GOOD, name="bare", inputs=lambda rng: np.zeros((2, 5)))
+LOST = dataclasses.replace(GOOD, name="lost", inputs=lambda rng: {}["photographs"])
 NUMBER = 3
 """
 
@@ -128,12 +134,30 @@ def test_several_cases_end_with_the_worst_code(folder):
     assert "equal and precise" in both.stdout  # what came after was still compared
 
 
+def test_every_case_that_cannot_be_compared_is_told_and_costs_no_other(folder):
+    names = ("GOOD", "STRUCTURE", "WEIGHTS", "EMPTY", "SHAPE", "BARE", "LOST")
+    rows = ("-r", "torch.eager", "-r", "jax.jit")
+    finished = graphmode("compare", *(f"mine.py:{name}" for name in names), "--quick", *rows, "-o", "bad", cwd=folder)
+    refused(
+        finished,
+        "to_reference",
+        "third.bias",
+        "no finite element (their shapes: (0, 16))",
+        "'shape': the reference 'default' fails on the input 'random 0' in inference: RuntimeError: mat1 and mat2",
+        "for one array write (array,)",
+        "'lost': inputs fails with KeyError: 'photographs'",
+    )
+    data = json.loads((folder / "bad" / "results.json").read_text())
+    assert [c["status"] for c in data["cells"]] == ["ok"] * 4
+    assert [c["name"] for c in data["cases"] if c["problem"]] == [name.lower() for name in names[1:]]
+
+
 REFUSED = {
     "unknown case": (("check", "resnet81"), ("resnet81", "resnet18")),
     "no such file": (("check", "nowhere.py:CASE"), ("there is no file nowhere.py",)),
     "no such attribute": (("check", "mine.py:CASE"), ("no attribute 'CASE'", "GOOD, WRONG")),
     "no case": (("check", "mine.py:NUMBER"), ("is int", "graphmode.compare.Case")),
-    "which case": (("check", "mine.py"), ("4 cases (GOOD, WRONG, STRUCTURE, WEIGHTS)",)),
+    "which case": (("check", "mine.py"), ("8 cases (GOOD, WRONG, STRUCTURE, WEIGHTS, EMPTY",)),
     "file that raises": (("check", "broken.py:CASE"), ("RuntimeError: of the user (line 3)",)),
     "file with a syntax error": (("check", "syntax.py:CASE"), ("SyntaxError", "line 1")),
     "no such module": (("check", "no.such.module:CASE"), ("no.such.module",)),

@@ -1,0 +1,330 @@
+"""Judging: what a candidate answers, beside what the judge answers, tensor by tensor."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..case import Case, CaseError
+from ..draw import signature
+from ..observation import Observation
+from ..quiet import quiet
+from ..report.results import Parity, Tensor
+from . import yardstick
+from .judge import Judge, Key, Question, Truth
+from .yardstick import (
+    PRECISE_RATIO,
+    SMALLEST_SCALE,
+    Difference,
+    difference,
+    is_judged,
+    magnitude,
+    port_error,
+    ratio_to,
+    torch_error,
+)
+
+if TYPE_CHECKING:
+    import torch
+
+    from ..jax_side import PortSide
+    from ..torch_side import TorchSide
+
+DRAWS = 3
+
+
+class Examination:
+    """The judge's answers to every question about a case, and the way to judge somebody else's.
+
+    Building one builds the references and runs the judge, unless its answers are given as `truths`, found elsewhere
+    with the same seed; `verdicts` then runs the ports.
+    """
+
+    def __init__(
+        self,
+        case: Case,
+        *,
+        seed: int,
+        draws: int = DRAWS,
+        dtype: str = "float32",
+        device: str = "cpu",
+        truths: list[Truth] | None = None,
+    ):
+        self.case, self.seed, self.dtype, self.device = case, seed, dtype, device
+        self.judge = Judge(case, seed=seed, dtype=dtype, device=device)
+        self.truths = self.judge.truths(draws) if truths is None else truths
+        self.scales = self._scales()
+        self._torch_errors: dict[tuple[Key, tuple[int, ...]], float] = {}
+
+    def ask_timed(self) -> None:
+        """Adds the judge's answers on what is timed, where the verdicts were found on smaller inputs."""
+        if self.case.check_inputs is None or any(truth.question.is_timed for truth in self.truths):
+            return
+        self.truths += self.judge.timed_truths()
+        self.scales = self._scales()
+
+    def _scales(self) -> dict[tuple[str, Key], float]:
+        """By mode and tensor, its largest magnitude over all inputs."""
+        scales: dict[tuple[str, Key], float] = defaultdict(float)
+        for truth in self.truths:
+            for kind, name, array in truth.reference.tensors():
+                key = truth.question.mode, (kind, name)
+                scales[key] = max(scales[key], magnitude(array))
+        return scales
+
+    def verdicts(self) -> Iterable[Parity]:
+        """Judges the reference's further variants, then every port."""
+        for name, module in self.judge.references.items():
+            if name != self.judge.name:
+                yield self.verdict(
+                    "torch",
+                    name,
+                    functools.partial(self._reference_side, module),
+                )
+        for name in self.case.models:
+            yield self.verdict(
+                "jax",
+                name,
+                functools.partial(self._port_side, name),
+            )
+
+    def _reference_side(self, module: torch.nn.Module, dtype: str) -> TorchSide:
+        from ..torch_side import TorchSide
+
+        return TorchSide(module, self.case, dtype=dtype, device=self.judge.torch_device)
+
+    def _port_side(self, variant: str, dtype: str) -> PortSide:
+        from ..jax_side import PortSide
+
+        return PortSide(self.case, variant, self.judge.state_dict, dtype=dtype, device=self.device, seed=self.seed)
+
+    def verdict(self, side: str, variant: str, build: Callable[[str], TorchSide | PortSide]) -> Parity:
+        """Both verdicts on one candidate; `build` gives it in a dtype."""
+        start = time.perf_counter()
+        truths = [truth for truth in self.truths if not truth.question.is_timed]
+        notes: list[str] = []
+        answers: dict[str, list[Observation]] = {}
+        candidates = {dtype: build(dtype) for dtype in ("float64", self.dtype)}
+        if side == "jax":
+            self._compile_ahead(candidates.values(), truths)  # type: ignore[arg-type]
+        for dtype, candidate in candidates.items():
+            with quiet():
+                answers[dtype] = [self._answer(candidate, truth, side, variant) for truth in truths]
+        tensors = self._tensors(answers["float64"], answers[self.dtype], notes)
+        readings: dict[str, str] = {}
+        for truth, answer in zip(truths, answers[self.dtype], strict=True):
+            if truth.question.mode == "inference" and (read := self.case.interpret.get(truth.question.label)):
+                readings.update(read(_plain(answer.outputs)))
+        return Parity(
+            case=self.case.name,
+            variant=variant,
+            side=side,  # type: ignore[arg-type]
+            equal=all(t.equal for t in tensors),
+            precise=all(t.precise for t in tensors),
+            inputs=list(dict.fromkeys(truth.question.label for truth in truths)),
+            tensors=tensors,
+            notes=list(dict.fromkeys(notes)),
+            readings=readings,
+            duration_s=time.perf_counter() - start,
+        )
+
+    def _compile_ahead(self, ports: Iterable[PortSide], truths: list[Truth]) -> None:
+        """Compiles all graphs that the questions need on two threads: XLA compiles one graph on one."""
+        questions = {(q.mode, signature(q.inputs)): q for q in (truth.question for truth in truths)}
+        for port in ports:
+            for mode in self.case.modes:
+                port.program(mode)
+
+        def compile_one(port: PortSide, question: Question) -> None:
+            with contextlib.suppress(Exception):  # it comes again, and is told by name, when the question is asked
+                port.compile(question.inputs, question.mode, question.cotangents)
+
+        with quiet(), ThreadPoolExecutor(2) as pool:
+            for port in ports:
+                for question in questions.values():
+                    pool.submit(compile_one, port, question)
+
+    def _answer(self, candidate: TorchSide | PortSide, truth: Truth, side: str, variant: str) -> Observation:
+        """The candidate's answer, its outputs by the reference's names.
+
+        Raises:
+          CaseError: where it cannot run, or gives another structure.
+        """
+        question = truth.question
+        try:
+            answer = candidate.run(question.inputs, question.mode, question.cotangents).renamed(truth.reference)
+        except CaseError:
+            raise
+        except Exception as error:
+            whose = "port" if side == "jax" else "reference's variant"
+            raise CaseError(
+                f"case {self.case.name!r}: the {whose} {variant!r} fails on the input {question.label!r} in "
+                f"{question.mode}: {type(error).__name__}: {error}"
+            ) from error
+        if answer.outputs.keys() != truth.reference.outputs.keys():
+            raise CaseError(
+                f"case {self.case.name!r}: the reference's outputs are {', '.join(truth.reference.outputs)}, and those "
+                f"of the {'port' if side == 'jax' else 'variant'} {variant!r} are {', '.join(answer.outputs)}; give "
+                "the same structure, or write to_reference"
+            )
+        return answer
+
+    def _tensors(self, exact: list[Observation], usual: list[Observation], notes: list[str]) -> list[Tensor]:
+        """Every tensor's verdicts, the worst over all inputs."""
+        judged = []
+        for mode in self.case.modes:
+            rows = [i for i in range(len(exact)) if self.truths[i].question.mode == mode]
+            for key in self._keys(rows, exact, notes):
+                judged.append(self._tensor(mode, key, rows, exact, usual, notes))
+        return judged
+
+    def _keys(self, rows: list[int], candidate: list[Observation], notes: list[str]) -> list[Key]:
+        """The tensors of these questions, those that only one side has among them."""
+        reference = [(kind, name) for i in rows for kind, name, _ in self.truths[i].reference.tensors()]
+        given = [(kind, name) for i in rows for kind, name, _ in candidate[i].tensors()]
+        return list(dict.fromkeys([*reference, *given]))
+
+    def _tensor(
+        self,
+        mode: str,
+        key: Key,
+        rows: list[int],
+        exact: list[Observation],
+        usual: list[Observation],
+        notes: list[str],
+    ) -> Tensor:
+        kind, name = key
+        worst, at = Difference(0.0), ""
+        for i in rows:
+            ours, theirs = exact[i].find(key), self.truths[i].reference.find(key)
+            found = self._difference(mode, key, i, ours, theirs, notes)
+            if ours is not None and theirs is not None and ours.dtype != theirs.dtype and ours.dtype.kind == "f":
+                notes.append(
+                    f"{mode}: {kind} {name} is {ours.dtype} in a {theirs.dtype} run: something inside the port casts"
+                )
+            if found.error > worst.error or not at:
+                worst, at = found, self.truths[i].question.label
+        ratio, precise, why = self.precision(mode, key, rows, usual)
+        return Tensor(
+            name=name,
+            kind=kind,  # type: ignore[arg-type]
+            mode=mode,
+            equal=worst.equal,
+            precise=precise,
+            error=worst.error if np.isfinite(worst.error) else None,
+            ratio=ratio if ratio is not None and np.isfinite(ratio) else None,
+            input=at,
+            index=worst.index,
+            port_value=worst.port,
+            reference_value=worst.reference,
+            note="; ".join(part for part in (worst.note, why) if part),
+        )
+
+    def _difference(
+        self, mode: str, key: Key, row: int, ours: np.ndarray | None, theirs: np.ndarray | None, notes: list[str]
+    ) -> Difference:
+        kind, name = key
+        if ours is not None and theirs is not None:
+            return difference(ours, theirs, self.scale(mode, key, row))
+        if theirs is None:
+            notes.append(f"{mode}: the port has the {kind} {name}, and the reference has it not as such")
+            return Difference(0.0) if kind == "parameter_gradient" else Difference(np.inf, note="only the port has it")
+        if name not in self._kept or name.endswith("num_batches_tracked"):
+            notes.append(f"{mode}: the {kind} {name} is not kept by the port, and was not compared")
+            return Difference(0.0)
+        return Difference(np.inf, note="the port has it not: parameters must be nnx.Params")
+
+    def scale(self, mode: str, key: Key, row: int) -> float:
+        """What an error in this tensor is a fraction of; for a gradient, the largest gradient of the model."""
+        if not key[0].endswith("gradient"):
+            own = magnitude(self.truths[row].reference.get(key))
+            return max(own, SMALLEST_SCALE * self.scales[mode, key])
+        overall = max(truth.largest_gradient for truth in self.truths if truth.question.mode == mode)
+        return max(self.truths[row].largest_gradient, SMALLEST_SCALE * overall)
+
+    def precision(
+        self, mode: str, key: Key, rows: list[int], usual: list[Observation]
+    ) -> tuple[float | None, bool, str]:
+        """The worst error ratio, the verdict, and what to say about it: random inputs pooled, each edge by itself."""
+        edges = [[i] for i in rows if not self.truths[i].question.is_random] if key[0] == "output" else []
+        pools = [[i for i in rows if self.truths[i].question.is_random], *edges]
+        worst: float | None = None
+        notes: list[str] = []
+        kinked = key[0].endswith("gradient")
+        for pool in filter(None, pools):
+            triples = [
+                (usual[i].find(key), self.truths[i].torch.find(key), self.truths[i].reference.find(key)) for i in pool
+            ]
+            if any(array is None for triple in triples for array in triple):
+                continue
+            ours, torch, reference = (list(column) for column in zip(*triples, strict=True))
+            for p, t, r in zip(ours, torch, reference, strict=True):
+                if blame := gross_fault(p, t, r):
+                    return worst, False, blame
+            if not is_judged(reference):
+                notes.append(f"precision not judged: {reference[0].size} elements")
+                continue
+            theirs = self._torch_error(key, tuple(pool), torch, reference)
+            ratio = ratio_to(port_error(ours, reference, kinked=kinked), theirs)
+            if worst is None or ratio > worst:
+                worst = ratio
+        note = "" if worst is not None else (notes[0] if notes else "")
+        return worst, worst is None or worst <= PRECISE_RATIO, note
+
+    def _torch_error(
+        self, key: Key, pool: tuple[int, ...], torch: list[np.ndarray], reference: list[np.ndarray]
+    ) -> float:
+        """PyTorch's own error in a tensor, over these inputs and, for a gradient, jittered ones; found once."""
+        if (key, pool) not in self._torch_errors:
+            kinked = key[0].endswith("gradient")
+            self._torch_errors[key, pool] = torch_error(
+                torch,
+                reference,
+                dtype=self.dtype,
+                floor_scale=self._floor_scale(key, list(pool)),
+                kinked=kinked,
+                further=[errors[key] for i in pool for errors in self.truths[i].jitter if key in errors and kinked],
+            )
+        return self._torch_errors[key, pool]
+
+    def _floor_scale(self, key: Key, rows: list[int]) -> float:
+        """For a gradient that is nothing but rounding (zero in exact arithmetic), the size of the model's largest."""
+        if not key[0].endswith("gradient"):
+            return 0.0
+        sizes = [(yardstick.rms(self.truths[i].reference.get(key)), self.truths[i].largest_gradient_rms) for i in rows]
+        own, largest = np.median(sizes, axis=0)
+        return float(largest) if own < SMALLEST_SCALE * largest else 0.0
+
+    @property
+    def _kept(self) -> set[str]:
+        """Names that the case does not drop."""
+        from graphmode.weights import Drop
+
+        dropped = [rule for rule in self.case.weights if isinstance(rule, Drop)]
+        names = {name for truth in self.truths for _, name, _ in truth.reference.tensors()}
+        return {name for name in names if not any(rule.matches(name) for rule in dropped)}
+
+
+def gross_fault(port: np.ndarray, torch: np.ndarray, reference: np.ndarray) -> str:
+    """What no precision excuses: another shape, a new NaN or infinity, an integer that PyTorch gets right."""
+    if port.shape != torch.shape:
+        return f"shape {port.shape}, and PyTorch has {torch.shape}"
+    if reference.dtype.kind in "iub":
+        wrong = (port != reference) & (torch == reference)
+        return f"{int(wrong.sum())} of {port.size} elements differ" if wrong.any() else ""
+    if np.isfinite(port).all():
+        return ""
+    new = ~np.isfinite(port) & np.isfinite(torch) & np.isfinite(reference)
+    return f"{int(new.sum())} of {port.size} elements are not finite, and PyTorch's are" if new.any() else ""
+
+
+def _plain(outputs: dict[str, np.ndarray]) -> object:
+    """Named outputs as the case's `interpret` takes them: a bare array, or the mapping by name."""
+    return next(iter(outputs.values())) if len(outputs) == 1 else outputs

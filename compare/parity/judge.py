@@ -1,0 +1,183 @@
+"""The judge: the reference's first variant, and its answers to every question about a case."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import jax.tree_util as jtu
+import numpy as np
+
+from graphmode.weights import as_numpy
+
+from ..case import Case, CaseError, Inputs, Mode
+from ..draw import check_inputs, edge_inputs, generator, random_inputs
+from ..observation import Observation
+from ..quiet import quiet
+from ..trees import is_floating
+from . import yardstick
+from .yardstick import magnitude
+
+TIMED_DRAWS = 2
+JITTERS = 2
+
+Key = tuple[str, str]  # kind and name of a tensor
+
+
+@dataclass(frozen=True)
+class Question:
+    """One input that both sides answer: its name, the inputs themselves and, for a backward pass, its cotangents."""
+
+    label: str
+    mode: Mode
+    inputs: Inputs
+    cotangents: Mapping[str, np.ndarray] | None
+    is_random: bool
+    is_timed: bool = False
+
+
+@dataclass(frozen=True)
+class Truth:
+    """The judge's answers to one question: in float64, and in the dtype that people run.
+
+    `jitter` has the errors of further answers in that dtype, on inputs moved by half an ulp: how far rounding alone
+    moves each tensor.
+    """
+
+    question: Question
+    reference: Observation
+    torch: Observation
+    jitter: tuple[Mapping[Key, float], ...] = ()
+
+    @functools.cached_property
+    def largest_gradient(self) -> float:
+        """The largest magnitude in any gradient of the model."""
+        return max(map(magnitude, self._gradients()), default=0.0)
+
+    @functools.cached_property
+    def largest_gradient_rms(self) -> float:
+        """The root mean square of the gradient where it is largest."""
+        return max(map(yardstick.rms, self._gradients()), default=0.0)
+
+    def _gradients(self) -> Iterator[np.ndarray]:
+        return (array for kind, _, array in self.reference.tensors() if kind.endswith("gradient"))
+
+
+class Judge:
+    """Answers in float64, and in the dtype that people run.
+
+    Args:
+      case: whose references it builds, all with the weights of the first.
+      seed: of weights, inputs and cotangents.
+      dtype: that people run, `"float32"` or `"bfloat16"`.
+      device: `"cpu"` or `"gpu"`.
+
+    Attributes:
+      references: every variant as a `torch.nn.Module`, the judge's own first.
+      name: of the variant that judges.
+      state_dict: its weights, as numpy arrays.
+      parameters: how many numbers it learns.
+      torch_device: where it runs, in PyTorch's words.
+
+    Raises:
+      CaseError: where a reference cannot be built.
+      ImportError: where PyTorch is not installed.
+    """
+
+    def __init__(self, case: Case, *, seed: int, dtype: str, device: str):
+        from ..torch_side import TorchSide, build_references
+
+        self.case, self.seed, self.dtype = case, seed, dtype
+        self.torch_device = "cuda" if device == "gpu" else "cpu"
+        self.references = build_references(case, seed)
+        self.name, module = next(iter(self.references.items()))
+        self.state_dict = {name: as_numpy(value) for name, value in module.state_dict().items()}
+        self.parameters = sum(p.numel() for p in module.parameters())
+        self._exact = TorchSide(module, case, dtype="float64", device=self.torch_device)
+        self._usual = TorchSide(module, case, dtype=dtype, device=self.torch_device)
+
+    def truths(self, draws: int) -> list[Truth]:
+        """Its answers on random inputs and every edge input, in every mode of the case.
+
+        Raises:
+          CaseError: where the reference fails, or no output on any random input has a finite element.
+        """
+        drawn = [(f"random {i}", check_inputs(self.case, self.seed, i), True) for i in range(draws)]
+        drawn += [(name, inputs, False) for name, inputs in edge_inputs(self.case, self.seed)]
+        truths = self._answers(drawn)
+        outputs = [array for t in truths if t.question.is_random for array in t.reference.outputs.values()]
+        if not any(np.isfinite(array).any() for array in outputs):
+            shapes = ", ".join(dict.fromkeys(str(array.shape) for array in outputs)) or "none at all"
+            raise CaseError(
+                f"case {self.case.name!r}: the reference's outputs on the random inputs have no finite element "
+                f"(their shapes: {shapes}), so that a verdict would say nothing; let inputs give arrays with elements, "
+                "for which the reference is defined, and let its forward return its outputs"
+            )
+        return truths
+
+    def timed_truths(self) -> list[Truth]:
+        """Its answers on what is timed, where that is not what the verdicts are found on."""
+        drawn = [(f"timed {i}", random_inputs(self.case, self.seed, i), True) for i in range(TIMED_DRAWS)]
+        return self._answers(drawn, is_timed=True)
+
+    def _answers(self, drawn: list[tuple[str, Inputs, bool]], *, is_timed: bool = False) -> list[Truth]:
+        with quiet():
+            return [self._truth(question) for question in self._questions(drawn, is_timed=is_timed)]
+
+    def _questions(self, drawn: list[tuple[str, Inputs, bool]], *, is_timed: bool) -> Iterable[Question]:
+        for mode in self.case.modes:
+            for label, inputs, is_random in drawn:
+                if mode != "inference" and label in self.case.interpret:
+                    continue  # what is there to be read has no gradient to be read
+                cotangents = None
+                if mode != "inference" and self.case.loss is None:
+                    rng = generator(self.case, self.seed, f"cotangents {label}")
+                    cotangents = {
+                        name: np.asarray(rng.standard_normal(shape), np.float32)
+                        for name, shape in self._output_shapes(inputs).items()
+                    }
+                yield Question(label, mode, inputs, cotangents, is_random, is_timed)
+
+    def _output_shapes(self, inputs: Inputs) -> dict[str, tuple[int, ...]]:
+        """Of the floating outputs, by name."""
+        outputs = self._usual.run(inputs, "inference").outputs
+        return {name: value.shape for name, value in outputs.items() if is_floating(value)}
+
+    def _truth(self, question: Question) -> Truth:
+        try:
+            reference = self._exact.run(question.inputs, question.mode, question.cotangents)
+            jitter = tuple(
+                _errors(self._usual.run(self._jitter(question, i), question.mode, question.cotangents), reference)
+                for i in range(JITTERS if question.is_random and question.mode != "inference" else 0)
+            )
+            return Truth(
+                question, reference, self._usual.run(question.inputs, question.mode, question.cotangents), jitter
+            )
+        except Exception as error:
+            raise CaseError(
+                f"case {self.case.name!r}: the reference {self.name!r} fails on the input {question.label!r} in "
+                f"{question.mode}: {type(error).__name__}: {error}"
+            ) from error
+
+    def _jitter(self, question: Question, index: int) -> Inputs:
+        """The question's inputs, each floating element moved by up to half an ulp before it is rounded again."""
+        rng = generator(self.case, self.seed, f"jitter {question.label}", index)
+
+        def move(leaf: np.ndarray) -> np.ndarray:
+            if not is_floating(leaf):
+                return leaf
+            noise = rng.uniform(-1, 1, leaf.shape) * 2 * yardstick.HALF_ULP[self.dtype]
+            return np.asarray(leaf * (1 + noise), leaf.dtype)
+
+        return jtu.tree_map(move, question.inputs)
+
+
+def _errors(answer: Observation, reference: Observation) -> dict[Key, float]:
+    """The root mean square error of each floating tensor."""
+    pairs = (((kind, name), array, reference.find((kind, name))) for kind, name, array in answer.tensors())
+    return {
+        key: yardstick.rms_error(ours, theirs)
+        for key, ours, theirs in pairs
+        if theirs is not None and ours.shape == theirs.shape and is_floating(ours)
+    }

@@ -1,0 +1,119 @@
+"""The process that finds parity ahead: the same verdicts and the same errors as without it, whatever becomes of it."""
+
+import contextlib
+import os
+import signal
+
+import msgspec
+import pytest
+from graphmode.compare.ahead import Ahead, Lost, can_go_ahead
+from graphmode.compare.comparison import Plan, run
+from graphmode.compare.locate import locate
+
+from graphmode.weights import WeightsError
+
+pytestmark = pytest.mark.skipif(not can_go_ahead(), reason="needs SIGSTOP, which this system lacks")
+
+CASES = """
+import numpy as np
+import torch
+from flax import nnx
+from graphmode.compare import Case
+
+
+class Reference(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(5, 16)
+
+    def forward(self, x):
+        return self.fc(x)
+
+
+class Port(nnx.Module):
+    def __init__(self, rngs, name="fc"):
+        self.layers = nnx.Dict({name: nnx.Linear(5, 16, rngs=rngs)})
+
+    def __call__(self, x):
+        (layer,) = self.layers.values()
+        return layer(x)
+
+
+class Good(nnx.Module):
+    def __init__(self, rngs):
+        self.fc = nnx.Linear(5, 16, rngs=rngs)
+
+    def __call__(self, x):
+        return self.fc(x)
+
+
+def once(model):
+    raise KeyError("an error of the model's own")
+
+
+def case(name, model):
+    return Case(name=name, summary="", reference=Reference, model=model, modes=("inference",),
+                inputs=lambda rng: (rng.standard_normal((20, 5)),))
+
+
+FIRST, SECOND = case("first", Good), case("second", Good)
+WEIGHTS, BROKEN = case("weights", Port), case("broken", once)
+"""
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    path = tmp_path_factory.mktemp("ahead") / "cases.py"
+    path.write_text(CASES)
+    return path
+
+
+@contextlib.contextmanager
+def ahead(path, *names):
+    with contextlib.closing(Ahead([f"{path}:{name}" for name in names], seed=3, device="cpu")) as process:
+        yield process
+
+
+def test_findings_are_those_of_the_main_process(path):
+    with ahead(path, "FIRST", "SECOND") as process:
+        found = [process.findings() for _ in range(2)]
+    plan = Plan(seed=3, speed=False)
+    for name, findings in zip(("FIRST", "SECOND"), found, strict=True):
+        (expected,) = run([locate(f"{path}:{name}")], plan).parity
+        (verdict,) = findings.verdicts
+        assert verdict.passed
+        assert msgspec.structs.replace(verdict, duration_s=0) == msgspec.structs.replace(expected, duration_s=0)
+
+
+def test_errors_arrive_as_they_are_and_others_are_left_to_the_main_process(path):
+    with ahead(path, "WEIGHTS", "BROKEN", "FIRST") as process:
+        with pytest.raises(WeightsError, match=r"fc\.weight: unused") as raised:
+            process.findings()
+        assert len(raised.value.problems) == 4
+        with pytest.raises(Lost):
+            process.findings()
+        assert process.findings().verdicts[0].passed
+
+
+def test_a_killed_process_costs_no_case(path, monkeypatch):
+    findings = Ahead.findings
+
+    def killed(self):
+        os.kill(self._process.pid, signal.SIGKILL)
+        return findings(self)
+
+    monkeypatch.setattr(Ahead, "findings", killed)
+    locations = [f"{path}:FIRST", f"{path}:SECOND"]
+    results = run(map(locate, locations), Plan(rows=("torch.eager", "jax.jit")), locations=locations)
+    assert [(p.case, p.passed) for p in results.parity] == [("first", True), ("second", True)]
+    assert {cell.status for cell in results.cells} == {"ok"}
+
+
+def test_it_leaves_no_files_and_no_process(path):
+    with ahead(path, "FIRST") as process:
+        with process.paused():
+            pass
+        folder, pid = process._folder, process._process.pid
+    assert not folder.exists()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
