@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 from .case import Case, CaseError
+from .errors import describe
 
 
 def is_location(text: str) -> bool:
@@ -73,7 +74,7 @@ def _from_module(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         raise CaseError(f"there is no module {name!r} ({error}); give package.module:NAME") from error
     except Exception as error:
-        raise CaseError(f"{name} cannot be imported: {type(error).__name__}: {error}") from error
+        raise CaseError(f"{name} cannot be imported: {describe(error)}") from error
     finally:
         sys.path.remove("")
 
@@ -83,4 +84,4 @@ def _where(error: Exception, path: Path) -> str:
     if isinstance(error, SyntaxError):
         lines = [error.lineno]
     place = f" (line {lines[-1]})" if lines else ""
-    return f"{type(error).__name__}: {error}{place}"
+    return f"{describe(error)}{place}"

@@ -14,6 +14,7 @@ import numpy as np
 
 from ..case import Case, CaseError
 from ..draw import signature
+from ..errors import describe
 from ..observation import Observation
 from ..quiet import quiet
 from ..report.results import Parity, Tensor
@@ -166,7 +167,7 @@ class Examination:
             whose = "port" if side == "jax" else "reference's variant"
             raise CaseError(
                 f"case {self.case.name!r}: the {whose} {variant!r} fails on the input {question.label!r} in "
-                f"{question.mode}: {type(error).__name__}: {error}"
+                f"{question.mode}: {describe(error)}"
             ) from error
         if answer.outputs.keys() != truth.reference.outputs.keys():
             raise CaseError(

@@ -13,6 +13,7 @@ from graphmode.weights import as_numpy
 
 from ..case import Case, CaseError, Inputs, Mode
 from ..draw import check_inputs, edge_inputs, generator, random_inputs
+from ..errors import describe
 from ..observation import Observation
 from ..quiet import quiet
 from ..trees import is_floating
@@ -157,7 +158,7 @@ class Judge:
         except Exception as error:
             raise CaseError(
                 f"case {self.case.name!r}: the reference {self.name!r} fails on the input {question.label!r} in "
-                f"{question.mode}: {type(error).__name__}: {error}"
+                f"{question.mode}: {describe(error)}"
             ) from error
 
     def _jitter(self, question: Question, index: int) -> Inputs:

@@ -13,6 +13,7 @@ import torch
 
 from ..case import Mode
 from ..draw import signature
+from ..errors import describe_briefly
 from ..jax_side import PortSide
 from ..observation import Observation
 from ..parity.examination import Examination
@@ -27,7 +28,6 @@ from .timing import Expired, Timed, deadline, interleave
 INPUT_SETS = 3  # at most, in rotation
 WARM_UP = 2  # calls after the first, those of the gate counted
 GROSS_ERROR = 1e-3  # of the scale, in any one draw: for outputs, and gradients too small for an error ratio
-LONGEST_REASON = 600
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ class CaseBench:
                 reason = f"not ready after its budget, {budget:g} s"
                 return self._cell(row, variant, mode, "timeout", reason)
             plain = row.name in ("torch.eager", "jax.eager", "jax.jit")
-            return self._cell(row, variant, mode, "failed" if plain else "unsupported", describe_error(error))
+            return self._cell(row, variant, mode, "failed" if plain else "unsupported", describe_briefly(error))
 
     def _ready(self, row: Row, variant: str, mode: Mode, first_call: float) -> Runner:
         side = self._side(row, variant)
@@ -265,7 +265,7 @@ class CaseBench:
 
     def _timed_cell(self, runner: Runner, times: Timed, mode: Mode) -> Cell:
         if times.error is not None or not times.samples:
-            reason = describe_error(times.error) if times.error is not None else "no repeat was finished"
+            reason = describe_briefly(times.error) if times.error is not None else "no repeat was finished"
             return self._cell(runner.row, runner.variant, mode, "failed", reason)
         return self._cell(
             runner.row,
@@ -309,14 +309,6 @@ class Wrong(Exception):
     def __init__(self, message: str, ratio: float | None = None):
         super().__init__(message)
         self.ratio = ratio
-
-
-def describe_error(error: BaseException) -> str:
-    """An error in one readable line, and how much of it was left out."""
-    text = " ".join(str(error).split())
-    if len(text) > LONGEST_REASON:
-        text = f"{text[:LONGEST_REASON]} ... [{len(text) - LONGEST_REASON} more characters]"
-    return f"{type(error).__name__}: {text}"
 
 
 def _observe(side: TorchSide | PortSide, result: Any, batch: Any, mode: Mode) -> Observation:

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import torch
 from flax import nnx
-from graphmode.compare import Case, Plan, bench
-from graphmode.compare.speed.bench import Budget, describe_error
+from graphmode.compare import Case, Plan, bench, errors
+from graphmode.compare.errors import describe, describe_briefly
+from graphmode.compare.speed.bench import Budget
 from graphmode.compare.speed.rows import ROW_NAMES, RowError, all_rows, selected
 from graphmode.compare.speed.timing import Expired, Timed, deadline, interleave
 
@@ -192,9 +193,16 @@ def test_deadline_goes_through_except_exception():
 
 
 def test_long_errors_say_how_much_was_left_out():
-    text = describe_error(RuntimeError("x" * 1000))
+    text = describe_briefly(RuntimeError("x" * 1000))
     assert text.startswith("RuntimeError: xxx")
-    assert "400 more characters" in text
+    assert "414 more characters" in text
+
+
+def test_errors_name_files_from_where_python_finds_them(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    mine, torch_file, ours = tmp_path / "models" / "mine.py", torch.nn.modules.linear.__file__, errors.__file__
+    text = describe(ValueError(f"File {mine}, line 3; File {torch_file}; File {ours}"))
+    assert text == "ValueError: File models/mine.py, line 3; File torch/nn/modules/linear.py; File compare/errors.py"
 
 
 @pytest.mark.gpu
