@@ -11,6 +11,7 @@ from pathlib import Path
 
 from graphmode.weights import WeightsError
 
+from . import interrupt
 from .ahead import Ahead, Lost, can_go_ahead
 from .case import Case, CaseError
 from .draw import random_inputs, signature
@@ -85,8 +86,25 @@ def run(
 
     Raises:
       DeviceError, RowError: for a device that is not there, a pattern that matches no row.
+      KeyboardInterrupt: on Ctrl-C, at the next step at the latest, whatever a framework does with it.
     """
-    plan, listener = plan or Plan(), listener or Listener()
+    heard = listener or Listener()
+    with interrupt.remembered() as interrupted:
+
+        def step(text: str) -> None:
+            interrupted()
+            heard.on_step(text)
+
+        return _run(cases, plan or Plan(), replace(heard, on_step=step), save_to, locations)
+
+
+def _run(
+    cases: Iterable[Case],
+    plan: Plan,
+    listener: Listener,
+    save_to: Path | None,
+    locations: Sequence[str],
+) -> Results:
     rows = selected(plan.rows)
     device = choose_device(plan.device)
     start = time.perf_counter()

@@ -17,6 +17,7 @@ from ..draw import signature
 from ..errors import describe
 from ..observation import Observation
 from ..quiet import quiet
+from ..release import trim
 from ..report.results import Parity, Tensor
 from . import yardstick
 from .judge import Judge, Key, Question, Truth
@@ -111,16 +112,20 @@ class Examination:
         start = time.perf_counter()
         truths = [truth for truth in self.truths if not truth.question.is_timed]
         notes: list[str] = []
-        answers: dict[str, list[Observation]] = {}
-        candidates = {dtype: build(dtype) for dtype in ("float64", self.dtype)}
+        exact, usual = build("float64"), build(self.dtype)
         if side == "jax":
-            self._compile_ahead(candidates.values(), truths)  # type: ignore[arg-type]
-        for dtype, candidate in candidates.items():
-            with quiet():
-                answers[dtype] = [self._answer(candidate, truth, side, variant) for truth in truths]
-        tensors = self._tensors(answers["float64"], answers[self.dtype], notes)
+            self._compile_ahead([exact, usual], truths)  # type: ignore[list-item]
+            trim()
+        with quiet():
+            # of an answer in float64 what differs is kept, and not the arrays: they are the largest thing here
+            differences = [
+                self._differences(truth, self._answer(exact, truth, side, variant), notes) for truth in truths
+            ]
+            del exact
+            answers = [self._answer(usual, truth, side, variant) for truth in truths]
+        tensors = self._tensors(differences, answers, notes)
         readings: dict[str, str] = {}
-        for truth, answer in zip(truths, answers[self.dtype], strict=True):
+        for truth, answer in zip(truths, answers, strict=True):
             if truth.question.mode == "inference" and (read := self.case.interpret.get(truth.question.label)):
                 readings.update(read(_plain(answer.outputs)))
         return Parity(
@@ -177,42 +182,32 @@ class Examination:
             )
         return answer
 
-    def _tensors(self, exact: list[Observation], usual: list[Observation], notes: list[str]) -> list[Tensor]:
+    def _tensors(
+        self, differences: list[dict[Key, Difference]], answers: list[Observation], notes: list[str]
+    ) -> list[Tensor]:
         """Every tensor's verdicts, the worst over all inputs."""
         judged = []
         for mode in self.case.modes:
-            rows = [i for i in range(len(exact)) if self.truths[i].question.mode == mode]
-            for key in self._keys(rows, exact, notes):
-                judged.append(self._tensor(mode, key, rows, exact, usual, notes))
+            rows = [i for i in range(len(answers)) if self.truths[i].question.mode == mode]
+            for key in dict.fromkeys(key for i in rows for key in differences[i]):
+                judged.append(self._tensor(mode, key, rows, differences, answers))
         return judged
-
-    def _keys(self, rows: list[int], candidate: list[Observation], notes: list[str]) -> list[Key]:
-        """The tensors of these questions, those that only one side has among them."""
-        reference = [(kind, name) for i in rows for kind, name, _ in self.truths[i].reference.tensors()]
-        given = [(kind, name) for i in rows for kind, name, _ in candidate[i].tensors()]
-        return list(dict.fromkeys([*reference, *given]))
 
     def _tensor(
         self,
         mode: str,
         key: Key,
         rows: list[int],
-        exact: list[Observation],
-        usual: list[Observation],
-        notes: list[str],
+        differences: list[dict[Key, Difference]],
+        answers: list[Observation],
     ) -> Tensor:
         kind, name = key
         worst, at = Difference(0.0), ""
         for i in rows:
-            ours, theirs = exact[i].find(key), self.truths[i].reference.find(key)
-            found = self._difference(mode, key, i, ours, theirs, notes)
-            if ours is not None and theirs is not None and ours.dtype != theirs.dtype and ours.dtype.kind == "f":
-                notes.append(
-                    f"{mode}: {kind} {name} is {ours.dtype} in a {theirs.dtype} run: something inside the port casts"
-                )
-            if found.error > worst.error or not at:
+            found = differences[i].get(key)
+            if found is not None and (found.error > worst.error or not at):
                 worst, at = found, self.truths[i].question.label
-        ratio, precise, why = self.precision(mode, key, rows, usual)
+        ratio, precise, why = self.precision(mode, key, rows, answers)
         return Tensor(
             name=name,
             kind=kind,  # type: ignore[arg-type]
@@ -228,12 +223,20 @@ class Examination:
             note="; ".join(part for part in (worst.note, why) if part),
         )
 
-    def _difference(
-        self, mode: str, key: Key, row: int, ours: np.ndarray | None, theirs: np.ndarray | None, notes: list[str]
-    ) -> Difference:
-        kind, name = key
+    def _differences(self, truth: Truth, answer: Observation, notes: list[str]) -> dict[Key, Difference]:
+        """How far each tensor of an answer in float64 is off, those that only one side has among them."""
+        keys = dict.fromkeys((kind, name) for side in (truth.reference, answer) for kind, name, _ in side.tensors())
+        return {key: self._difference(truth, key, answer, notes) for key in keys}
+
+    def _difference(self, truth: Truth, key: Key, answer: Observation, notes: list[str]) -> Difference:
+        mode, (kind, name) = truth.question.mode, key
+        ours, theirs = answer.find(key), truth.reference.find(key)
         if ours is not None and theirs is not None:
-            return difference(ours, theirs, self.scale(mode, key, row))
+            if ours.dtype != theirs.dtype and ours.dtype.kind == "f":
+                notes.append(
+                    f"{mode}: {kind} {name} is {ours.dtype} in a {theirs.dtype} run: something inside the port casts"
+                )
+            return difference(ours, theirs, self.scale(truth, key))
         if theirs is None:
             notes.append(f"{mode}: the port has the {kind} {name}, and the reference has it not as such")
             return Difference(0.0) if kind == "parameter_gradient" else Difference(np.inf, note="only the port has it")
@@ -242,13 +245,13 @@ class Examination:
             return Difference(0.0)
         return Difference(np.inf, note="the port has it not: parameters must be nnx.Params")
 
-    def scale(self, mode: str, key: Key, row: int) -> float:
+    def scale(self, truth: Truth, key: Key) -> float:
         """What an error in this tensor is a fraction of; for a gradient, the largest gradient of the model."""
         if not key[0].endswith("gradient"):
-            own = magnitude(self.truths[row].reference.get(key))
-            return max(own, SMALLEST_SCALE * self.scales[mode, key])
-        overall = max(truth.largest_gradient for truth in self.truths if truth.question.mode == mode)
-        return max(self.truths[row].largest_gradient, SMALLEST_SCALE * overall)
+            own = magnitude(truth.reference.get(key))
+            return max(own, SMALLEST_SCALE * self.scales[truth.question.mode, key])
+        overall = max(t.largest_gradient for t in self.truths if t.question.mode == truth.question.mode)
+        return max(truth.largest_gradient, SMALLEST_SCALE * overall)
 
     def precision(
         self, mode: str, key: Key, rows: list[int], usual: list[Observation]

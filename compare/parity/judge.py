@@ -16,6 +16,7 @@ from ..draw import check_inputs, edge_inputs, generator, random_inputs
 from ..errors import describe
 from ..observation import Observation
 from ..quiet import quiet
+from ..release import trim
 from ..trees import is_floating
 from . import yardstick
 from .yardstick import magnitude
@@ -124,7 +125,9 @@ class Judge:
 
     def _answers(self, drawn: list[tuple[str, Inputs, bool]], *, is_timed: bool = False) -> list[Truth]:
         with quiet():
-            return [self._truth(question) for question in self._questions(drawn, is_timed=is_timed)]
+            answers = [self._truth(question) for question in self._questions(drawn, is_timed=is_timed)]
+        trim()
+        return answers
 
     def _questions(self, drawn: list[tuple[str, Inputs, bool]], *, is_timed: bool) -> Iterable[Question]:
         for mode in self.case.modes:

@@ -19,7 +19,7 @@ from ..observation import Observation
 from ..parity.examination import Examination
 from ..parity.yardstick import JUDGED_ELEMENTS, PRECISE_RATIO, difference
 from ..quiet import quiet
-from ..release import release
+from ..release import release, trim
 from ..report.results import Cell, Parity, Status
 from ..torch_side import TorchSide
 from .rows import Row, Step, Unavailable, all_rows
@@ -96,6 +96,7 @@ class CaseBench:
                 for variant in variants:
                     on_row(f"{self.case.name} {mode}: {row.name} {variant}")
                     outcome = self._prepare(row, variant, mode)
+                    trim()
                     if isinstance(outcome, Cell):
                         cells[row.name, variant] = outcome
                     else:
@@ -219,7 +220,7 @@ class CaseBench:
                 if kind == "output":
                     raise Wrong(f"it does not give the output {name}")
                 continue
-            faults = [fault for i in rows if (fault := self._gross_fault(mode, key, i, answers[i]))]
+            faults = [fault for i in rows if (fault := self._gross_fault(key, i, answers[i]))]
             # one draw of a gradient may pass a kink on one side alone; a wrong gradient is wrong in every draw
             if faults and (kind == "output" or len(faults) == len(rows)):
                 raise Wrong(faults[0])
@@ -230,24 +231,23 @@ class CaseBench:
                 worst = ratio
         return worst
 
-    def _gross_fault(self, mode: Mode, key: tuple[str, str], row: int, answer: Observation) -> str:
+    def _gross_fault(self, key: tuple[str, str], row: int, answer: Observation) -> str:
         """How one answer to one input is further off than any rounding, where PyTorch's own is not; else empty."""
         truth = self.exam.truths[row]
         theirs, ours = truth.reference.get(key), answer.get(key)
         if key[0] != "output" and theirs.size >= JUDGED_ELEMENTS and ours.shape == theirs.shape:
             return ""  # its error ratio tells more
-        found = difference(ours, theirs, self.exam.scale(mode, key, row))
-        if found.error <= GROSS_ERROR or not self._reference_holds(key, row, mode):
+        found = difference(ours, theirs, self.exam.scale(truth, key))
+        if found.error <= GROSS_ERROR or not self._reference_holds(key, row):
             return ""
         values = f": {found.port} for {found.reference} at {list(found.index)}" if found.port else ""
         return f"{key[0]} {key[1]} on the input {truth.question.label!r}{values} {found.note}".rstrip()
 
-    def _reference_holds(self, key: tuple[str, str], row: int, mode: Mode) -> bool:
+    def _reference_holds(self, key: tuple[str, str], row: int) -> bool:
         """Whether PyTorch itself, in the dtype in use, is no further off on this input."""
         truth = self.exam.truths[row]
         return (
-            difference(truth.torch.get(key), truth.reference.get(key), self.exam.scale(mode, key, row)).error
-            <= GROSS_ERROR
+            difference(truth.torch.get(key), truth.reference.get(key), self.exam.scale(truth, key)).error <= GROSS_ERROR
         )
 
     def _caller(self, runner: Runner) -> Callable[[int], None]:

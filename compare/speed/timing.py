@@ -23,7 +23,11 @@ MOST_REPEATS = 40
 NOISY_IQR = 0.25
 
 
-SWALLOWING = ("remove", "__del__")  # what runs as a weakref callback or finaliser, where an exception is lost
+SWALLOWING = (
+    "remove",
+    "__del__",
+    "_xla_gc_callback",
+)  # what runs as a weakref callback or finaliser, where an exception is lost
 AGAIN_S = 0.5  # until the block has ended: code in between may have swallowed the first
 
 

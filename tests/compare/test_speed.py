@@ -1,5 +1,7 @@
 """The speed side: timing, the gate before it, and what each cell says."""
 
+import contextlib
+import signal
 import time
 
 import jax
@@ -9,6 +11,7 @@ import pytest
 import torch
 from flax import nnx
 from graphmode.compare import Case, Plan, bench, errors
+from graphmode.compare.comparison import Listener, run
 from graphmode.compare.errors import describe, describe_briefly
 from graphmode.compare.speed.bench import Budget
 from graphmode.compare.speed.rows import ROW_NAMES, RowError, all_rows, selected
@@ -203,6 +206,21 @@ def test_errors_name_files_from_where_python_finds_them(tmp_path, monkeypatch):
     mine, torch_file, ours = tmp_path / "models" / "mine.py", torch.nn.modules.linear.__file__, errors.__file__
     text = describe(ValueError(f"File {mine}, line 3; File {torch_file}; File {ours}"))
     assert text == "ValueError: File models/mine.py, line 3; File torch/nn/modules/linear.py; File compare/errors.py"
+
+
+def test_ctrl_c_that_was_swallowed_ends_the_run_at_the_next_step():
+    steps = []
+
+    def swallow(text):
+        steps.append(text)
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+
+    handler = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        run([scale_case()], Plan(rows=("torch.eager",)), listener=Listener(on_step=swallow))
+    assert len(steps) == 1
+    assert signal.getsignal(signal.SIGINT) is handler
 
 
 @pytest.mark.gpu
