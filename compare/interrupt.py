@@ -7,6 +7,11 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
+from typing import Any
+
+# what runs as a weakref callback, a finaliser, or a callback of the garbage collector (JAX's)
+_SWALLOWING = ("remove", "__del__", "_xla_gc_callback")
+_SOON_S = 0.05
 
 
 def _is_main_thread() -> bool:
@@ -14,28 +19,54 @@ def _is_main_thread() -> bool:
     return threading.current_thread() is threading.main_thread()
 
 
-@contextlib.contextmanager
-def remembered() -> Iterator[Callable[[], None]]:
-    """Gives a function that raises KeyboardInterrupt where Ctrl-C came before in this block: call it between steps."""
-    came: list[int] = []
+def is_swallowed(frame: FrameType | None) -> bool:
+    """Whether an exception raised here is lost: in a finaliser, or in what the garbage collector calls."""
+    while frame is not None:
+        if frame.f_code.co_name in _SWALLOWING:
+            return True
+        frame = frame.f_back
+    return False
 
-    def again() -> None:
-        if came:
+
+class _Handler:
+    """Of SIGINT: does what was done before, but never where it would be lost, and remembers that it came."""
+
+    def __init__(self, previous: Callable[[int, FrameType | None], Any]):
+        self._previous = previous
+        self._came = False
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        self._came = True
+        if is_swallowed(frame):
+            timer = threading.Timer(_SOON_S, signal.pthread_kill, [threading.main_thread().ident, number])
+            timer.daemon = True
+            timer.start()
+        else:
+            self._previous(number, frame)
+
+    def again(self) -> None:
+        if self._came:
             raise KeyboardInterrupt
 
-    if not _is_main_thread() or not callable(previous := signal.getsignal(signal.SIGINT)):
-        yield again
-        return
 
-    def handle(number: int, frame: FrameType | None) -> None:
-        came.append(number)
-        previous(number, frame)
+@contextlib.contextmanager
+def remembered() -> Iterator[Callable[[], None]]:
+    """Gives a function that raises KeyboardInterrupt where Ctrl-C came before in this block: call it between steps.
 
-    signal.signal(signal.SIGINT, handle)
-    try:
-        yield again
-    finally:
-        signal.signal(signal.SIGINT, previous)
+    Blocks may nest: they remember together.
+    """
+    previous = signal.getsignal(signal.SIGINT)
+    if isinstance(previous, _Handler):
+        yield previous.again
+    elif not _is_main_thread() or not callable(previous):
+        yield lambda: None
+    else:
+        handler = _Handler(previous)
+        signal.signal(signal.SIGINT, handler)
+        try:
+            yield handler.again
+        finally:
+            signal.signal(signal.SIGINT, previous)
 
 
 @contextlib.contextmanager

@@ -147,10 +147,12 @@ def report(
 
 def main() -> None:
     """Entry point of the `graphmode` command."""
+    from graphmode.compare.interrupt import remembered
     from graphmode.compare.speed.environment import spin_briefly
 
     spin_briefly()
-    app()
+    with remembered():
+        app()
 
 
 def _main(

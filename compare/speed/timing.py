@@ -14,6 +14,8 @@ from types import FrameType
 
 import numpy as np
 
+from ..interrupt import is_swallowed
+
 SHORTEST_SAMPLE_S = 1e-3
 MOST_CALLS = 200
 LEAST_REPEATS = 5
@@ -23,11 +25,6 @@ MOST_REPEATS = 40
 NOISY_IQR = 0.25
 
 
-SWALLOWING = (
-    "remove",
-    "__del__",
-    "_xla_gc_callback",
-)  # what runs as a weakref callback or finaliser, where an exception is lost
 AGAIN_S = 0.5  # until the block has ended: code in between may have swallowed the first
 
 
@@ -47,7 +44,7 @@ def deadline(seconds: float) -> Iterator[None]:
         return
 
     def expire(signum: int, frame: FrameType | None) -> None:
-        if frame is None or frame.f_code.co_name not in SWALLOWING:
+        if not is_swallowed(frame):
             raise Expired
 
     previous = signal.signal(signal.SIGALRM, expire)

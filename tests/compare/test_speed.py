@@ -13,6 +13,7 @@ from flax import nnx
 from graphmode.compare import Case, Plan, bench, errors
 from graphmode.compare.comparison import Listener, run
 from graphmode.compare.errors import describe, describe_briefly
+from graphmode.compare.interrupt import remembered
 from graphmode.compare.speed.bench import Budget
 from graphmode.compare.speed.rows import ROW_NAMES, RowError, all_rows, selected
 from graphmode.compare.speed.timing import Expired, Timed, deadline, interleave
@@ -221,6 +222,22 @@ def test_ctrl_c_that_was_swallowed_ends_the_run_at_the_next_step():
         run([scale_case()], Plan(rows=("torch.eager",)), listener=Listener(on_step=swallow))
     assert len(steps) == 1
     assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_ctrl_c_inside_a_finaliser_comes_after_it():
+    class Slow:
+        def __del__(self):
+            signal.raise_signal(signal.SIGINT)
+
+    def drop_and_wait():
+        slow = Slow()
+        del slow
+        time.sleep(20)
+
+    start = time.perf_counter()
+    with pytest.raises(KeyboardInterrupt), remembered():
+        drop_and_wait()
+    assert time.perf_counter() - start < 10
 
 
 @pytest.mark.gpu
