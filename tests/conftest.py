@@ -1,6 +1,8 @@
 """What all tests share: a `gpu` test is skipped, with the reason, where no CUDA device is seen; no deadlines."""
 
 import functools
+import signal
+from collections.abc import Iterator
 
 import hypothesis
 import pytest
@@ -11,6 +13,14 @@ spin_briefly()
 # an example that compiles takes long once, and a loaded machine is slow at any
 hypothesis.settings.register_profile("no_deadline", parent=hypothesis.settings(), deadline=None)
 hypothesis.settings.load_profile("no_deadline")
+
+
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """Ctrl-C works, in children too, where the tests were started with it ignored, as in the background of a shell."""
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, previous)
 
 
 @functools.cache

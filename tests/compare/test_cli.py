@@ -189,6 +189,7 @@ def test_without_torch_it_says_what_to_install(folder, tmp_path):
     refused(finished, "PyTorch is not installed", "pip install 'graphmode[compare]'")
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_an_interrupted_run_keeps_what_it_has_finished(folder):
     with subprocess.Popen(
         [sys.executable, "-m", "graphmode", "compare", "mine.py:GOOD", "lstm", "-r", "torch.eager", "-o", "broken_off"],

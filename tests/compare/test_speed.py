@@ -209,6 +209,7 @@ def test_errors_name_files_from_where_python_finds_them(tmp_path, monkeypatch):
     assert text == "ValueError: File models/mine.py, line 3; File torch/nn/modules/linear.py; File compare/errors.py"
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_that_was_swallowed_ends_the_run_at_the_next_step():
     steps = []
 
@@ -224,6 +225,7 @@ def test_ctrl_c_that_was_swallowed_ends_the_run_at_the_next_step():
     assert signal.getsignal(signal.SIGINT) is handler
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_inside_a_finaliser_comes_after_it():
     class Slow:
         def __del__(self):
