@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ..report.results import Environment
 
-PACKAGES = ("graphmode", "jax", "jaxlib", "flax", "optax", "torch", "numpy")
+PACKAGES = ("graphmode", "jax", "jaxlib", "flax", "optax", "torch", "onnxruntime", "numpy")
 
 
 SHORT_SPIN = "1000"  # what libgomp itself takes where it knows of more threads than processors

@@ -42,10 +42,11 @@ class Row:
 
 def all_rows() -> tuple[Row, ...]:
     """Every row, PyTorch's first, in the order of the report."""
+    from .exported_rows import ROWS as EXPORTED_ROWS
     from .jax_rows import ROWS as JAX_ROWS
     from .torch_rows import ROWS as TORCH_ROWS
 
-    return (*TORCH_ROWS, *JAX_ROWS)
+    return (*TORCH_ROWS, *EXPORTED_ROWS, *JAX_ROWS)
 
 
 ROW_NAMES = (
@@ -54,8 +55,12 @@ ROW_NAMES = (
     "torch.trace",
     "torch.script",
     "torch.compile",
+    "torch.compile.reduce_overhead",
     "torch.cudagraph",
     "torch.graphed_callables",
+    "torch.compile.cudagraph",
+    "torch.aoti",
+    "onnxruntime",
     "jax.eager",
     "jax.nnx_jit",
     "jax.jit",

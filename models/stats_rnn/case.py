@@ -31,7 +31,6 @@ CASE = Case(
         "torch.cudagraph": PRINTS,
         "torch.graphed_callables": PRINTS,
         "torch.aoti": NOT_EXPORTABLE,
-        "onnxruntime": NOT_EXPORTABLE,
     },
     patience={"torch.trace": 3.0},
     tags=("recurrent", "host"),

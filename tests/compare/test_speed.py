@@ -2,6 +2,7 @@
 
 import contextlib
 import signal
+import sys
 import time
 
 import jax
@@ -19,7 +20,8 @@ from graphmode.compare.speed.rows import ROW_NAMES, RowError, all_rows, selected
 from graphmode.compare.speed.timing import Expired, Timed, deadline, interleave
 
 BUDGET = Budget(prepare_s=60, time_s=0.02)
-CHEAP = ("torch.eager", "torch.channels_last", "torch.trace", "torch.script", "torch.cudagraph", "jax.*")
+SLOW_TO_BUILD = ("torch.compile", "torch.aoti", "onnxruntime")
+CHEAP = tuple(name for name in ROW_NAMES if name not in SLOW_TO_BUILD)
 
 
 class Scale(torch.nn.Module):
@@ -60,7 +62,7 @@ def by_row(results, mode="inference"):
 
 
 def test_every_row_that_was_asked_for_has_a_cell_in_each_mode(results):
-    wanted = {name for name in ROW_NAMES if name not in ("torch.compile", "torch.graphed_callables")}
+    wanted = set(CHEAP)
     for mode in ("inference", "forward_backward"):
         assert by_row(results, mode).keys() == wanted
 
@@ -151,6 +153,55 @@ def test_compile_runs_and_is_gated():
     assert cells["torch.compile"].status == "ok", cells["torch.compile"].reason
 
 
+class Named(torch.nn.Module):
+    """Inputs by name, and nested outputs with an integer among them."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(6, 16)
+
+    def forward(self, *, left, right):
+        h = torch.relu(self.fc(left)) + right
+        return {"hidden": (h, h.argmax(-1)), "sum": h.sum()}
+
+
+class NamedPort(nnx.Module):
+    def __init__(self, rngs):
+        self.fc = nnx.Linear(6, 16, rngs=rngs)
+
+    def __call__(self, *, left, right):
+        h = nnx.relu(self.fc(left)) + right
+        return {"hidden": (h, h.argmax(-1)), "sum": h.sum()}
+
+
+def named(rng):
+    return {"left": rng.standard_normal((20, 6)), "right": rng.standard_normal((20, 16))}
+
+
+@pytest.mark.parametrize("row", ["onnxruntime", pytest.param("torch.aoti", marks=pytest.mark.slow)])
+def test_exports_run_in_inference_with_names_and_nested_outputs(row):
+    case = Case(name="named", summary="", reference=Named, model=NamedPort, inputs=named)
+    results = bench(case, Plan(rows=("torch.eager", row), budget=BUDGET, device="cpu"))
+    cell, backward = by_row(results)[row], by_row(results, "forward_backward")[row]
+    assert cell.status == "ok", cell.reason
+    assert cell.error_ratio < 5
+    assert (backward.status, backward.median_s) == ("unavailable", None)
+    assert "no backward pass" in backward.reason
+
+
+def test_exports_of_a_branch_are_unsupported_with_the_reason():
+    cell = by_row(bench(scale_case(modes=("inference",)), Plan(rows=("onnxruntime",), budget=BUDGET)))["onnxruntime"]
+    assert cell.status == "unsupported"
+    assert "data-dependent" in cell.reason
+
+
+def test_without_onnx_runtime_it_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    cell = by_row(bench(scale_case(modes=("inference",)), Plan(rows=("onnxruntime",), budget=BUDGET)))["onnxruntime"]
+    assert cell.status == "unavailable"
+    assert "pip install 'graphmode[onnx]'" in cell.reason
+
+
 def test_row_names_are_those_of_the_rows():
     assert tuple(row.name for row in all_rows()) == ROW_NAMES
     assert selected(()) == frozenset(ROW_NAMES)
@@ -197,7 +248,7 @@ def test_deadline_goes_through_except_exception():
 
 
 def test_long_errors_say_how_much_was_left_out():
-    text = describe_briefly(RuntimeError("x" * 1000))
+    text = describe_briefly(RuntimeError("\x1b[96m" + "x" * 1000 + "\x1b[0m"))
     assert text.startswith("RuntimeError: xxx")
     assert "414 more characters" in text
 
