@@ -165,7 +165,14 @@ def _run_case(
         listener.on_parity(parity)
         save()
     if plan.speed:
-        bench = CaseBench(exam, judged, rows=rows, budget=plan.cell_budget, undisturbed=undisturbed)
+        bench = CaseBench(
+            exam,
+            judged,
+            rows=rows,
+            named=bool(plan.rows),
+            budget=plan.cell_budget,
+            undisturbed=undisturbed,
+        )
         for cells in bench.cells(listener.on_step):
             results.cells += cells
             listener.on_cells(cells)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import os
 import sys
@@ -129,19 +130,38 @@ def compare(
 
 @app.command()
 def report(
-    results: Annotated[Path, typer.Argument(help="A results.json, of an interrupted run too.")] = DEFAULT_FOLDER
-    / "results.json",
+    results: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[RESULTS] [LATER]",
+            help="A results.json, of an interrupted run too; or two of them, the earlier run first.",
+            show_default=str(DEFAULT_FOLDER / "results.json"),
+        ),
+    ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Folder for the pages; beside the file where none is given.")
+        Path | None,
+        typer.Option(
+            "--out", "-o", help="Folder for the pages. Of one run: beside the file; of two: none where it is not given."
+        ),
     ] = None,
 ) -> None:
-    """Make report.md and report.html from a results.json."""
+    """Of one results.json: make report.md and report.html. Of two: what got faster or slower, beyond noise."""
     with _errors():
-        from graphmode.compare.report import Results, prepare_folder, write_pages
+        from graphmode.compare.report import Results, changes_page, prepare_folder, write_changes, write_pages
+        from graphmode.compare.report.terminal import page_view
 
-        loaded = Results.load(results)
+        paths = results or [DEFAULT_FOLDER / "results.json"]
+        if len(paths) > 2:
+            raise typer.BadParameter(f"{len(paths)} results files came; give one, or two to compare")
+        loaded = [Results.load(path) for path in paths]
         console = _console()
-        for path in write_pages(loaded, prepare_folder(out or results.parent)):
+        if len(paths) == 1:
+            written = write_pages(loaded[0], prepare_folder(out or paths[0].parent))
+        else:
+            page = changes_page(loaded[0], loaded[1], names=(str(paths[0]), str(paths[1])))
+            console.print(page_view(page))
+            written = [write_changes(page, out)] if out else []
+        for path in written:
             console.print(f"wrote {path}", soft_wrap=True)
 
 
@@ -151,6 +171,8 @@ def main() -> None:
     from graphmode.compare.speed.environment import spin_briefly
 
     spin_briefly()
+    # a crash of a framework is told even while what it prints is caught
+    faulthandler.enable(os.fdopen(os.dup(2), "w"))
     with remembered():
         app()
 

@@ -1,6 +1,7 @@
 """What a run leaves behind: versioned JSON, and the pages, tables and plots that are made from it alone."""
 
-from .pages import prepare_folder, write_pages
+from .changes_page import changes_page
+from .pages import prepare_folder, write_changes, write_pages
 from .results import CaseInfo, Cell, Environment, Parity, Results, ResultsError, Tensor
 
 __all__ = [
@@ -11,6 +12,8 @@ __all__ = [
     "Results",
     "ResultsError",
     "Tensor",
+    "changes_page",
     "prepare_folder",
+    "write_changes",
     "write_pages",
 ]

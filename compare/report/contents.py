@@ -16,7 +16,7 @@ def contents(results: Results) -> Page:
     environment = results.environment
     return Page(
         title="graphmode: eager PyTorch against its JAX ports",
-        source=f"{plain(environment.device_name)} ({plain(environment.device)}), {plain(results.created)}, "
+        source=f"Measured on {plain(environment.device_name)} ({plain(environment.device)}), {plain(results.created)}, "
         f"{elapsed(results.duration_s)}, seed {results.seed}",
         headline=headline(results),
         sections=(
@@ -42,13 +42,7 @@ def _problems(results: Results) -> list[Section]:
 
 def _environment(environment: Environment, results: Results) -> Section:
     facts = {
-        "device": f"{environment.device}: {environment.device_name}",
-        "cpu": f"{environment.cpu}, {environment.threads} threads",
-        "platform": environment.platform,
-        "python": environment.python,
-        **environment.versions,
-        **{f"flag {name}": value for name, value in environment.flags.items()},
-        "revision": environment.revision or "not known",
+        **environment.facts,
         "created": results.created,
         "took": elapsed(results.duration_s),
         "seed": str(results.seed),

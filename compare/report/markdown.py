@@ -15,7 +15,11 @@ _MARKUP = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 
 def render(results: Results) -> str:
     """The report of one run as GitHub-flavoured Markdown; it says what the HTML page says, without the plot."""
-    page = contents(results)
+    return render_page(contents(results))
+
+
+def render_page(page: Page) -> str:
+    """Any page."""
     return "\n\n".join(_page(page)) + "\n"
 
 
@@ -29,7 +33,7 @@ def escape(text: str) -> str:
 def _page(page: Page) -> Iterable[str]:
     yield f"# {escape(page.title)}"
     yield from _headline(page.headline)
-    yield f"Measured on {escape(page.source)}."
+    yield f"{escape(page.source)}."
     for section in page.sections:
         yield from _section(section)
 

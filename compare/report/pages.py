@@ -7,10 +7,12 @@ from pathlib import Path
 
 from . import html, markdown
 from .atomic import write_atomically
+from .page import Page
 from .results import Results, ResultsError
 
 MARKDOWN = "report.md"
 HTML = "report.html"
+CHANGES = "changes.md"
 
 
 def prepare_folder(path: str | Path) -> Path:
@@ -33,6 +35,23 @@ def prepare_folder(path: str | Path) -> Path:
     return folder
 
 
+def write_changes(page: Page, folder: str | Path) -> Path:
+    """Writes `changes.md` into the folder, and gives its path.
+
+    Raises:
+      ResultsError: where the folder cannot be written to.
+    """
+    return _write(prepare_folder(folder) / CHANGES, markdown.render_page(page))
+
+
+def _write(path: Path, text: str) -> Path:
+    try:
+        write_atomically(path, text.encode())
+    except OSError as error:
+        raise ResultsError(f"cannot write {path}: {error.strerror}; free it or give another folder") from error
+    return path
+
+
 def write_pages(results: Results, folder: str | Path) -> list[Path]:
     """Writes `report.md` and `report.html` into the folder, each as a whole, and gives their paths.
 
@@ -42,11 +61,4 @@ def write_pages(results: Results, folder: str | Path) -> list[Path]:
     """
     target = prepare_folder(folder)
     pages = {MARKDOWN: markdown.render(results), HTML: html.render(results)}
-    for name, text in pages.items():
-        try:
-            write_atomically(target / name, text.encode())
-        except OSError as error:
-            raise ResultsError(
-                f"cannot write {target / name}: {error.strerror}; free it or give another folder"
-            ) from error
-    return [target / name for name in pages]
+    return [_write(target / name, text) for name, text in pages.items()]

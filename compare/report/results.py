@@ -153,6 +153,19 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     flags: dict[str, str] = msgspec.field(default_factory=dict)
     revision: str = ""
 
+    @property
+    def facts(self) -> dict[str, str]:
+        """All of it by name, for a table."""
+        return {
+            "device": f"{self.device}: {self.device_name}",
+            "cpu": f"{self.cpu}, {self.threads} threads",
+            "platform": self.platform,
+            "python": self.python,
+            **self.versions,
+            **{f"flag {name}": value for name, value in self.flags.items()},
+            "revision": self.revision or "not known",
+        }
+
 
 class Results(msgspec.Struct, kw_only=True, tag_field="schema", tag=SCHEMA):
     """One run. `complete` is false in a file whose run was interrupted; what had finished is in it all the same."""

@@ -10,6 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from .headline import headline
+from .page import Bullets, Page, Paragraph
+from .page import Table as PageTable
 from .ratios import Group, by_time, groups, ratio
 from .results import Cell, Parity, Results, Tensor
 from .wording import (
@@ -101,6 +103,35 @@ def summary(results: Results) -> RenderableType:
         parts.append(Text("\nReadings", style="bold"))
         parts += [_bullet(f"{plain(p.case)} ({plain(p.variant)}), {plain(a)}: {plain(b)}") for p, a, b in readings]
     return Lines(*parts)
+
+
+def page_view(page: Page) -> RenderableType:
+    """A whole page: its headline, then every section with its tables."""
+    head = page.headline
+    parts: list[RenderableType] = [
+        Text(page.source, style="dim"),
+        Text(head.verdict, style=STYLES[head.tone] or "bold"),
+    ]
+    parts += [_bullet(line) for line in head.lines]
+    for section in page.sections:
+        parts.append(Text(f"\n{section.title}", style="bold"))
+        for block in section.blocks:
+            if isinstance(block, PageTable):
+                parts.append(_page_table(block))
+            elif isinstance(block, Bullets):
+                parts += [_bullet(item, STYLES[block.tone]) for item in block.items]
+            elif isinstance(block, Paragraph):
+                parts.append(Text(block.text, style=STYLES[block.tone]))
+    return Lines(*parts)
+
+
+def _page_table(table: PageTable) -> Table:
+    shown = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
+    for column in table.columns:
+        shown.add_column(column.title, justify="right" if column.kind == "number" else "left", overflow="fold")
+    for row in table.rows:
+        shown.add_row(*(Text(entry.text, style=STYLES[entry.tone]) for entry in row))
+    return shown
 
 
 def _worst(parity: Parity) -> list[tuple[Tensor, str, bool]]:

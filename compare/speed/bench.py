@@ -59,6 +59,7 @@ class CaseBench:
       exam: its examination; the answers of its judge are the gate.
       verdicts: the parity of this same run, without which no port gets a number.
       rows: names of the rows that are wanted.
+      named: whether the run names them, and so wants those too that are left out otherwise.
       budget: of each cell.
       undisturbed: a context in which nothing else of ours runs; rows are timed in it.
     """
@@ -69,13 +70,14 @@ class CaseBench:
         verdicts: list[Parity],
         *,
         rows: frozenset[str],
+        named: bool,
         budget: Budget,
         undisturbed: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext,
     ):
         self.exam, self.case = exam, exam.case
         self.verdicts = {(p.side, p.variant): p for p in verdicts}
         self.rows = [row for row in all_rows() if row.name in rows]
-        self.budget = budget
+        self.budget, self._named = budget, named
         self._undisturbed = undisturbed
         self._ports: dict[str, PortSide] = {}
 
@@ -121,6 +123,9 @@ class CaseBench:
         """Builds, warms up and gates one row: ready to be timed, or the cell that says why not."""
         if row.needs_cuda and self.exam.device != "gpu":
             return self._cell(row, variant, mode, "unavailable", "needs a CUDA device, and this run is on the CPU")
+        if row.left_out and self.exam.device == "cpu" and not self._named:
+            reason = f"left out on a CPU: {row.left_out}; ask for it with --row {row.name}"
+            return self._cell(row, variant, mode, "unavailable", reason)
         if (blame := self._not_equal(row, variant)) is not None:
             return self._cell(row, variant, mode, "wrong", blame)
         start = time.perf_counter()

@@ -30,6 +30,7 @@ class Row:
       build: takes the side (its own copy, which it may change), the mode and a placed sample batch, and gives the step.
         Raises `Unavailable` where it cannot be tried; any other error means unsupported.
       needs_cuda: whether it exists on a CUDA device alone.
+      left_out: why it is left out on a CPU unless a run names its rows; empty where it is not.
       optimises_late: whether it sets to work at the second call, and then cannot be interrupted.
     """
 
@@ -37,6 +38,7 @@ class Row:
     framework: Literal["torch", "jax"]
     build: Callable[[Any, Mode, Any], Step]
     needs_cuda: bool = False
+    left_out: str = ""
     optimises_late: bool = False
 
 

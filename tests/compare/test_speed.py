@@ -189,6 +189,14 @@ def test_exports_run_in_inference_with_names_and_nested_outputs(row):
     assert "no backward pass" in backward.reason
 
 
+def test_a_costly_row_is_left_out_on_a_cpu_unless_it_is_named():
+    cell = by_row(bench(scale_case(modes=("inference",)), Plan(budget=Budget(prepare_s=0.5, time_s=0.02))))[
+        "torch.aoti"
+    ]
+    assert cell.status == "unavailable"
+    assert "--row torch.aoti" in cell.reason
+
+
 def test_exports_of_a_branch_are_unsupported_with_the_reason():
     cell = by_row(bench(scale_case(modes=("inference",)), Plan(rows=("onnxruntime",), budget=BUDGET)))["onnxruntime"]
     assert cell.status == "unsupported"

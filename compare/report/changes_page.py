@@ -1,0 +1,108 @@
+"""What changed between two runs, as a page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .changes import Change, Changes, changes
+from .page import Block, Bullets, Column, Entry, Headline, Page, Section, Table, Tone
+from .results import Results
+from .wording import bounds, count, duration, number, plain, row_name
+
+TIMES = (
+    Column("case"),
+    Column("mode"),
+    Column("row"),
+    Column("before", "number"),
+    Column("after", "number"),
+    Column("after / before", "number"),
+    Column("interval", "number"),
+)
+SHOWN = 0.1
+TURNS = (Column("what"), Column("before"), Column("after"))
+
+
+def changes_page(before: Results, after: Results, names: tuple[str, str]) -> Page:
+    """The page of two runs; `names` are what a reader knows them by, such as their paths."""
+    found = changes(before, after)
+    verdict, tone = _verdict(found)
+    return Page(
+        title="graphmode: what changed",
+        source="; ".join(
+            f"{word}: {plain(name)} ({plain(results.created)})"
+            for word, name, results in zip(("before", "after"), names, (before, after), strict=True)
+        ),
+        headline=Headline(verdict, tone, tuple(_lines(found)), ()),
+        sections=tuple(_sections(found)),
+    )
+
+
+def _verdict(found: Changes) -> tuple[str, Tone]:
+    slower = sum(change.verdict == "slower" for change in found.moved)
+    faster = len(found.moved) - slower
+    worse = sum(turn.is_worse for turn in found.turns)
+    parts = [
+        f"{count(slower, 'row')} got slower" if slower else "",
+        f"{count(faster, 'row')} got faster" if faster else "",
+    ]
+    if found.turns:
+        parts.append(
+            f"{count(len(found.turns), 'verdict or status', 'verdicts or statuses')} turned, {worse} for the worse"
+        )
+    text = "; ".join(filter(None, parts)) or "Nothing changed beyond noise"
+    return f"{text}.", "bad" if slower or worse else "good"
+
+
+def _lines(found: Changes) -> Iterator[str]:
+    yield (
+        f"{count(len(found.times), 'row')} could be compared in time, {found.resolved(SHOWN)} of them steady enough to "
+        f"show a change of {SHOWN:.0%}."
+    )
+    yield "What the rows of a case drifted by together is taken out. The intervals hold for all rows at once (95 %)."
+    if found.untold:
+        yield f"Of {count(len(found.untold), 'row')} nothing can be said: flagged noisy in one of the runs."
+
+
+def _sections(found: Changes) -> Iterator[Section]:
+    blocks: list[tuple[str, str, Block]] = []
+    for verdict, tone in (("slower", "bad"), ("faster", "good")):
+        rows = tuple(_time(change, tone) for change in found.moved if change.verdict == verdict)  # type: ignore[arg-type]
+        if rows:
+            blocks.append((f"What got {verdict}", verdict, Table(TIMES, rows)))
+    if found.turns:
+        turned = tuple(
+            (Entry(turn.what), Entry(turn.before), Entry(turn.after, "bad" if turn.is_worse else ""))
+            for turn in found.turns
+        )
+        blocks.append(("Verdicts and statuses that turned", "turned", Table(TURNS, turned)))
+    for title, anchor, items in (
+        ("What else differs between the runs", "circumstances", found.circumstances),
+        ("What only one of the runs has", "one-sided", found.one_sided),
+        ("Too noisy to tell", "untold", list(_untold(found))),
+    ):
+        if items:
+            blocks.append((title, anchor, Bullets(tuple(map(plain, items)))))
+    for title, anchor, block in blocks:
+        yield Section(title, anchor, (block,))
+
+
+def _untold(found: Changes) -> Iterator[str]:
+    """A line for each case and mode."""
+    rows: dict[tuple[str, str], list[str]] = {}
+    for cell in found.untold:
+        rows.setdefault((cell.case, cell.mode), []).append(row_name(cell))
+    for (case, mode), names in rows.items():
+        yield f"{case}, {mode}: {', '.join(names)}"
+
+
+def _time(change: Change, tone: Tone) -> tuple[Entry, ...]:
+    before, after = change.before, change.after
+    return (
+        Entry(plain(before.case), code=True),
+        Entry(before.mode),
+        Entry(row_name(before), code=True),
+        Entry(duration(before.median_s)),
+        Entry(duration(after.median_s)),
+        Entry(number(change.ratio.value), tone, strong=True),
+        Entry(bounds(change.ratio)),
+    )

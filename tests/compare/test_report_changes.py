@@ -1,0 +1,107 @@
+"""Two runs of the same thing show no change; a slower row, a lost verdict and another machine are seen and told."""
+
+from __future__ import annotations
+
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+from graphmode.compare.report import Results, changes_page, markdown
+from graphmode.compare.report.changes import changes
+
+SAMPLE = runpy.run_path(str(Path(__file__).with_name("sample_results.py")))
+
+
+def again(results: Results, seed: int, *, slower: tuple[str, str, str] | None = None, factor: float = 1.1) -> Results:
+    """Another run: every case drifts by up to 40 %, each row by 2 % on top, samples by 3 %; one row by `factor`."""
+    rng = np.random.default_rng(seed)
+    drift = {(c.case, c.mode): rng.uniform(0.8, 1.4) for c in results.cells}
+    cells = []
+    for cell in results.cells:
+        if cell.median_s is not None:
+            scale = cell.median_s * drift[cell.case, cell.mode] * rng.lognormal(sigma=0.02)
+            scale *= factor if (cell.case, cell.mode, cell.row) == slower else 1
+            samples = scale * rng.lognormal(sigma=0.03, size=len(cell.samples_s))
+            cell = msgspec.structs.replace(cell, samples_s=samples.tolist(), median_s=float(np.median(samples)))
+        cells.append(cell)
+    return msgspec.structs.replace(results, cells=cells)
+
+
+@pytest.fixture(scope="module")
+def run() -> Results:
+    return again(SAMPLE["sample_results"](), 0)
+
+
+def test_two_runs_of_the_same_thing_show_no_change(run):
+    alarms = [bool(changes(run, again(run, seed)).moved) for seed in range(1, 41)]
+    assert sum(alarms) <= 6  # 2 of 40 are to be expected; more than 6 come once in 150 times
+
+
+def test_no_change_at_all_where_nothing_differs(run):
+    found = changes(run, run)
+    assert [found.moved, found.turns, found.one_sided, found.circumstances] == [[], [], [], []]
+    assert found.resolved(0.1) == len(found.times)
+    assert {(c.case, c.row) for c in found.untold} == {("lstm", "jax.jit")}  # flagged noisy
+
+
+@pytest.mark.parametrize("factor", [1.1, 0.9])
+def test_a_row_that_moved_by_a_tenth_is_found_and_no_other(run, factor):
+    key = ("efficientnet_lite0", "inference", "jax.graphed")
+    cells = [
+        msgspec.structs.replace(c, samples_s=[s * factor for s in c.samples_s], median_s=c.median_s * factor)
+        if (c.case, c.mode, c.row) == key
+        else c
+        for c in run.cells
+    ]
+    (change,) = changes(run, msgspec.structs.replace(run, cells=cells)).moved
+    assert (change.after.case, change.after.mode, change.after.row) == key
+    assert change.verdict == ("slower" if factor > 1 else "faster")
+    assert change.ratio.value == pytest.approx(factor, rel=0.02)
+
+
+def test_a_row_that_moved_is_told_from_the_drift_of_its_case(run):
+    key = ("resnet18", "forward_backward", "torch.compile")
+    after = again(run, 1, slower=key, factor=1.3)
+    assert [(c.after.case, c.after.mode, c.after.row) for c in changes(run, after).moved] == [key]
+
+
+def test_what_turned_is_told(run):
+    lost = next(i for i, c in enumerate(run.cells) if c.row == "jax.jit" and c.case == "resnet18")
+    cells = list(run.cells)
+    cells[lost] = SAMPLE["_plain"]("resnet18", "jax.jit", cells[lost].mode, "failed", "out of memory")
+    parity = [msgspec.structs.replace(p, equal=False) if p.case == "lstm" else p for p in run.parity]
+    cells = [c for c in cells if c.row != "torch.script"]
+    there = msgspec.structs.replace(run.environment, threads=64)
+    after = msgspec.structs.replace(run, cells=cells, parity=parity, environment=there, complete=False)
+    found = changes(run, after)
+    assert [(t.before, t.after, t.is_worse) for t in found.turns if "resnet18" in t.what] == [("ok", "failed", True)]
+    assert any("lstm: parity of the port" in t.what and t.is_worse for t in found.turns)
+    assert all("torch.script" in line and line.endswith("only before") for line in found.one_sided)
+    assert any("64 threads" in line for line in found.circumstances)
+    assert "the run after was interrupted" in found.circumstances
+    text = markdown.render_page(changes_page(run, after, ("a.json", "b_*.json")))
+    for part in ("for the worse", "out of memory", "64 threads", r"b\_\*.json"):
+        assert (part in text) == (part != "out of memory")
+
+
+def test_the_command_tells_what_changed(run, tmp_path):
+    key = ("lstm", "inference", "torch.eager")
+    for name, results in (("a", run), ("b", again(run, 1, slower=key, factor=2))):
+        results.save(tmp_path / f"{name}.json")
+
+    def report(*arguments):
+        command = [sys.executable, "-m", "graphmode", "report", *arguments]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100)
+
+    finished = report("a.json", "b.json", "-o", "changed")
+    assert finished.returncode == 0, finished.stderr
+    assert "1 row got slower." in finished.stdout
+    assert "torch.eager" in (tmp_path / "changed" / "changes.md").read_text()
+    assert report("a.json", "b.json").stdout == finished.stdout.replace("wrote changed/changes.md\n", "")
+    refused = report("a.json", "b.json", "a.json")
+    assert refused.returncode == 2
+    assert "3 results files came" in refused.stderr
