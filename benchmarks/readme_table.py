@@ -41,7 +41,8 @@ def _line(group: Group) -> str:
 def _fastest(cell: Cell | None) -> str:
     if cell is None:
         return "-"
-    return f"{cell.row.removeprefix('torch.').removeprefix('jax.')} {duration(cell.median_s)}{' (noisy)' if cell.noisy else ''}"
+    row = cell.row.removeprefix("torch.").removeprefix("jax.")
+    return f"{row} {duration(cell.median_s)}{' (noisy)' if cell.noisy else ''}"
 
 
 def filled(readme: str, results: Results) -> str:
