@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -212,6 +212,39 @@ class Results(msgspec.Struct, kw_only=True, tag_field="schema", tag=SCHEMA):
             else:
                 verdict = [word for word, holds in (("not equal", p.equal), ("not precise", p.precise)) if not holds]
                 yield f"{p.case} ({p.variant}): {who} is {' and '.join(verdict)}"
+
+    @classmethod
+    def merged(cls, parts: Sequence[Results]) -> Results:
+        """Runs of different cases in one environment as one run; interrupted where one of them was.
+
+        Raises:
+          ResultsError: where there is none, or they differ in seed, repeats or environment: named, with both values.
+        """
+        if not parts:
+            raise ResultsError("no results to merge: give one run at least")
+        first = parts[0]
+        for other in parts[1:]:
+            for name, ours, theirs in (
+                ("seed", first.seed, other.seed),
+                ("quick", first.quick, other.quick),
+                *((k, v, other.environment.facts.get(k)) for k, v in first.environment.facts.items()),
+            ):
+                if ours != theirs:
+                    raise ResultsError(
+                        f"these results are no one run: {name} is {ours!r} in one and {theirs!r} in another; run the "
+                        "cases again in one environment"
+                    )
+        return cls(
+            created=min(part.created for part in parts),
+            seed=first.seed,
+            quick=first.quick,
+            environment=first.environment,
+            complete=all(part.complete for part in parts),
+            duration_s=sum(part.duration_s for part in parts),
+            cases=[case for part in parts for case in part.cases],
+            parity=[parity for part in parts for parity in part.parity],
+            cells=[cell for part in parts for cell in part.cells],
+        )
 
     def save(self, path: Path) -> None:
         """Writes the JSON atomically: a reader sees the file before or after, never half of it.

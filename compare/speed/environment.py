@@ -89,7 +89,7 @@ def describe(device: str) -> Environment:
             "jax_default_matmul_precision": "highest",
             "torch.allow_tf32": "False",
         },
-        revision=_revision(),
+        revision=revision(),
     )
 
 
@@ -109,7 +109,7 @@ def _version(name: str) -> str:
         return ""
 
 
-def _revision() -> str:
+def revision() -> str:
     """The git revision of the tree this package runs from, with `+` for uncommitted changes; empty outside of one."""
     root = Path(sys.modules["graphmode"].__file__ or ".").resolve().parent.parent
     if not (root / ".git").exists():

@@ -1,0 +1,125 @@
+"""The whole comparison, unattended: `python benchmarks/suite.py FOLDER`, in 9 minutes unless told otherwise.
+
+For a machine that is lent for minutes and has nothing to download. Each case runs in a process of its own, the most
+telling ones first, so that a crash costs one case and the end of the time the last ones. What has finished is in FOLDER
+after every case, as `results.json` and the pages made from it; started again on the same FOLDER, the suite goes on with
+what is missing.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from graphmode.compare.report import CaseInfo, Results, ResultsError, prepare_folder, write_pages
+from graphmode.compare.speed.environment import revision
+from graphmode.models import zoo
+
+MOST_TELLING = ("efficientnet_lite0", "lstm", "resnet18", "stats_rnn", "positives_first", "conditional_scale")
+LEAST_S = 20.0  # for a case: with less left, it is not begun
+TO_END_S = 30.0  # after Ctrl-C, to write its pages
+
+
+def ordered(names: list[str]) -> list[str]:
+    """The most telling cases first, the others in the zoo's order.
+
+    Raises:
+      typer.BadParameter: for a name that is not in the zoo.
+    """
+    known = list(zoo.CASES)
+    for name in names:
+        if name not in known:
+            raise typer.BadParameter(f"there is no case {name!r}; the cases are {', '.join(known)}")
+    rest = [name for name in known if name not in MOST_TELLING]
+    return [name for name in (*MOST_TELLING, *rest) if name in known and (not names or name in names)]
+
+
+def is_finished(folder: Path, *, seed: int, quick: bool) -> bool:
+    """Whether a case ran to its end in this folder, at this revision and in this way."""
+    try:
+        results = Results.load(folder / "results.json")
+    except ResultsError:
+        return False
+    same = (results.seed, results.quick, results.environment.revision) == (seed, quick, revision())
+    return results.complete and same
+
+
+def run_case(name: str, folder: Path, arguments: list[str], limit_s: float) -> str:
+    """Runs one case in a process of its own; says how it ended. Its output goes to `log.txt` in the folder."""
+    command = [sys.executable, "-m", "graphmode", "compare", name, "--out", str(folder), *arguments]
+    prepare_folder(folder)
+    with (folder / "log.txt").open("w") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
+        try:
+            code = process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGINT)  # it keeps what has finished
+            try:
+                process.wait(TO_END_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+            return f"broken off after {limit_s:.0f} s"
+    if code < 0:
+        return f"its process died of {signal.Signals(-code).name}"
+    return {0: "passed", 1: "something is not as expected", 2: "could not be compared"}.get(code, f"exit code {code}")
+
+
+def gather(folder: Path, names: list[str], notes: dict[str, str]) -> Results | None:
+    """The results of all cases so far as one; a case that left none is in it with what became of it."""
+    parts, lost = [], []
+    for name in names:
+        try:
+            parts.append(Results.load(folder / "cases" / name / "results.json"))
+        except ResultsError:
+            if name in notes:
+                lost.append(CaseInfo(name=name, summary="", problem=f"{notes[name]}; it left no results"))
+    if not parts:
+        return None
+    whole = Results.merged(parts)
+    whole.cases += lost
+    whole.complete = whole.complete and len(parts) == len(names)
+    return whole
+
+
+def main(
+    folder: Annotated[Path, typer.Argument(help="Where results.json, the pages and cases/ go.")],
+    minutes: Annotated[float, typer.Option(help="The time for all of it.", min=0.0)] = 9.0,
+    case: Annotated[list[str] | None, typer.Option("--case", "-c", help="A case of the zoo; all where none.")] = None,
+    row: Annotated[list[str] | None, typer.Option("--row", "-r", help="A pattern of rows; all where none.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or gpu.")] = "auto",
+    seed: Annotated[int, typer.Option(help="Of weights and inputs.")] = 0,
+    quick: Annotated[bool, typer.Option("--quick", help="Rough times, sooner.")] = False,
+) -> None:
+    """Compare every case, the most telling first, each in its own process, within the time."""
+    end = time.monotonic() + 60 * minutes
+    names = ordered(case or [])
+    arguments = ["--device", device, "--seed", str(seed), *(["--quick"] if quick else [])]
+    arguments += [part for pattern in row or [] for part in ("--row", pattern)]
+    prepare_folder(folder)
+    notes: dict[str, str] = {}
+    for number, name in enumerate(names, 1):
+        place, start = folder / "cases" / name, time.monotonic()
+        left = end - start - TO_END_S
+        if is_finished(place, seed=seed, quick=quick):
+            notes[name] = "there already"
+        elif left < LEAST_S:
+            notes[name] = "not begun: the time is over"
+        else:
+            notes[name] = run_case(name, place, arguments, left)
+        typer.echo(f"{number} of {len(names)}, {name}: {notes[name]} ({time.monotonic() - start:.0f} s)")
+        if (results := gather(folder, names, notes)) is not None:
+            results.save(folder / "results.json")
+    if results is None:
+        typer.echo("nothing was compared; see log.txt of each case, or give more --minutes", err=True)
+        raise typer.Exit(2)
+    for path in (folder / "results.json", *write_pages(results, folder)):
+        typer.echo(f"wrote {path}")
+    raise typer.Exit(0 if results.passed and results.complete else 1)
+
+
+if __name__ == "__main__":
+    typer.run(main)

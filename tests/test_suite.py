@@ -1,0 +1,73 @@
+"""The unattended comparison: most telling first, within its time, resumable, and no case costs another."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from graphmode.compare.report import Results, ResultsError
+
+ROOT = Path(__file__).parent.parent
+ROWS = ("--row", "torch.eager", "--row", "torch.cudagraph", "--row", "jax.jit")
+
+
+def suite(folder, *arguments, **environment):
+    return subprocess.run(
+        [sys.executable, ROOT / "benchmarks" / "suite.py", folder, *arguments, "--quick", "--device", "cpu", *ROWS],
+        cwd=folder,
+        env={**os.environ, "JAX_PLATFORMS": "cpu", **environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+def test_it_runs_each_case_and_goes_on_where_it_was(tmp_path):
+    first = suite(tmp_path, "-c", "scale_add", "--minutes", "3")
+    assert first.returncode == 0, first.stdout + first.stderr
+    both = suite(tmp_path, "-c", "scale_add", "-c", "conditional_scale", "--minutes", "3")
+    assert both.returncode == 0, both.stdout + both.stderr
+    lines = both.stdout.splitlines()
+    assert lines[0].startswith("1 of 2, conditional_scale: passed")
+    assert lines[1].startswith("2 of 2, scale_add: there already")
+    results = Results.load(tmp_path / "results.json")
+    assert results.complete
+    assert [c.name for c in results.cases] == ["conditional_scale", "scale_add"]
+    assert {c.status for c in results.cells if c.row == "torch.cudagraph"} == {"unavailable"}
+    assert {c.status for c in results.cells if c.row != "torch.cudagraph"} == {"ok"}
+    assert "conditional_scale" in (tmp_path / "report.md").read_text()
+    assert (tmp_path / "report.html").exists()
+
+
+def test_a_process_that_dies_costs_its_case_alone(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, signal, sys\n"
+        "if sys.orig_argv[3:5] == ['compare', 'scale_add']: os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    finished = suite(tmp_path, "-c", "scale_add", "-c", "double_sine", "--minutes", "3", PYTHONPATH=str(tmp_path))
+    assert finished.returncode == 1, finished.stdout + finished.stderr
+    data = json.loads((tmp_path / "results.json").read_text())
+    problems = {c["name"]: c["problem"] for c in data["cases"]}
+    assert problems == {"double_sine": "", "scale_add": "its process died of SIGKILL; it left no results"}
+    assert not data["complete"]
+
+
+def test_no_case_is_begun_without_time_and_none_unknown(tmp_path):
+    late = suite(tmp_path, "-c", "scale_add", "--minutes", "0.1")
+    assert late.returncode == 2
+    assert "not begun: the time is over" in late.stdout
+    assert "give more --minutes" in late.stderr
+    unknown = suite(tmp_path, "-c", "resnet81")
+    assert unknown.returncode == 2
+    assert "resnet81" in unknown.stderr
+
+
+def test_results_of_different_runs_are_not_made_one(tmp_path):
+    sample = json.loads((ROOT / "benchmarks" / "results" / "cpu-2-threads" / "results.json").read_text())
+    sample["seed"] = 1
+    (tmp_path / "other.json").write_text(json.dumps(sample))
+    runs = [Results.load(ROOT / "benchmarks/results/cpu-2-threads/results.json"), Results.load(tmp_path / "other.json")]
+    with pytest.raises(ResultsError, match="seed is 0 in one and 1 in another"):
+        Results.merged(runs)
