@@ -44,13 +44,22 @@ def jit(side: PortSide, mode: Mode, sample: PortBatch) -> Step:
 
 
 def graphed_row(side: PortSide, mode: Mode, sample: PortBatch) -> Step:
+    return _graphed(side, mode, sample)
+
+
+def without_command_buffers(side: PortSide, mode: Mode, sample: PortBatch) -> Step:
+    """The same kernels launched one by one: beside `jax.graphed`, it tells what XLA's CUDA graphs are worth."""
+    return _graphed(side, mode, sample, {"xla_gpu_enable_command_buffer": ""})
+
+
+def _graphed(side: PortSide, mode: Mode, sample: PortBatch, options: dict[str, str] | None = None) -> Step:
     program = side.program(mode)
     model = nnx.merge(program.graphdef, program.params, program.rest, copy=True)
     if mode == "inference":
         args, kwargs = sample.call
-        forward = graphed(model, *args, **kwargs)
+        forward = graphed(model, *args, compiler_options=options, **kwargs)
         return lambda batch: forward(*batch.call[0], **batch.call[1])
-    step = graphed(_stateful(program), model, sample.diff, sample.rest, sample.cotangents)
+    step = graphed(_stateful(program), model, sample.diff, sample.rest, sample.cotangents, compiler_options=options)
     return lambda batch: step(batch.diff, batch.rest, batch.cotangents)
 
 
@@ -71,4 +80,5 @@ ROWS = (
     Row("jax.nnx_jit", "jax", nnx_jit),
     Row("jax.jit", "jax", jit),
     Row("jax.graphed", "jax", graphed_row),
+    Row("jax.graphed.no_command_buffers", "jax", without_command_buffers, needs_cuda=True),
 )

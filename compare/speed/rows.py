@@ -67,6 +67,7 @@ ROW_NAMES = (
     "jax.nnx_jit",
     "jax.jit",
     "jax.graphed",
+    "jax.graphed.no_command_buffers",
 )
 
 

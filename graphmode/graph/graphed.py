@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -38,7 +38,11 @@ class Spec(NamedTuple):
 
 
 def graphed(
-    module_or_fn: nnx.Module | Callable[..., Any], *sample_args: Any, backward: bool = False, **sample_kwargs: Any
+    module_or_fn: nnx.Module | Callable[..., Any],
+    *sample_args: Any,
+    backward: bool = False,
+    compiler_options: Mapping[str, str | bool | int | float] | None = None,
+    **sample_kwargs: Any,
 ) -> Graphed:
     """Turns a module or a function into one compiled graph for inputs of the sample's structure, shapes and dtypes.
 
@@ -54,6 +58,9 @@ def graphed(
       *sample_args: arrays (or `jax.ShapeDtypeStruct`s) and pytrees of them, as a call will bring them; and modules.
       backward: the graph computes gradients too. It is then called with `cotangent=`, a tree like the outputs, which a
         scalar output may leave out, and returns `(outputs, Gradients)`.
+      compiler_options: XLA's, for this graph alone, as `jax.jit` takes them:
+        `{"xla_gpu_enable_command_buffer": ""}` runs it without CUDA graphs. An unknown one is refused by XLA at the
+        first call.
       **sample_kwargs: likewise, by name.
 
     Returns:
@@ -73,7 +80,7 @@ def graphed(
     """
     if not callable(module_or_fn):
         raise TypeError(f"module_or_fn is {type(module_or_fn).__name__}; give an nnx.Module or a function")
-    return Graphed(module_or_fn, sample_args, sample_kwargs, backward=backward)
+    return Graphed(module_or_fn, sample_args, sample_kwargs, backward=backward, compiler_options=compiler_options)
 
 
 class Graphed:
@@ -83,7 +90,15 @@ class Graphed:
       traces: how often Python ran through the target; the guard keeps it at 1.
     """
 
-    def __init__(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, backward: bool):
+    def __init__(
+        self,
+        target: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        backward: bool,
+        compiler_options: Mapping[str, str | bool | int | float] | None,
+    ):
         self.traces = 0
         self._backward = backward
         self._call = _Call(target, args, kwargs)
@@ -107,7 +122,10 @@ class Graphed:
         self._changed: tuple[int, ...] = ()
         self._out_treedef: Any = None
         self._out_floating: list[int] = []
-        self._run = jax.jit(self._forward_backward if backward else self._forward)
+        self._run = jax.jit(
+            self._forward_backward if backward else self._forward,
+            compiler_options=dict(compiler_options) if compiler_options is not None else None,
+        )
 
         shapes = [jax.ShapeDtypeStruct(spec.shape, spec.held) for spec in self._specs]
         if backward:  # the forward pass alone tells what a cotangent must look like

@@ -107,7 +107,8 @@ def test_a_port_that_is_wrong_gets_no_number():
 
     results = bench(scale_case(model=Wrong), Plan(rows=("torch.eager", "jax.*"), budget=BUDGET, device="cpu"))
     cells = by_row(results)
-    assert all(c.status == "wrong" and c.equal is False for row, c in cells.items() if row.startswith("jax."))
+    ports = [c for c in cells.values() if c.framework == "jax" and c.status != "unavailable"]
+    assert {(c.status, c.equal) for c in ports} == {("wrong", False)}
     assert cells["torch.eager"].status == "ok"
     assert not results.passed
 
@@ -213,7 +214,7 @@ def test_without_onnx_runtime_it_says_what_to_install(monkeypatch):
 def test_row_names_are_those_of_the_rows():
     assert tuple(row.name for row in all_rows()) == ROW_NAMES
     assert selected(()) == frozenset(ROW_NAMES)
-    assert selected(("jax.*",)) == {"jax.eager", "jax.nnx_jit", "jax.jit", "jax.graphed"}
+    assert selected(("jax.*",)) == {name for name in ROW_NAMES if name.startswith("jax.")}
     with pytest.raises(RowError, match=r"no row matches 'jax.pmap'; the rows are torch.eager"):
         selected(("jax.pmap",))
 

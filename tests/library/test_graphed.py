@@ -123,3 +123,15 @@ def test_wrong_use():
         gm.graphed(lambda x: x, X, backward=True)(X)
     with pytest.raises(ValueError, match="cotangent"):
         gm.graphed(lambda x: x, X, backward=True)(X, cotangent=X[:2])
+
+
+def test_compiler_options_reach_xla():
+    def double(x):
+        return 2 * x
+
+    options = {"xla_embed_ir_in_executable": True}
+    np.testing.assert_array_equal(
+        gm.graphed(double, jnp.ones(3), compiler_options=options)(jnp.ones(3)), 2 * np.ones(3)
+    )
+    with pytest.raises(jax.errors.JaxRuntimeError, match="xla_no_such_option"):
+        gm.graphed(double, jnp.ones(3), compiler_options={"xla_no_such_option": "1"})(jnp.ones(3))
