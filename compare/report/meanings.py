@@ -8,7 +8,9 @@ MEANINGS = {
         "The port's float32 error over PyTorch's, both as root mean square against the float64 reference: 1 is just as "
         "precise, below 1 more precise."
     ),
-    "median, IQR": "Of synchronised repeats, time a call; the IQR is the 75th minus the 25th percentile.",
+    "median, IQR, p95": (
+        "Of synchronised repeats, time a call; the IQR is the 75th minus the 25th percentile, p95 the 95th percentile."
+    ),
     "samples": "Repeats x calls in each. The repeats of all rows are interleaved, so that drift hits all alike.",
     "ratio, to PyTorch's fastest, to eager": (
         "The row's median over the other's, of the same case, mode, device and dtype; below 1 the row is faster. "

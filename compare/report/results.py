@@ -83,11 +83,12 @@ class Parity(msgspec.Struct, frozen=True, kw_only=True):
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
     """One way of running one variant of one case: its status, and its time where the status is `ok`.
 
-    Times are seconds a call, synchronised: `samples_s` are interleaved repeats, `median_s` and `iqr_s` (75th minus 25th
-    percentile) are theirs. `compile_s` is what came before the first timed call: trace, lower, compile, capture and
-    warm-up. `error_ratio` is the worst float32 error ratio over judged tensors; `equal` the float64 verdict on the
-    function that the row runs, None where that was not evaluated. `expected` is the case's own reason for a status that
-    is not `ok`. Cells of the judge, the reference's first variant, come before those of its further variants.
+    Times are seconds a call, synchronised: `samples_s` are interleaved repeats, `median_s`, `iqr_s` (75th minus 25th
+    percentile) and `p95_s` (95th percentile) are theirs. `compile_s` is what came before the first timed call: trace,
+    lower, compile, capture and warm-up. `error_ratio` is the worst float32 error ratio over judged tensors; `equal` the
+    float64 verdict on the function that the row runs, None where that was not evaluated. `expected` is the case's own
+    reason for a status that is not `ok`. Cells of the judge, the reference's first variant, come before those of its
+    further variants.
     """
 
     case: str
@@ -104,6 +105,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     equal: bool | None = None
     median_s: float | None = None
     iqr_s: float | None = None
+    p95_s: float | None = None
     samples_s: list[float] = msgspec.field(default_factory=list)
     calls_per_sample: int = 0
     compile_s: float | None = None

@@ -281,6 +281,7 @@ class CaseBench:
             noisy=times.noisy,
             median_s=times.median,
             iqr_s=times.iqr,
+            p95_s=times.p95,
             samples_s=times.samples,
             calls_per_sample=times.calls_per_sample,
             compile_s=runner.compile_s,

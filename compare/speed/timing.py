@@ -85,6 +85,10 @@ class Timed:
         return float(high - low)
 
     @property
+    def p95(self) -> float:
+        return float(np.percentile(self.samples, 95))
+
+    @property
     def noisy(self) -> bool:
         return len(self.samples) < LEAST_REPEATS or self.iqr > NOISY_IQR * self.median
 
