@@ -39,14 +39,14 @@ def ordered(names: list[str]) -> list[str]:
     return [name for name in (*MOST_TELLING, *rest) if name in known and (not names or name in names)]
 
 
-def is_finished(folder: Path, *, seed: int, quick: bool) -> bool:
-    """Whether a case ran to its end in this folder, at this revision and in this way."""
+def found(folder: Path, *, seed: int, quick: bool) -> Results | None:
+    """What a case left in this folder at this revision and in this way, interrupted or not; None where nothing."""
     try:
         results = Results.load(folder / "results.json")
     except ResultsError:
-        return False
+        return None
     same = (results.seed, results.quick, results.environment.revision) == (seed, quick, revision())
-    return results.complete and same
+    return results if same else None
 
 
 def run_case(name: str, folder: Path, arguments: list[str], limit_s: float) -> str:
@@ -68,20 +68,17 @@ def run_case(name: str, folder: Path, arguments: list[str], limit_s: float) -> s
     return {0: "passed", 1: "something is not as expected", 2: "could not be compared"}.get(code, f"exit code {code}")
 
 
-def gather(folder: Path, names: list[str], notes: dict[str, str]) -> Results | None:
-    """The results of all cases so far as one; a case that left none is in it with what became of it."""
-    parts, lost = [], []
-    for name in names:
-        try:
-            parts.append(Results.load(folder / "cases" / name / "results.json"))
-        except ResultsError:
-            if name in notes:
-                lost.append(CaseInfo(name=name, summary="", problem=f"{notes[name]}; it left no results"))
+def gather(left: dict[str, Results | None], notes: dict[str, str]) -> Results | None:
+    """What all cases left, as one; a case that left nothing is in it with what became of it. None where none did."""
+    parts = [results for results in left.values() if results is not None]
     if not parts:
         return None
     whole = Results.merged(parts)
-    whole.cases += lost
-    whole.complete = whole.complete and len(parts) == len(names)
+    lost = [name for name, results in left.items() if results is None]
+    whole.cases += [
+        CaseInfo(name=name, summary="", problem=f"{notes[name]}; it left no results") for name in lost if name in notes
+    ]
+    whole.complete = whole.complete and not lost
     return whole
 
 
@@ -99,26 +96,45 @@ def main(
     names = ordered(case or [])
     arguments = ["--device", device, "--seed", str(seed), *(["--quick"] if quick else [])]
     arguments += [part for pattern in row or [] for part in ("--row", pattern)]
-    prepare_folder(folder)
+    try:
+        results = run_all(prepare_folder(folder), names, arguments, end=end, seed=seed, quick=quick)
+        if results is None:
+            typer.echo("nothing was compared; see log.txt of each case, or give more --minutes", err=True)
+            raise typer.Exit(2)
+        for path in (folder / "results.json", *write_pages(results, folder)):
+            typer.echo(f"wrote {path}")
+    except ResultsError as error:
+        typer.echo(f"{error}; or give an empty folder", err=True)
+        raise typer.Exit(2) from error
+    raise typer.Exit(0 if results.passed and results.complete else 1)
+
+
+def run_all(
+    folder: Path, names: list[str], arguments: list[str], *, end: float, seed: int, quick: bool
+) -> Results | None:
+    """Runs the cases that the folder lacks until the time is over, and saves what there is after each.
+
+    Raises:
+      ResultsError: where the folder cannot be written to, or has results of another environment.
+    """
+    places = {name: folder / "cases" / name for name in names}
+    left = {name: found(place, seed=seed, quick=quick) for name, place in places.items()}
     notes: dict[str, str] = {}
-    for number, name in enumerate(names, 1):
-        place, start = folder / "cases" / name, time.monotonic()
-        left = end - start - TO_END_S
-        if is_finished(place, seed=seed, quick=quick):
+    results = None
+    for number, (name, place) in enumerate(places.items(), 1):
+        start, before = time.monotonic(), left[name]
+        limit_s = end - start - TO_END_S
+        if before is not None and before.complete:
             notes[name] = "there already"
-        elif left < LEAST_S:
+        elif limit_s < LEAST_S:
             notes[name] = "not begun: the time is over"
         else:
-            notes[name] = run_case(name, place, arguments, left)
+            notes[name] = run_case(name, place, arguments, limit_s)
+            left[name] = found(place, seed=seed, quick=quick)
         typer.echo(f"{number} of {len(names)}, {name}: {notes[name]} ({time.monotonic() - start:.0f} s)")
-        if (results := gather(folder, names, notes)) is not None:
+        if (results := gather(left, notes)) is not None:
             results.save(folder / "results.json")
-    if results is None:
-        typer.echo("nothing was compared; see log.txt of each case, or give more --minutes", err=True)
-        raise typer.Exit(2)
-    for path in (folder / "results.json", *write_pages(results, folder)):
-        typer.echo(f"wrote {path}")
-    raise typer.Exit(0 if results.passed and results.complete else 1)
+    return results
 
 
 if __name__ == "__main__":

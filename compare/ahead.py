@@ -130,8 +130,8 @@ def _work(connection: Connection, room: Any, locations: list[str], seed: int, de
             del exam, verdicts
         except (CaseError, WeightsError) as error:
             failure = error
-        except Exception as error:
-            failure = Lost(f"{type(error).__name__}: {error}")
+        except Exception:
+            failure = Lost()
         try:
             connection.send((path, failure))
         except BrokenPipeError:

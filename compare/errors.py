@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from pathlib import Path
 
-LONGEST = 600  # characters of one line of a report
+from .report.wording import plain
 
-_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+LONGEST = 600  # characters of one line of a report
 
 
 def describe(error: BaseException) -> str:
@@ -19,7 +18,7 @@ def describe(error: BaseException) -> str:
 
 def describe_briefly(error: BaseException) -> str:
     """The same in one readable line, with how much of it was left out."""
-    text = " ".join(_COLOURS.sub("", describe(error)).split())
+    text = " ".join(plain(describe(error)).split())
     return text if len(text) <= LONGEST else f"{text[:LONGEST]} ... [{len(text) - LONGEST} more characters]"
 
 

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
-# what runs as a weakref callback, a finaliser, or a callback of the garbage collector (JAX's)
-_SWALLOWING = ("remove", "__del__", "_xla_gc_callback")
+# a finaliser, JAX's callback of the garbage collector, and the callbacks of weak collections
+_SWALLOWING = ("__del__", "_xla_gc_callback")
+_SWALLOWING_IN_WEAKREF = ("remove", "_remove")
 _SOON_S = 0.05
 
 
@@ -22,7 +23,10 @@ def _is_main_thread() -> bool:
 def is_swallowed(frame: FrameType | None) -> bool:
     """Whether an exception raised here is lost: in a finaliser, or in what the garbage collector calls."""
     while frame is not None:
-        if frame.f_code.co_name in _SWALLOWING:
+        code = frame.f_code
+        if code.co_name in _SWALLOWING:
+            return True
+        if code.co_name in _SWALLOWING_IN_WEAKREF and code.co_filename.endswith(("weakref.py", "_weakrefset.py")):
             return True
         frame = frame.f_back
     return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import jax.tree_util as jtu
 import numpy as np
 import torch
+from torch.utils import _pytree as pytree
 
 from graphmode.weights import Drop, WeightRule
 
@@ -36,6 +38,12 @@ class TorchBatch:
     kwargs: dict[str, Any]
     leaves: dict[str, torch.Tensor]
     cotangents: dict[str, torch.Tensor] | None = None
+
+    @functools.cached_property
+    def tensors(self) -> list[torch.Tensor]:
+        """Those of the inputs in PyTorch's order, then the cotangents; found once, since a row asks at each call."""
+        leaves = pytree.tree_leaves((self.args, self.kwargs, self.cotangents))
+        return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
 
 
 def build_references(case: Case, seed: int) -> dict[str, torch.nn.Module]:

@@ -13,9 +13,18 @@ ROOT = Path(__file__).parent.parent
 ROWS = ("--row", "torch.eager", "--row", "torch.cudagraph", "--row", "jax.jit")
 
 
-def suite(folder, *arguments, **environment):
+def suite(folder, *arguments, at=None, **environment):
     return subprocess.run(
-        [sys.executable, ROOT / "benchmarks" / "suite.py", folder, *arguments, "--quick", "--device", "cpu", *ROWS],
+        [
+            sys.executable,
+            ROOT / "benchmarks" / "suite.py",
+            at or folder,
+            *arguments,
+            "--quick",
+            "--device",
+            "cpu",
+            *ROWS,
+        ],
         cwd=folder,
         env={**os.environ, "JAX_PLATFORMS": "cpu", **environment},
         capture_output=True,
@@ -59,6 +68,11 @@ def test_no_case_is_begun_without_time_and_none_unknown(tmp_path):
     assert late.returncode == 2
     assert "not begun: the time is over" in late.stdout
     assert "give more --minutes" in late.stderr
+    (tmp_path / "file").touch()
+    unwritable = suite(tmp_path, "-c", "scale_add", at=tmp_path / "file")
+    assert unwritable.returncode == 2
+    assert "is a file" in unwritable.stderr
+    assert "Traceback" not in unwritable.stderr
     unknown = suite(tmp_path, "-c", "resnet81")
     assert unknown.returncode == 2
     assert "resnet81" in unknown.stderr

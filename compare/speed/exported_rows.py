@@ -59,17 +59,19 @@ def onnx_runtime(side: TorchSide, mode: Mode, sample: TorchBatch) -> Step:
     if provider not in onnxruntime.get_available_providers():
         raise Unavailable(f"this ONNX Runtime has no {provider}")
     session = onnxruntime.InferenceSession(program.model_proto.SerializeToString(), options, providers=[provider])
-    given, wanted = _tensors(sample), [value.name for value in session.get_inputs()]
+    given, wanted = sample.tensors, [value.name for value in session.get_inputs()]
     if len(given) != len(wanted):
         raise TypeError(f"the exported graph takes {len(wanted)} tensors ({', '.join(wanted)}), and {len(given)} come")
 
     def rebuilt(outputs: list[torch.Tensor]) -> Any:
+        if structure.is_leaf():
+            return outputs[0]
         found = iter(outputs)
         leaves = [next(found) if isinstance(leaf, torch.Tensor) else leaf for leaf in example]
         return pytree.tree_unflatten(leaves, structure)
 
     def on_cpu(batch: TorchBatch) -> Any:
-        feed = {name: tensor.numpy() for name, tensor in zip(wanted, _tensors(batch), strict=True)}
+        feed = {name: tensor.numpy() for name, tensor in zip(wanted, batch.tensors, strict=True)}
         return rebuilt([torch.from_numpy(output) for output in session.run(None, feed)])
 
     if side.device == "cpu":
@@ -79,7 +81,7 @@ def onnx_runtime(side: TorchSide, mode: Mode, sample: TorchBatch) -> Step:
 
     def on_gpu(batch: TorchBatch) -> Any:
         binding = session.io_binding()
-        for name, tensor in zip(wanted, _tensors(batch), strict=True):
+        for name, tensor in zip(wanted, batch.tensors, strict=True):
             binding.bind_input(*_bound(name, tensor))
         for name, tensor in zip(names, targets, strict=True):
             binding.bind_output(*_bound(name, tensor))
@@ -99,11 +101,6 @@ def _bound(name: str, tensor: torch.Tensor) -> tuple[Any, ...]:
 def _inference_alone(mode: Mode, what: str) -> None:
     if mode != "inference":
         raise Unavailable(f"{what} has no backward pass")
-
-
-def _tensors(batch: TorchBatch) -> list[torch.Tensor]:
-    leaves = pytree.tree_leaves((batch.args, batch.kwargs))
-    return [leaf.contiguous() for leaf in leaves if isinstance(leaf, torch.Tensor)]
 
 
 ROWS = (

@@ -93,11 +93,11 @@ def _captured(run: Step, sample: TorchBatch) -> Step:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         result = run(sample)
-    static = _tensors(sample)
+    static = sample.tensors
 
     def replay(batch: TorchBatch) -> Any:
         with torch.no_grad():
-            for target, source in zip(static, _tensors(batch), strict=True):
+            for target, source in zip(static, batch.tensors, strict=True):
                 target.copy_(source)
         graph.replay()
         return result
@@ -110,11 +110,6 @@ def graphed_callables(side: TorchSide, mode: Mode, sample: TorchBatch) -> Step:
         raise TypeError("make_graphed_callables takes positional tensors alone, and the inputs come by name")
     graphed = torch.cuda.make_graphed_callables(side.set_mode(mode), sample.args, allow_unused_input=True)
     return _step(side, mode, graphed)
-
-
-def _tensors(batch: TorchBatch) -> list[torch.Tensor]:
-    leaves = jtu.tree_leaves((batch.args, batch.kwargs, batch.cotangents))
-    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
 
 
 ROWS = (
