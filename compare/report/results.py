@@ -12,7 +12,8 @@ import msgspec
 from .atomic import write_atomically
 
 SCHEMA = "graphmode.results"
-VERSION = 1
+VERSION = 2
+READABLE = (1, 2)  # version 1 lacks what has a default here
 
 Status = Literal["ok", "wrong", "unsupported", "unavailable", "failed", "timeout"]
 
@@ -80,15 +81,57 @@ class Parity(msgspec.Struct, frozen=True, kw_only=True):
         return max(judged, key=lambda t: (not t.precise, _or_infinite(t.ratio)), default=None)
 
 
+class Cold(msgspec.Struct, frozen=True, kw_only=True):
+    """What came before the first timed call, in seconds, part by part; None where this way of running has no such part,
+    or does not tell it.
+
+    `build_s` is what makes the callable without running it: scripting, export, freezing, capture. `warm_start_s` is all
+    of it in a fresh process that finds on disk what an earlier one left in the compiler's cache.
+    """
+
+    build_s: float | None = None
+    trace_s: float | None = None
+    lower_s: float | None = None
+    compile_s: float | None = None
+    first_run_s: float | None = None
+    warm_start_s: float | None = None
+
+
+class Memory(msgspec.Struct, frozen=True, kw_only=True):
+    """Bytes. `peak_bytes` is the most that the row's own process held: on a GPU by its framework's allocator, on a CPU
+    resident, above what it held before the row was built. The others are XLA's own analysis of one call."""
+
+    peak_bytes: int | None = None
+    arguments_bytes: int | None = None
+    outputs_bytes: int | None = None
+    temporaries_bytes: int | None = None
+    code_bytes: int | None = None
+
+
+class Launches(msgspec.Struct, frozen=True, kw_only=True):
+    """What one call sets going: `kernels` on a GPU, and on a CPU the operations or fused functions that are called one
+    by one; `captured` is the share of them that a captured graph replays. `by_kind` counts them by what they are."""
+
+    kernels: int | None = None
+    captured: float | None = None
+    by_kind: dict[str, int] = msgspec.field(default_factory=dict)
+    note: str = ""
+
+
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
     """One way of running one variant of one case: its status, and its time where the status is `ok`.
 
-    Times are seconds a call, synchronised: `samples_s` are interleaved repeats, `median_s`, `iqr_s` (75th minus 25th
-    percentile) and `p95_s` (95th percentile) are theirs. `compile_s` is what came before the first timed call: trace,
-    lower, compile, capture and warm-up. `error_ratio` is the worst float32 error ratio over judged tensors; `equal` the
-    float64 verdict on the function that the row runs, None where that was not evaluated. `expected` is the case's own
-    reason for a status that is not `ok`. Cells of the judge, the reference's first variant, come before those of its
-    further variants.
+    Times are seconds a call. `samples_s` are interleaved repeats, synchronised; `median_s`, `iqr_s` (75th minus 25th
+    percentile) and `p95_s` (95th percentile) are theirs. `enqueue_s` is the median time until a call returns, before
+    anything is waited for; `steady_s` that of one of many calls with one synchronisation at their end. `compile_s` is
+    what came before the first timed call, and `cold` its parts. A sample comes from one of `processes` processes, whose
+    index stands in `process_of` beside it; empty where there was one. `steps_per_call` is above 1 where one launch runs
+    several steps; all times are of one step.
+
+    `error_ratio` is the worst float32 error ratio over judged tensors; `equal` the float64 verdict on the function that
+    the row runs, None where that was not evaluated. `expected` is the case's own reason for a status that is not `ok`.
+    `batch` is the size in a batch sweep, None for the case's own inputs. Cells of the judge, the reference's first
+    variant, come before those of its further variants.
     """
 
     case: str
@@ -108,7 +151,15 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     p95_s: float | None = None
     samples_s: list[float] = msgspec.field(default_factory=list)
     calls_per_sample: int = 0
+    process_of: list[int] = msgspec.field(default_factory=list)
+    steps_per_call: int = 1
+    enqueue_s: float | None = None
+    steady_s: float | None = None
     compile_s: float | None = None
+    cold: Cold | None = None
+    memory: Memory | None = None
+    launches: Launches | None = None
+    batch: int | None = None
 
     def __post_init__(self) -> None:
         if (self.median_s is not None or self.samples_s) and self.status != "ok":
@@ -140,6 +191,33 @@ class CaseInfo(msgspec.Struct, frozen=True, kw_only=True):
     inputs: str = ""
     parameters: int = 0
     problem: str = ""
+
+
+class Work(msgspec.Struct, frozen=True, kw_only=True):
+    """The least that any way of running one step has to do: floating-point operations, and bytes that must be read or
+    written once. `how` says what was counted."""
+
+    case: str
+    mode: str
+    dtype: str
+    batch: int | None = None
+    flops: float
+    bytes: float
+    how: str = ""
+
+
+class Floors(msgspec.Struct, frozen=True, kw_only=True):
+    """What this machine can do at best, measured in this run: bytes a second of a large copy (read and written), by
+    dtype the operations a second of a large matrix product, and by name the seconds that one empty launch takes."""
+
+    bytes_per_s: float
+    flops_per_s: dict[str, float]
+    launch_s: dict[str, float]
+
+    def of(self, work: Work) -> float | None:
+        """Seconds below which no step with this work can be; None where no product of its dtype was measured."""
+        peak = self.flops_per_s.get(work.dtype)
+        return None if peak is None else max(work.bytes / self.bytes_per_s, work.flops / peak)
 
 
 class Environment(msgspec.Struct, frozen=True, kw_only=True):
@@ -182,6 +260,8 @@ class Results(msgspec.Struct, kw_only=True, tag_field="schema", tag=SCHEMA):
     cases: list[CaseInfo] = msgspec.field(default_factory=list)
     parity: list[Parity] = msgspec.field(default_factory=list)
     cells: list[Cell] = msgspec.field(default_factory=list)
+    floors: Floors | None = None
+    work: list[Work] = msgspec.field(default_factory=list)
 
     @property
     def problems(self) -> list[str]:
@@ -246,6 +326,8 @@ class Results(msgspec.Struct, kw_only=True, tag_field="schema", tag=SCHEMA):
             cases=[case for part in parts for case in part.cases],
             parity=[parity for part in parts for parity in part.parity],
             cells=[cell for part in parts for cell in part.cells],
+            floors=next((part.floors for part in parts if part.floors is not None), None),
+            work=[work for part in parts for work in part.work],
         )
 
     def save(self, path: Path) -> None:
@@ -288,18 +370,21 @@ class Results(msgspec.Struct, kw_only=True, tag_field="schema", tag=SCHEMA):
                 "`graphmode compare` or `graphmode bench` wrote"
             )
         version = head.get("version")
-        if version != VERSION:
+        if version not in READABLE:
             newer = isinstance(version, int) and version > VERSION
             remedy = "upgrade graphmode" if newer else "run the comparison again with this graphmode"
             raise ResultsError(
-                f"{path} has version {version!r} of the schema, and this graphmode reads {VERSION}: {remedy}"
+                f"{path} has version {version!r} of the schema, and this graphmode reads {READABLE[0]} to {VERSION}: "
+                f"{remedy}"
             )
         try:
-            return msgspec.json.decode(payload, type=cls)
+            results = msgspec.json.decode(payload, type=cls)
         except ValueError as error:
             raise ResultsError(
                 f"{path} does not hold to its schema: {error}; run `graphmode compare` again to write a whole one"
             ) from error
+        results.version = VERSION
+        return results
 
 
 def _drop_non_finite(record: Tensor | Cell, *names: str) -> None:
