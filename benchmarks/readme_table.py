@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from graphmode.compare.report import Results
-from graphmode.compare.report.ratios import Group, groups
+from graphmode.compare.report.ratios import Group, groups, own_inputs
 from graphmode.compare.report.results import Cell
 from graphmode.compare.report.wording import duration, number
 
@@ -29,7 +29,7 @@ def section(results: Results) -> str:
     if there.device == "cpu":
         lines.append("Not measured on a GPU.")
     lines += ["", "| case | mode | fastest PyTorch | fastest JAX | JAX / PyTorch |", "|---|---|---|---|---|"]
-    return "\n".join([*lines, *map(_line, groups(results.cells))])
+    return "\n".join([*lines, *map(_line, own_inputs(groups(results.cells)))])
 
 
 def _line(group: Group) -> str:

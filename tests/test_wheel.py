@@ -54,7 +54,9 @@ def test_contents(wheel):
     assert any(name.endswith("licenses/LICENSE") for name in names)
     for package, folder in on_disk().items():
         place = package.replace(".", "/")
-        wanted = {f"{place}/{path.name}" for pattern in ("*.py", "*.j2") for path in folder.glob(pattern)}
+        wanted = {
+            f"{place}/{path.name}" for pattern in ("*.py", "*.j2", "*.css", "*.js") for path in folder.glob(pattern)
+        }
         assert wanted <= names
 
 

@@ -20,13 +20,13 @@ import numpy as np
 
 from .ratios import MIN_SAMPLES, RESAMPLES, SEED, Ratio
 from .results import Cell, Parity, Results
-from .wording import parity_verdict, plain, row_name, status_text
+from .wording import batch_text, parity_verdict, plain, row_name, status_text
 
 CONFIDENCE = 0.95
 TO_SIGMA = 1.4826  # of a normal distribution, from its median absolute deviation
 
-Key = tuple[str, str, str, str, str, str]
-Scope = tuple[str, ...]
+Key = tuple[str, str, str, str, str, str, int | None]
+Scope = tuple[str | int | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,7 @@ def _by(scope: Callable[[Cell], Scope], pairs: Sequence[tuple[Cell, Cell]]) -> d
 
 
 def _group(cell: Cell) -> Scope:
-    return cell.case, cell.mode, cell.device, cell.dtype
+    return cell.case, cell.mode, cell.device, cell.dtype, cell.batch
 
 
 def _is_untold(cell: Cell) -> bool:
@@ -194,11 +194,12 @@ def _circumstances(before: Results, after: Results) -> list[str]:
 
 
 def _key(cell: Cell) -> Key:
-    return cell.case, cell.variant, cell.row, cell.mode, cell.device, cell.dtype
+    return cell.case, cell.variant, cell.row, cell.mode, cell.device, cell.dtype, cell.batch
 
 
 def _cell_name(cell: Cell) -> str:
-    return f"{plain(cell.case)}, {cell.mode}: {row_name(cell)} ({cell.device}, {cell.dtype})"
+    where = f"{plain(cell.case)}, {cell.mode}{batch_text(cell.batch)}"
+    return f"{where}: {row_name(cell)} ({cell.device}, {cell.dtype})"
 
 
 def _parity_name(parity: Parity) -> str:

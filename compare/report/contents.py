@@ -13,16 +13,16 @@ from .wording import elapsed, plain
 
 def contents(results: Results) -> Page:
     """The page of one run."""
-    environment = results.environment
+    environment, derived = results.environment, results.derived()
     return Page(
         title="graphmode: eager PyTorch against its JAX ports",
         source=f"Measured on {plain(environment.device_name)} ({plain(environment.device)}), {plain(results.created)}, "
         f"{elapsed(results.duration_s)}, seed {results.seed}",
-        headline=headline(results),
+        headline=headline(results, derived),
         sections=(
             *_problems(results),
+            *speed_sections(results, derived),
             *parity_sections(results.parity),
-            *speed_sections(results),
             _environment(environment, results),
             _meanings(),
         ),

@@ -1,31 +1,39 @@
-"""The claims that open every page: equal and precise or not, how fast, where JAX loses, what failed."""
+"""The claims that open every page: equal and precise or not, how fast, where JAX wins and loses, what failed."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .page import Headline, Tile, Tone
-from .ratios import Group, Mean, groups, means, pass_rate
+from .derived import Comparison, Derived
+from .page import Headline, Plot, Tile, Tone
+from .plots.ratio_bars import ratio_bars, span
+from .ratios import Mean
 from .results import Results
-from .wording import count, number, plain, ratio_text, reason_text, row_name
+from .speed_tables import case_anchors
+from .wording import DEFAULT_VARIANT, count, number, plain, ratio_text, reason_text
 
 INTERRUPTED = "This run was interrupted: what had finished is shown, and the rest was not compared."
+WINS = 5
 QUICK = "This was a quick run: few repeats, so times and intervals are rough."
 
 
-def headline(results: Results) -> Headline:
-    """The headline of one run."""
-    compared = groups(results.cells)
-    averages = means(compared)
-    verdict, tone = _verdict(results)
+def headline(results: Results, derived: Derived | None = None) -> Headline:
+    """The headline of one run; what is derived from it is worked out where it is not given."""
+    derived = results.derived() if derived is None else derived
+    verdict, tone = _verdict(results, derived)
+    own = [c for c in derived.comparisons if c.batch is None and c.best is not None]
+    first, further = _plots(own, case_anchors(c.case for c in derived.comparisons))
     return Headline(
         verdict=verdict,
         tone=tone,
-        lines=(*_parity_lines(results), *map(_speed_line, averages), *_pass_lines(results)),
-        tiles=tuple(_tiles(results, averages)),
+        lines=(*_parity_lines(results, derived), *map(_speed_line, derived.means), *_pass_lines(derived)),
+        tiles=tuple(_tiles(derived)),
         notes=tuple(text for text, holds in ((INTERRUPTED, not results.complete), (QUICK, results.quick)) if holds),
         failures=failures(results),
-        losses=losses(compared),
+        losses=losses(own),
+        wins=wins(own),
+        plots=first,
+        further_plots=further,
     )
 
 
@@ -42,34 +50,60 @@ def failures(results: Results) -> tuple[str, ...]:
     return tuple(plain(line) for line in (*results.problems, *results.failed_verdicts(), *cells))
 
 
-def losses(compared: Sequence[Group]) -> tuple[str, ...]:
+def losses(compared: Sequence[Comparison]) -> tuple[str, ...]:
     """Where JAX's fastest row takes longer than PyTorch's fastest, the worst first."""
-    slower = [(g, g.best) for g in compared if g.best is not None and g.best.value > 1]
-    return tuple(
-        f"{group_name(g)}: {row_name(g.fastest_jax)} takes {ratio_text(best)} times the time of "
-        f"{row_name(g.fastest_torch)}" + (", level within its interval" if best.verdict == "level" else "")
-        for g, best in sorted(slower, key=lambda pair: -pair[1].value)
-        if g.fastest_jax is not None and g.fastest_torch is not None
-    )
+    slower = [c for c in compared if c.best is not None and c.best.value > 1]
+    return tuple(map(_told, sorted(slower, key=_value, reverse=True)))
 
 
-def group_name(group: Group) -> str:
-    return f"{plain(group.case)}, {group.mode} ({group.device}, {group.dtype})"
+def wins(compared: Sequence[Comparison]) -> tuple[str, ...]:
+    """Where JAX's fastest row gains most."""
+    return tuple(map(_told, sorted((c for c in compared if c.verdict == "faster"), key=_value)[:WINS]))
 
 
-def ports(results: Results) -> tuple[int, int, int]:
-    """Ports that are equal and precise, ports judged, and the cases that these are of."""
-    judged = [p for p in results.parity if p.side == "jax"]
-    return sum(p.passed for p in judged), len(judged), len({p.case for p in judged})
+def _value(one: Comparison) -> float:
+    assert one.best is not None
+    return one.best.value
 
 
-def _verdict(results: Results) -> tuple[str, Tone]:
+def _told(one: Comparison) -> str:
+    assert one.best is not None
+    where = f"{plain(one.case)}, {one.mode} ({one.device}, {one.dtype})"
+    times = f"{_row(one.fastest_jax)} takes {ratio_text(one.best)} times the time of {_row(one.fastest_torch)}"
+    level = ", level within its interval" if one.verdict == "level" else ""
+    return f"{where}: {times}{level}" + (f". Why: {plain(one.why)}" if one.why else "")
+
+
+def _row(name: tuple[str, str] | None) -> str:
+    assert name is not None
+    row, variant = name
+    return row if variant == DEFAULT_VARIANT else f"{row} [{plain(variant)}]"
+
+
+def _plots(compared: Sequence[Comparison], anchors: dict[str, str]) -> tuple[tuple[Plot, ...], tuple[Plot, ...]]:
+    """Bars for each mode of the first device and dtype, and those of the others."""
+    panels: dict[tuple[str, str, str], list[Comparison]] = {}
+    for one in compared:
+        panels.setdefault((one.device, one.dtype, one.mode), []).append(one)
+    if not panels:
+        return (), ()
+    ends = span(compared)
+    device, dtype, _ = next(iter(panels))
+    plots = {
+        scope: Plot(ratio_bars(members, ends, anchors), f"{scope[2].replace('_', ' + ')}, {scope[0]} {scope[1]}")
+        for scope, members in panels.items()
+    }
+    first = tuple(plot for scope, plot in plots.items() if scope[:2] == (device, dtype))
+    return first, tuple(plot for scope, plot in plots.items() if scope[:2] != (device, dtype))
+
+
+def _verdict(results: Results, derived: Derived) -> tuple[str, Tone]:
     found = failures(results)
     if found:
         return f"{count(len(found), 'finding fails', 'findings fail')} this run.", "bad"
     if not results.parity and not results.cells:
         return "Nothing was compared.", "warn"
-    _, judged, _ = ports(results)
+    judged = derived.ports.tried
     so_far, tone = ("", "good") if results.complete else ("So far: ", "warn")
     if not judged:
         text = "nothing unexpected failed; whether the ports are equal was not judged in this run."
@@ -79,10 +113,11 @@ def _verdict(results: Results) -> tuple[str, Tone]:
     return text[0].upper() + text[1:], tone  # type: ignore[return-value]
 
 
-def _parity_lines(results: Results) -> list[str]:
-    passed, judged, cases = ports(results)
+def _parity_lines(results: Results, derived: Derived) -> list[str]:
+    passed, judged = derived.ports.ok, derived.ports.tried
     if not judged:
         return []
+    cases = len({p.case for p in results.parity if p.side == "jax"})
     lines = [f"Ports equal in float64 and precise in float32: {passed} of {judged} ({count(cases, 'case')})."]
     further = [p.passed for p in results.parity if p.side == "torch"]
     if further:
@@ -108,19 +143,19 @@ def _speed_line(mean: Mean) -> str:
     )
 
 
-def _pass_lines(results: Results) -> list[str]:
+def _pass_lines(derived: Derived) -> list[str]:
     lines = []
     for label, framework in (("JAX", "jax"), ("PyTorch", "torch")):
-        rate = pass_rate(results.cells, framework)  # type: ignore[arg-type]
+        rate = derived.pass_rates[framework]
         if rate.fraction is not None:
             text = f"{label} cells ok: {rate.ok} of {rate.tried} ({rate.fraction:.0%})"
             lines.append(text + (f", and {rate.unavailable} unavailable here." if rate.unavailable else "."))
     return lines
 
 
-def _tiles(results: Results, averages: Sequence[Mean]) -> list[Tile]:
+def _tiles(derived: Derived) -> list[Tile]:
     tiles = []
-    passed, judged, _ = ports(results)
+    averages, passed, judged = derived.means, derived.ports.ok, derived.ports.tried
     if judged:
         tiles.append(Tile(f"{passed} of {judged}", "ports equal and precise", "good" if passed == judged else "bad"))
     for mean in averages:

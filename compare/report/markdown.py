@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 from .contents import contents
-from .page import Block, Bullets, Entry, Headline, Page, Paragraph, Section, Table
+from .page import Block, Bullets, Column, Entry, Heading, Headline, Page, Paragraph, Section, Table
 from .results import Results
 
 _SPECIAL = re.compile(r"([\\`*\[\]|~#$])|(?<![^\W_])(_)|(_)(?![^\W_])")
@@ -14,7 +14,7 @@ _MARKUP = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 
 
 def render(results: Results) -> str:
-    """The report of one run as GitHub-flavoured Markdown; it says what the HTML page says, without the plot."""
+    """The report of one run as GitHub-flavoured Markdown; it says what the HTML page says, without the pictures."""
     return render_page(contents(results))
 
 
@@ -47,6 +47,9 @@ def _headline(headline: Headline) -> Iterable[str]:
     if headline.failures:
         yield "## What fails this run"
         yield _bullets(headline.failures)
+    if headline.wins:
+        yield "## Where JAX wins most"
+        yield _bullets(headline.wins)
     if headline.losses:
         yield "## Where JAX loses"
         yield _bullets(headline.losses)
@@ -62,7 +65,10 @@ def _section(section: Section) -> Iterable[str]:
 
 def _block(block: Block) -> str:
     if isinstance(block, Table):
-        return _table(block)
+        caption = f"{escape(block.caption)}:\n\n" if block.caption else ""
+        return caption + _table(block)
+    if isinstance(block, Heading):
+        return f"#### {escape(block.text)}"
     if isinstance(block, Bullets):
         return _bullets(block.items)
     return escape(block.text) if isinstance(block, Paragraph) else ""
@@ -73,12 +79,18 @@ def _bullets(items: Iterable[str]) -> str:
 
 
 def _table(table: Table) -> str:
+    shown = [i for i, column in enumerate(table.columns) if column.kind != "graphic"]
+    columns = [table.columns[i] for i in shown]
     lines = [
-        _row(escape(column.title) for column in table.columns),
-        _row("---:" if column.kind == "number" else "---" for column in table.columns),
-        *(_row(map(_entry, row)) for row in table.rows),
+        _row(escape(column.title) for column in columns),
+        _row(map(_rule, columns)),
+        *(_row(_entry(row[i]) for i in shown) for row in table.rows),
     ]
     return "\n".join(lines)
+
+
+def _rule(column: Column) -> str:
+    return "---:" if column.kind == "number" else "---"
 
 
 def _row(fields: Iterable[str]) -> str:

@@ -10,26 +10,31 @@ Tone = Literal["", "good", "bad", "warn", "muted"]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One field of a table. `code` is a name to be set as it is typed; `strong` marks the one that counts."""
+    """One field of a table. `code` is a name to be set as it is typed; `strong` marks the one that counts; `value` is
+    the number behind the text, by which it sorts; `graphic` an SVG; `link` the anchor of a section."""
 
     text: str
     tone: Tone = ""
     code: bool = False
     strong: bool = False
+    value: float | None = None
+    graphic: str = ""
+    link: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A table's column: numbers stand flush right, prose may wrap."""
+    """A table's column: numbers stand flush right, prose may wrap, and graphics are left out where there are none."""
 
     title: str
-    kind: Literal["text", "number", "prose"] = "text"
+    kind: Literal["text", "number", "prose", "graphic"] = "text"
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
     columns: tuple[Column, ...]
     rows: tuple[tuple[Entry, ...], ...]
+    caption: str = ""
 
     def __post_init__(self) -> None:
         assert all(len(row) == len(self.columns) for row in self.rows)
@@ -48,21 +53,46 @@ class Bullets:
 
 
 @dataclass(frozen=True, slots=True)
+class Heading:
+    """A heading below that of its section."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Legend:
+    """Colours by their style class, and what they stand for."""
+
+    items: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Plot:
-    """Where the plot of ratios stands; a page without pictures says nothing here."""
+    """A picture as inline SVG, and the words above it; a page without pictures leaves both out."""
+
+    svg: str
+    title: str = ""
 
 
-Block = Table | Paragraph | Bullets | Plot
+@dataclass(frozen=True, slots=True)
+class Plots:
+    """Pictures side by side, as many as the page is wide."""
+
+    plots: tuple[Plot, ...]
+
+
+Block = Table | Paragraph | Bullets | Heading | Legend | Plots
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A heading (`level` 2, or 3 within one) and what stands under it."""
+    """A heading (`level` 2, or 3 within one) and what stands under it, shown from the start where it is `opened`."""
 
     title: str
     anchor: str
     blocks: tuple[Block, ...] = ()
     level: int = 2
+    opened: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +115,9 @@ class Headline:
     notes: tuple[str, ...] = ()
     failures: tuple[str, ...] = ()
     losses: tuple[str, ...] = ()
+    wins: tuple[str, ...] = ()
+    plots: tuple[Plot, ...] = ()
+    further_plots: tuple[Plot, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,7 @@ def write_pages(results: Results, folder: str | Path) -> list[Path]:
 
     Raises:
       ResultsError: where the folder cannot be written to.
-      ImportError: where jinja2 or matplotlib is missing.
+      ImportError: where jinja2 is missing.
     """
     target = prepare_folder(folder)
     pages = {MARKDOWN: markdown.render(results), HTML: html.render(results)}

@@ -1,7 +1,8 @@
 """How the ways of running compare: ratios of medians with their intervals, geometric means and pass rates.
 
-A ratio is the first row's time over the second's, so below 1 the first is faster. Only cells of one case, mode, device
-and dtype are ever set against each other, and means are taken within one device and dtype.
+A ratio is the first row's time over the second's, so below 1 the first is faster. Only cells of one case, mode, device,
+dtype and batch size are ever set against each other. Means are taken within one device and dtype, over the cases' own
+inputs: a batch sweep would count its case many times.
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from .results import Cell
+if TYPE_CHECKING:  # results.json holds what is worked out here
+    from .results import Cell
 
 EAGER = "torch.eager"
 RESAMPLES = 2000
@@ -43,12 +45,14 @@ class Ratio:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The cells that may be set against each other: one case, mode, device and dtype."""
+    """The cells that may be set against each other: one case, mode, device, dtype and batch size, which is None for
+    the case's own inputs."""
 
     case: str
     mode: str
     device: str
     dtype: str
+    batch: int | None
     cells: tuple[Cell, ...]
 
     @property
@@ -106,8 +110,8 @@ class Group:
 class Mean:
     """Geometric means over one device and dtype, and what they are taken over.
 
-    `to_fastest` sets JAX's fastest row against PyTorch's fastest row, `to_eager` against eager PyTorch. `missing`
-    counts the groups that have no ratio, because no JAX row or no PyTorch row is ok.
+    `to_fastest` sets JAX's fastest row against PyTorch's fastest row, `to_eager` against eager PyTorch. `count` groups
+    have a ratio; `missing` ones have none, because no JAX row or no PyTorch row is ok.
     """
 
     device: str
@@ -117,11 +121,8 @@ class Mean:
     faster: int
     slower: int
     level: int
+    count: int
     missing: int
-
-    @property
-    def count(self) -> int:
-        return self.faster + self.slower + self.level
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,11 +139,16 @@ class PassRate:
 
 
 def groups(cells: Iterable[Cell]) -> list[Group]:
-    """Cells by case, mode, device and dtype, in the order in which they were recorded."""
-    found: dict[tuple[str, str, str, str], list[Cell]] = {}
+    """Cells by case, mode, device, dtype and batch size, in the order in which they were recorded."""
+    found: dict[tuple[str, str, str, str, int | None], list[Cell]] = {}
     for cell in cells:
-        found.setdefault((cell.case, cell.mode, cell.device, cell.dtype), []).append(cell)
+        found.setdefault((cell.case, cell.mode, cell.device, cell.dtype, cell.batch), []).append(cell)
     return [Group(*key, tuple(members)) for key, members in found.items()]
+
+
+def own_inputs(compared: Iterable[Group]) -> list[Group]:
+    """Without those of a batch sweep."""
+    return [g for g in compared if g.batch is None]
 
 
 def by_time(cells: Iterable[Cell]) -> list[Cell]:
@@ -154,11 +160,11 @@ def ratio(cell: Cell | None, base: Cell | None) -> Ratio | None:
     """`cell`'s median over `base`'s, or None where one of them has no time.
 
     Raises:
-      ValueError: where the two are of different cases, modes, devices or dtypes.
+      ValueError: where the two are of different cases, modes, devices, dtypes or batch sizes.
     """
     if cell is None or base is None or not _timed(cell) or not _timed(base):
         return None
-    for name in ("case", "mode", "device", "dtype"):
+    for name in ("case", "mode", "device", "dtype", "batch"):
         here, there = getattr(cell, name), getattr(base, name)
         if here != there:
             raise ValueError(f"{cell.row} and {base.row} differ in {name} ({here!r}, {there!r}): no ratio between them")
@@ -178,20 +184,39 @@ def interval(numerator: tuple[float, ...], denominator: tuple[float, ...]) -> tu
     """
     if min(len(numerator), len(denominator)) < MIN_SAMPLES:
         return None
-    random = np.random.default_rng(SEED)
-    above, below = np.asarray(numerator), np.asarray(denominator)
-    picked = random.integers(len(above), size=(RESAMPLES, len(above)))
-    paired = len(above) == len(below)
-    picked_below = picked if paired else random.integers(len(below), size=(RESAMPLES, len(below)))
-    medians = np.median(above[picked], axis=1), np.median(below[picked_below], axis=1)
-    low, high = np.percentile(medians[0] / medians[1], (2.5, 97.5))
+    if len(numerator) == len(denominator):
+        above, below = _resampled_medians(numerator), _resampled_medians(denominator)
+    else:
+        random = np.random.default_rng(SEED)
+        above, below = (
+            _medians(side, random.integers(len(side), size=(RESAMPLES, len(side)))) for side in (numerator, denominator)
+        )
+    low, high = np.percentile(above / below, (2.5, 97.5))
     return float(low), float(high)
 
 
+@lru_cache(maxsize=256)
+def _resampled_medians(samples: tuple[float, ...]) -> np.ndarray:
+    """`[RESAMPLES]`; which repeats are picked depends on their number alone."""
+    return _medians(samples, _picked(len(samples)))
+
+
+@lru_cache(maxsize=64)
+def _picked(count: int) -> np.ndarray:
+    return np.random.default_rng(SEED).integers(count, size=(RESAMPLES, count))
+
+
+def _medians(samples: tuple[float, ...], picked: np.ndarray) -> np.ndarray:
+    """Sorting short rows is many times as fast as `np.median` of them."""
+    rows = np.sort(np.asarray(samples)[picked], axis=1)
+    middle = len(samples) // 2
+    return rows[:, middle] if len(samples) % 2 else (rows[:, middle - 1] + rows[:, middle]) / 2
+
+
 def means(compared: Sequence[Group]) -> list[Mean]:
-    """The geometric means of each device and dtype over all its groups."""
+    """The geometric means of each device and dtype over all its groups, those of batch sweeps left out."""
     scopes: dict[tuple[str, str], list[Group]] = {}
-    for group in compared:
+    for group in own_inputs(compared):
         scopes.setdefault(group.scope, []).append(group)
     return [_mean(*scope, members) for scope, members in scopes.items()]
 
@@ -219,6 +244,7 @@ def _mean(device: str, dtype: str, members: list[Group]) -> Mean:
         faster=verdicts.count("faster"),
         slower=verdicts.count("slower"),
         level=verdicts.count("level"),
+        count=len(verdicts),
         missing=best.count(None),
     )
 

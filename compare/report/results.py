@@ -10,6 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from .atomic import write_atomically
+from .derived import Derived, derive
 
 SCHEMA = "graphmode.results"
 VERSION = 2
@@ -263,6 +264,11 @@ class Results(msgspec.Struct, kw_only=True, tag_field="schema", tag=SCHEMA):
     floors: Floors | None = None
     work: list[Work] = msgspec.field(default_factory=list)
 
+    def derived(self) -> Derived:
+        """Everything that follows from the measured: ratios, means, distances, knees, causes. The file carries it too,
+        as `derived`, and no reader of ours takes it from there."""
+        return derive(self.cells, self.parity, self.floors, self.work)
+
     @property
     def problems(self) -> list[str]:
         return [f"{c.name}: {c.problem}" for c in self.cases if c.problem]
@@ -336,10 +342,11 @@ class Results(msgspec.Struct, kw_only=True, tag_field="schema", tag=SCHEMA):
         Raises:
           ResultsError: where the file cannot be written.
         """
+        whole = msgspec.to_builtins(self) | {"derived": msgspec.to_builtins(self.derived())}
         try:
-            payload = msgspec.json.encode(self)
+            payload = msgspec.json.encode(whole)
         except UnicodeEncodeError:
-            payload = msgspec.json.encode(_without_surrogates(msgspec.to_builtins(self)))
+            payload = msgspec.json.encode(_without_surrogates(whole))
         try:
             write_atomically(Path(path), msgspec.json.format(payload, indent=1))
         except OSError as error:

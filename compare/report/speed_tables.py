@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from .page import Block, Column, Entry, Paragraph, Plot, Section, Table, Tone
-from .ratios import Group, by_time, groups, ratio
+from .cell_tables import batch_table, cell_tables, error_ratio, numeric, status_tone
+from .derived import Comparison, Derived, paired
+from .page import Block, Bullets, Column, Entry, Heading, Legend, Paragraph, Plot, Plots, Section, Table, Tone
+from .plots.curves import break_even_plot
+from .ratios import Group, by_time
 from .results import CaseInfo, Cell, Results
-from .wording import NONE, bounds, count, duration, number, plain, ratio_text, reason_text, row_name, status_text
+from .themes import theme_sections
+from .wording import NONE, bounds, count, duration, number, plain, reason_text, row_name, status_text
 
 OVERVIEW = (
     Column("case"),
@@ -22,19 +26,6 @@ OVERVIEW = (
     Column("pays back after", "number"),
     Column("on"),
 )
-CELLS = (
-    Column("row"),
-    Column("variant"),
-    Column("status"),
-    Column("median", "number"),
-    Column("IQR", "number"),
-    Column("p95", "number"),
-    Column("samples", "number"),
-    Column("to eager", "number"),
-    Column("to PyTorch's fastest", "number"),
-    Column("compile", "number"),
-    Column("error ratio", "number"),
-)
 REASONS = (
     Column("row"),
     Column("variant"),
@@ -42,35 +33,69 @@ REASONS = (
     Column("error ratio", "number"),
     Column("reason", "prose"),
 )
+COLOURS = Legend((("jax", "a JAX row"), ("torch", "a PyTorch row")))
+PARTS = ("build", "trace", "lower", "compile", "first_run")
+PART_COLOURS = Legend(tuple((part, part.replace("_", " ")) for part in PARTS))
 
 
-def speed_sections(results: Results) -> list[Section]:
-    """The overview and a section for each case: by mode, device and dtype the times, then what has none and why."""
-    compared = groups(results.cells)
+def case_anchors(cases: Iterable[str]) -> dict[str, str]:
+    """Where each case is told at length."""
+    return {case: f"case-{n}" for n, case in enumerate(dict.fromkeys(cases), start=1)}
+
+
+def speed_sections(results: Results, derived: Derived) -> list[Section]:
+    """The overview, the themes, and a section for each case: by mode, device, dtype and batch size the times, then what
+    has none and why."""
+    compared = paired(results.cells, derived)
     if not compared:
         return []
-    overview = Section("Is it faster?", "speed", (Plot(), Table(OVERVIEW, tuple(map(_overview, compared)))))
+    own = [(g, figures) for g, figures in compared if g.batch is None]
     known = {c.name: c for c in results.cases}
-    sections = [overview]
-    for number_, case in enumerate(dict.fromkeys(g.case for g in compared), start=1):
-        members = [g for g in compared if g.case == case]
-        sections.append(
-            Section(f"Every row of {plain(case)}", f"case-{number_}", tuple(_case(known.get(case), members)), 3)
-        )
-    return sections
+    anchors = case_anchors(g.case for g, _ in compared)
+    rows = tuple(_overview(g, figures, anchors) for g, figures in own)
+    overview = [Section("Is it faster?", "speed", (Table(OVERVIEW, rows),))] if rows else []
+    lead = Paragraph("Every way of running each case, with its status and, where it has no time, the reason.")
+    return [
+        *overview,
+        *theme_sections(results, derived, anchors),
+        Section("Every row, case by case", "cases", (lead,)),
+        *(
+            Section(f"Every row of {plain(case)}", anchor, tuple(_case(known.get(case), members)), 3)
+            for case, anchor in anchors.items()
+            if (members := [pair for pair in compared if pair[0].case == case])
+        ),
+    ]
 
 
-def _case(info: CaseInfo | None, members: Sequence[Group]) -> Iterator[Block]:
+def _case(info: CaseInfo | None, members: Sequence[tuple[Group, Comparison]]) -> Iterator[Block]:
     if info is not None and info.summary:
         yield Paragraph(_about(info), "muted")
-    for group in members:
-        yield Paragraph(f"{group.mode}, {group.device}, {group.dtype}:")
-        timed = [c for c in by_time(group.cells) if c.median_s is not None]
-        if timed:
-            yield Table(CELLS, tuple(_time(c, group) for c in timed))
-        explained = [c for c in by_time(group.cells) if c.median_s is None or c.reason]
-        if explained:
-            yield Table(REASONS, tuple(map(_reason, explained)))
+    if any(cell.cold for group, _ in members for cell in group.cells):
+        yield PART_COLOURS
+    swept = [group for group, _ in members if group.batch is not None]
+    for group, figures in members:
+        if group.batch is not None:
+            continue
+        yield Heading(f"{group.mode}, {group.device}, {group.dtype}")
+        if figures.causes:
+            yield Bullets(tuple(map(plain, figures.causes)))
+        yield from cell_tables(group, figures)
+        curve = break_even_plot(group, figures.break_even_calls)
+        if curve:
+            yield Plots((Plot(curve, "Compile time and all calls together: JAX's fastest row and PyTorch's"),))
+        yield from _explained(group.cells)
+    for scope in dict.fromkeys((g.mode, *g.scope) for g in swept):
+        yield Heading(f"{', '.join(scope)}, over the batch size")
+        sizes = [g for g in swept if (g.mode, *g.scope) == scope]
+        yield batch_table(sizes)
+        yield from _explained([c for g in sizes for c in g.cells])
+
+
+def _explained(cells: Sequence[Cell]) -> Iterator[Table]:
+    """What has no time, or a remark beside it; cells that differ in their batch size alone share a line."""
+    rows = dict.fromkeys(_reason(c) for c in by_time(cells) if c.median_s is None or c.reason)
+    if rows:
+        yield Table(REASONS, tuple(rows), "Without a time, or with a remark")
 
 
 def _about(info: CaseInfo) -> str:
@@ -82,18 +107,18 @@ def _about(info: CaseInfo) -> str:
     return "; ".join(parts) + "."
 
 
-def _overview(group: Group) -> tuple[Entry, ...]:
-    jax, torch, best = group.fastest_jax, group.fastest_torch, group.best
-    pays_back = group.break_even_calls
+def _overview(group: Group, figures: Comparison, anchors: Mapping[str, str]) -> tuple[Entry, ...]:
+    best, to_eager, calls = figures.best, figures.best_to_eager, figures.break_even_calls
+    pays_back = NONE if calls is None else "at once" if calls == 0 else count(calls, "call")
     return (
-        Entry(plain(group.case), code=True),
+        Entry(plain(group.case), code=True, link=anchors[group.case]),
         Entry(group.mode),
-        Entry(number(best.value) if best else NONE, _tone(group), strong=True),
-        Entry(bounds(best)),
-        *_fastest(jax, "no JAX row is ok"),
-        *_fastest(torch, "no PyTorch row is ok"),
-        Entry(number(group.best_to_eager.value) if group.best_to_eager else NONE),
-        Entry(NONE if pays_back is None else "at once" if pays_back == 0 else count(pays_back, "call")),
+        Entry(number(best.value) if best else NONE, _tone(figures), strong=True, value=best.value if best else None),
+        numeric(bounds(best), best.low if best else None),
+        *_fastest(group.fastest_jax, "no JAX row is ok"),
+        *_fastest(group.fastest_torch, "no PyTorch row is ok"),
+        numeric(number(to_eager.value) if to_eager else NONE, to_eager.value if to_eager else None),
+        numeric(pays_back, calls),
         Entry(f"{group.device} {group.dtype}"),
     )
 
@@ -101,47 +126,19 @@ def _overview(group: Group) -> tuple[Entry, ...]:
 def _fastest(cell: Cell | None, none: str) -> tuple[Entry, Entry]:
     if cell is None:
         return Entry(none, "bad"), Entry(NONE)
-    return Entry(row_name(cell), code=True), Entry(duration(cell.median_s))
+    return Entry(row_name(cell), code=True), numeric(duration(cell.median_s), cell.median_s)
 
 
-def _tone(group: Group) -> Tone:
-    tones: dict[str, Tone] = {"faster": "good", "slower": "bad"}
-    return tones.get(group.best.verdict, "") if group.best else ""
-
-
-def _time(cell: Cell, group: Group) -> tuple[Entry, ...]:
-    fastest = cell is group.fastest
-    to_eager, to_torch = ratio(cell, group.eager), ratio(cell, group.fastest_torch)
-    return (
-        Entry(cell.row, code=True, strong=fastest),
-        Entry(plain(cell.variant)),
-        Entry(status_text(cell), _status_tone(cell)),
-        Entry(duration(cell.median_s) + (" (fastest)" if fastest else ""), strong=fastest),
-        Entry(duration(cell.iqr_s)),
-        Entry(duration(cell.p95_s)),
-        Entry(f"{len(cell.samples_s)} x {cell.calls_per_sample}" if cell.samples_s else NONE),
-        Entry(number(to_eager.value) if to_eager else NONE),
-        Entry(ratio_text(to_torch)),
-        Entry(duration(cell.compile_s)),
-        _error_ratio(cell),
-    )
+def _tone(figures: Comparison) -> Tone:
+    tones: dict[str | None, Tone] = {"faster": "good", "slower": "bad"}
+    return tones.get(figures.verdict, "")
 
 
 def _reason(cell: Cell) -> tuple[Entry, ...]:
     return (
         Entry(cell.row, code=True),
         Entry(plain(cell.variant)),
-        Entry(status_text(cell), _status_tone(cell)),
-        _error_ratio(cell),
+        Entry(status_text(cell), status_tone(cell)),
+        error_ratio(cell),
         Entry(reason_text(cell) or "it was not timed"),
     )
-
-
-def _error_ratio(cell: Cell) -> Entry:
-    return Entry(NONE if cell.error_ratio is None else f"{cell.error_ratio:.2g}")
-
-
-def _status_tone(cell: Cell) -> Tone:
-    if cell.status == "ok":
-        return "warn" if cell.noisy else "good"
-    return "bad" if cell.unexpected else "muted"

@@ -66,6 +66,7 @@ def speed_table(case_name: str, mode: str, cells: Sequence[Cell]) -> Table:
         padding=(0, 2, 0, 0),
     )
     several = len(compared) > 1
+    swept = any(group.batch is not None for group in compared)
     variants = any(c.variant != DEFAULT_VARIANT for g in compared for c in g.cells)
     for title, wanted in (("on", several), ("row", True), ("variant", variants)):
         if wanted:
@@ -77,7 +78,7 @@ def speed_table(case_name: str, mode: str, cells: Sequence[Cell]) -> Table:
     for group in compared:
         for cell in by_time(group.cells):
             if cell.median_s is not None:
-                scope = [f"{group.device} {group.dtype}"] if several else []
+                scope = [_scope(group.device, group.dtype, group.batch, swept)] if several else []
                 variant = [Text(plain(cell.variant))] if variants else []
                 style = "bold" if cell is group.fastest else ""
                 table.add_row(*scope, Text(cell.row), *variant, *_numbers(cell, group), style=style)
@@ -94,7 +95,11 @@ def summary(results: Results) -> RenderableType:
     parts: list[RenderableType] = [Text(note, style="yellow") for note in head.notes]
     parts.append(Text(head.verdict, style=STYLES[head.tone] or "bold"))
     parts += [_bullet(line) for line in head.lines]
-    for title, lines, style in (("What fails this run", head.failures, "red"), ("Where JAX loses", head.losses, "")):
+    for title, lines, style in (
+        ("What fails this run", head.failures, "red"),
+        ("Where JAX wins most", head.wins, ""),
+        ("Where JAX loses", head.losses, ""),
+    ):
         if lines:
             parts.append(Text(f"\n{title}", style="bold"))
             parts += [_bullet(line, style) for line in lines]
@@ -161,9 +166,17 @@ def _numbers(cell: Cell, group: Group) -> list[Text]:
 
 
 def _reason(cells: Sequence[Cell], several: bool, status: str, reason: str) -> Text:
-    names = (f"{row_name(c)} ({c.device} {c.dtype})" if several else row_name(c) for c in cells)
+    names = (
+        f"{row_name(c)} ({_scope(c.device, c.dtype, c.batch, c.batch is not None)})" if several else row_name(c)
+        for c in cells
+    )
     style = "red" if any(c.unexpected for c in cells) else "dim"
     return Text(f"{', '.join(names)}: {status}" + (f", {reason}" if reason else ""), style=style)
+
+
+def _scope(device: str, dtype: str, batch: int | None, swept: bool) -> str:
+    own = "own inputs" if batch is None else f"batch {batch:,}"
+    return f"{device} {dtype}" + (f", {own}" if swept else "")
 
 
 def _short(reason: str) -> str:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from .ratios import Ratio
-from .results import Cell, Parity
+
+if TYPE_CHECKING:  # results.json holds sentences that are worded here
+    from .results import Cell, Parity
 
 DEFAULT_VARIANT = "default"
 NONE = "-"
@@ -46,6 +50,28 @@ def number(ratio: float | None) -> str:
     if ratio >= 100:
         return f"{ratio:.0f}"
     return f"{ratio:.2f}" if ratio >= 0.1 else f"{ratio:.2g}"
+
+
+def share(fraction: float | None) -> str:
+    """A part of a whole: `93%`; never 0% or 100% of what is only nearly so."""
+    if fraction is None:
+        return NONE
+    return f"{min(max(fraction, 0.01), 0.99):.0%}" if 0 < fraction < 1 else f"{fraction:.0%}"
+
+
+def size(amount: float | None) -> str:
+    """Bytes with three digits and the unit that fits: `812 B`, `1.25 MB`, `3.07 GB`."""
+    return NONE if amount is None else f"{_scaled(amount, ('', 'k', 'M', 'G', 'T'))}B"
+
+
+def rate(amount: float | None, unit: str) -> str:
+    """So many a second, three digits: `4.30 TB/s`, `790 TFLOP/s`."""
+    return NONE if amount is None else f"{_scaled(amount, ('', 'k', 'M', 'G', 'T', 'P'))}{unit}/s"
+
+
+def batch_text(batch: int | None) -> str:
+    """What follows a mode where cells are of a batch sweep: `, batch 32`."""
+    return "" if batch is None else f", batch {batch:,}"
 
 
 def bounds(ratio: Ratio | None) -> str:
@@ -103,6 +129,14 @@ def parity_verdict(parity: Parity) -> str:
         return "not judged"
     words = ("equal" if parity.equal else "NOT equal", "precise" if parity.precise else "NOT precise")
     return (" and " if parity.equal == parity.precise else ", ").join(words)
+
+
+def _scaled(amount: float, prefixes: Sequence[str]) -> str:
+    for prefix in prefixes[:-1]:
+        if amount < 999.5:
+            return f"{_three_digits(amount) if prefix else f'{amount:.0f}'} {prefix}"
+        amount /= 1000
+    return f"{_three_digits(amount)} {prefixes[-1]}"
 
 
 def _three_digits(value: float) -> str:

@@ -1,0 +1,134 @@
+"""What is worked out from the cells: ratios, means, distances to the floor, the knees of batch sweeps, and the causes.
+
+`results.json` carries it for its readers, and the pages are made from it. It is always worked out afresh from the cells
+and never read back, so no file can contradict itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from .causes import causes, why
+from .ratios import Group, Mean, PassRate, Ratio, Verdict, groups, means, pass_rate, ratio
+from .sweeps import Sweep, sweeps
+
+if TYPE_CHECKING:
+    from .results import Cell, Floors, Parity, Work
+
+
+class RowFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of a comparison. `to_eager` and `to_torch` are its median over that of eager PyTorch and of PyTorch's
+    fastest row, `to_floor` over the floor; `host_share` is the time until a call returns over the median;
+    `flops_per_s` the least operations of a step over the median."""
+
+    row: str
+    variant: str
+    to_eager: Ratio | None = None
+    to_torch: Ratio | None = None
+    to_floor: float | None = None
+    host_share: float | None = None
+    flops_per_s: float | None = None
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """The rows of one group, and JAX's fastest against PyTorch's fastest: `best`, its `verdict`, and `best_to_eager`.
+
+    `floor_s` is the least time that the work of a step can take on this machine, `flops_per_byte` its operational
+    intensity. `causes` say what gains came from, and `why` is the one on these two rows.
+    """
+
+    case: str
+    mode: str
+    device: str
+    dtype: str
+    batch: int | None
+    fastest_jax: tuple[str, str] | None
+    fastest_torch: tuple[str, str] | None
+    best: Ratio | None
+    verdict: Verdict | None
+    best_to_eager: Ratio | None
+    break_even_calls: int | None
+    floor_s: float | None
+    flops_per_byte: float | None
+    why: str
+    causes: list[str]
+    rows: list[RowFigures]
+
+    def of(self, cell: Cell | None) -> RowFigures | None:
+        """The figures of one cell of the group."""
+        return next((r for r in self.rows if cell and (r.row, r.variant) == (cell.row, cell.variant)), None)
+
+
+class Derived(msgspec.Struct, frozen=True, kw_only=True):
+    """All of it: a comparison for each group of cells, in their order."""
+
+    ports: PassRate
+    pass_rates: dict[str, PassRate]
+    means: list[Mean]
+    comparisons: list[Comparison]
+    sweeps: list[Sweep]
+
+
+def derive(
+    cells: Sequence[Cell], parity: Iterable[Parity] = (), floors: Floors | None = None, work: Iterable[Work] = ()
+) -> Derived:
+    """Works everything out from what one run measured."""
+    compared = groups(cells)
+    judged = [p.passed for p in parity if p.side == "jax"]
+    loads = {(w.case, w.mode, w.dtype, w.batch): w for w in work}
+    return Derived(
+        ports=PassRate(sum(judged), len(judged), 0),
+        pass_rates={"jax": pass_rate(cells, "jax"), "torch": pass_rate(cells, "torch")},
+        means=means(compared),
+        comparisons=[_comparison(g, floors, loads.get((g.case, g.mode, g.dtype, g.batch))) for g in compared],
+        sweeps=list(sweeps(cells)),
+    )
+
+
+def paired(cells: Sequence[Cell], derived: Derived) -> list[tuple[Group, Comparison]]:
+    """Each group of the cells with its comparison."""
+    return list(zip(groups(cells), derived.comparisons, strict=True))
+
+
+def _comparison(group: Group, floors: Floors | None, work: Work | None) -> Comparison:
+    floor = floors.of(work) if floors is not None and work is not None else None
+    best = group.best
+    return Comparison(
+        case=group.case,
+        mode=group.mode,
+        device=group.device,
+        dtype=group.dtype,
+        batch=group.batch,
+        fastest_jax=_name(group.fastest_jax),
+        fastest_torch=_name(group.fastest_torch),
+        best=best,
+        verdict=best.verdict if best else None,
+        best_to_eager=group.best_to_eager,
+        break_even_calls=group.break_even_calls,
+        floor_s=floor,
+        flops_per_byte=work.flops / work.bytes if work is not None and work.bytes else None,
+        why=why(group, floor),
+        causes=causes(group, floor),
+        rows=list(_rows(group, floor, work)),
+    )
+
+
+def _rows(group: Group, floor: float | None, work: Work | None) -> Iterator[RowFigures]:
+    for cell in group.cells:
+        if cell.median_s:
+            yield RowFigures(
+                row=cell.row,
+                variant=cell.variant,
+                to_eager=ratio(cell, group.eager),
+                to_torch=ratio(cell, group.fastest_torch),
+                to_floor=cell.median_s / floor if floor else None,
+                host_share=None if cell.enqueue_s is None else cell.enqueue_s / cell.median_s,
+                flops_per_s=work.flops / cell.median_s if work is not None else None,
+            )
+
+
+def _name(cell: Cell | None) -> tuple[str, str] | None:
+    return None if cell is None else (cell.row, cell.variant)

@@ -1,0 +1,66 @@
+"""Small pictures that stand in a table's row: repeats as dots, the parts of a cold start, bytes as a bar."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from statistics import median
+
+from ..results import Cell, Cold
+from .svg import LogScale, element, short
+
+WIDTH, HEIGHT, MIDDLE = 170, 16, 8  # as in page.css
+REACH = 10.0  # times the fastest median: slower rows would press the others together
+COLD_PARTS = ("build", "trace", "lower", "compile", "first_run")
+
+
+def samples_scale(cells: Sequence[Cell]) -> LogScale | None:
+    """One axis for the repeats of all rows of a group; None where there are none."""
+    samples = [s for c in cells for s in c.samples_s]
+    if not samples:
+        return None
+    fastest = min(median(c.samples_s) for c in cells if c.samples_s)
+    low, high = min(samples), min(max(samples), REACH * fastest)
+    return LogScale(low / 1.02, max(high, low * 1.1) * 1.02, 4, WIDTH - 4)
+
+
+def strip(cell: Cell, scale: LogScale) -> str:
+    """Every repeat as a dot, the median as a stroke; what is beyond the axis as an arrow at its end."""
+    if not cell.samples_s or cell.median_s is None:
+        return ""
+    inside = sorted({round(scale(s)) for s in cell.samples_s if s <= scale.high})
+    parts = []
+    if inside:
+        moves = "".join(f"m{after - before} 0h0" for before, after in pairwise(inside))
+        parts.append(element("path", d=f"M{inside[0]} {MIDDLE}h0{moves}", class_="dots"))
+    if cell.median_s <= scale.high:
+        parts.append(element("path", d=f"M{short(scale(cell.median_s))} 2v{HEIGHT - 4}", class_="median"))
+    if max(cell.samples_s) > scale.high:
+        parts.append(element("path", d=f"M{WIDTH - 6} 4l4 4l-4 4", class_="beyond"))
+    return element("svg", "".join(parts), class_=cell.framework)
+
+
+def cold_bar(cold: Cold | None, longest_s: float) -> str:
+    """The parts of a cold start one after the other, on an axis that ends at `longest_s`."""
+    parts, at = [], 0.0
+    for name in COLD_PARTS:
+        seconds = getattr(cold, f"{name}_s") if cold else None
+        if seconds:
+            width = seconds / longest_s * WIDTH
+            parts.append(_bar(at, width, name))
+            at += width
+    return element("svg", "".join(parts)) if parts else ""
+
+
+def cold_total(cold: Cold | None) -> float:
+    """Seconds of all parts that are known."""
+    return sum(getattr(cold, f"{name}_s") or 0.0 for name in COLD_PARTS) if cold else 0.0
+
+
+def bytes_bar(amount: int | None, most: int, framework: str) -> str:
+    """A bar on an axis that ends at `most` bytes."""
+    return element("svg", _bar(0, amount / most * WIDTH, framework)) if amount else ""
+
+
+def _bar(start: float, width: float, class_: str) -> str:
+    return element("path", d=f"M{short(start)} {MIDDLE}h{short(max(width, 0.4))}", class_=class_)

@@ -1,0 +1,65 @@
+"""JAX's fastest row over PyTorch's fastest, a bar for each case: to the left JAX is faster, to the right PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from ..derived import Comparison
+from ..wording import bounds, number, plain
+from .svg import LogScale, element, short, text, title
+
+ROW, HEAD, FOOT = 31, 18, 20
+TONES = {"faster": "jax", "slower": "torch", "level": "level"}
+
+
+def ratio_bars(compared: Sequence[Comparison], span: tuple[float, float], anchors: Mapping[str, str]) -> str:
+    """The bars of one mode, device and dtype, JAX's largest win first. Widths are shares of the page's own, so that the
+    text keeps its size on a phone.
+
+    Args:
+      compared: comparisons that have a ratio, one at least.
+      span: the lowest and highest value of the axis.
+      anchors: where each case is told at length.
+    """
+    scale = LogScale(*span, 0, 100)
+    height = HEAD + ROW * len(compared) + FOOT
+    parts = [*_axis(scale, height)]
+    for position, one in enumerate(sorted(compared, key=lambda c: c.best.value if c.best else 0)):
+        bar = "".join(_bar(one, scale, HEAD + ROW * position))
+        parts.append(element("a", bar, href=f"#{anchors[one.case]}"))
+    label = "JAX's fastest row over PyTorch's fastest row, by case"
+    return element("svg", "".join(parts), class_="bars", width="100%", height=height, role="img", aria_label=label)
+
+
+def span(compared: Sequence[Comparison]) -> tuple[float, float]:
+    """An axis that holds every bar and every interval."""
+    ends = [v for c in compared if c.best for v in (c.best.value, c.best.low, c.best.high) if v]
+    return min(*ends, 0.8) / 1.15, max(*ends, 1.25) * 1.15
+
+
+def _axis(scale: LogScale, height: float) -> Iterator[str]:
+    for value in scale.ticks(5):
+        at = f"{short(scale(value))}%"
+        yield element("line", x1=at, x2=at, y1=HEAD, y2=height - FOOT, class_="axis" if value == 1 else "grid")
+        yield text(f"{value:g}", at, height - 6, class_="tick", text_anchor="middle")
+    one = scale(1)
+    yield text("JAX faster", f"{short(one - 2)}%", 11, class_="jax side", text_anchor="end")
+    yield text("PyTorch faster", f"{short(one + 2)}%", 11, class_="torch side")
+
+
+def _bar(one: Comparison, scale: LogScale, top: float) -> Iterator[str]:
+    best = one.best
+    assert best is not None
+    fastest = " over ".join(f"{row} [{variant}]" for row, variant in (one.fastest_jax, one.fastest_torch) if row)  # type: ignore[misc]
+    yield title(f"{plain(one.case)}, {one.mode}: {number(best.value)} ({bounds(best)}), {plain(fastest)}")
+    yield text(plain(one.case), 0, top + 12, class_="label")
+    yield text(number(best.value), "100%", top + 12, class_="figure", text_anchor="end")
+    left, right = sorted((scale(best.value), scale(1)))
+    tone = TONES[one.verdict or "level"]
+    yield element("rect", x=f"{short(left)}%", width=f"{short(right - left)}%", y=top + 17, height=9, class_=tone)
+    if best.low and best.high:
+        low, high = f"{short(scale(best.low))}%", f"{short(scale(best.high))}%"
+        middle = top + 21.5
+        yield element("line", x1=low, x2=high, y1=middle, y2=middle, class_="whisker")
+        for end in (low, high):
+            yield element("line", x1=end, x2=end, y1=middle - 3, y2=middle + 3, class_="whisker")
