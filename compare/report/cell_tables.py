@@ -97,12 +97,12 @@ def _times(cells: Sequence[Cell]) -> list[Field]:
     ends = f", {duration(scale.low)} to {duration(scale.high)}" if scale else ""
     return [
         *_leads(cells),
-        Field(Column("status"), lambda c, _: Entry(status_text(c), status_tone(c)), lead=True),
         Field(Column("median", "number"), _median),
         Field(
             Column(f"repeats (log axis{ends})", "graphic"),
             lambda c, _: Entry("", graphic=strip(c, scale) if scale else "", value=c.median_s),
         ),
+        Field(Column("status"), lambda c, _: Entry(status_text(c), status_tone(c)), lead=True),
         seconds("IQR", lambda c: c.iqr_s),
         seconds("p95", lambda c: c.p95_s),
         Field(Column("to PyTorch's fastest", "number"), _to_torch),
@@ -160,7 +160,7 @@ def _memory(cells: Sequence[Cell]) -> list[Field]:
 
 def _median(cell: Cell, shown: Shown) -> Entry:
     fastest = cell is shown.fastest
-    return numeric(duration(cell.median_s) + (" (fastest)" if fastest else ""), cell.median_s, strong=fastest)
+    return numeric(duration(cell.median_s), cell.median_s, strong=fastest)
 
 
 def _to_torch(cell: Cell, shown: Shown) -> Entry:

@@ -10,7 +10,7 @@ from .plots.ratio_bars import ratio_bars, span
 from .ratios import Mean
 from .results import Results
 from .speed_tables import case_anchors
-from .wording import DEFAULT_VARIANT, count, number, plain, ratio_text, reason_text
+from .wording import DEFAULT_VARIANT, count, mode_text, number, plain, ratio_text, reason_text
 
 INTERRUPTED = "This run was interrupted: what had finished is shown, and the rest was not compared."
 WINS = 5
@@ -68,7 +68,7 @@ def _value(one: Comparison) -> float:
 
 def _told(one: Comparison) -> str:
     assert one.best is not None
-    where = f"{plain(one.case)}, {one.mode} ({one.device}, {one.dtype})"
+    where = f"{plain(one.case)}, {mode_text(one.mode)} ({one.device}, {one.dtype})"
     times = f"{_row(one.fastest_jax)} takes {ratio_text(one.best)} times the time of {_row(one.fastest_torch)}"
     level = ", level within its interval" if one.verdict == "level" else ""
     return f"{where}: {times}{level}" + (f". Why: {plain(one.why)}" if one.why else "")
@@ -90,7 +90,7 @@ def _plots(compared: Sequence[Comparison], anchors: dict[str, str]) -> tuple[tup
     ends = span(compared)
     device, dtype, _ = next(iter(panels))
     plots = {
-        scope: Plot(ratio_bars(members, ends, anchors), f"{scope[2].replace('_', ' + ')}, {scope[0]} {scope[1]}")
+        scope: Plot(ratio_bars(members, ends, anchors), f"{mode_text(scope[2])}, {scope[0]} {scope[1]}")
         for scope, members in panels.items()
     }
     first = tuple(plot for scope, plot in plots.items() if scope[:2] == (device, dtype))
@@ -164,6 +164,8 @@ def _tiles(derived: Derived) -> list[Tile]:
             tone: Tone = "good" if mean.to_fastest < 1 else "bad"
             words = f"JAX's time over PyTorch's fastest row's, geometric mean of {mean.count}{where}"
             tiles.append(Tile(number(mean.to_fastest), words, tone))
+        if mean is not averages[0]:  # a tile each: the others are among the lines
+            continue
         if mean.to_eager is not None:
             tone = "good" if mean.to_eager < 1 else "bad"
             tiles.append(Tile(number(mean.to_eager), f"JAX's time over eager PyTorch's{where}", tone))

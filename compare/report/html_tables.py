@@ -10,7 +10,8 @@ LONG = 160  # characters, from which on prose scrolls in its field
 
 
 def table_html(table: Table) -> str:
-    """The element, without the end tags that HTML allows to omit. A field with a number behind its text carries it as `data-value`, five digits of it."""
+    """The element, without the end tags that HTML allows to omit. A field with a number behind its text carries it as
+    `data-value`, five digits of it."""
     head = "".join(f"<th{_class(c.kind)} scope=col>{escape(c.title)}" for c in table.columns)
     rows = "".join("\n<tr>" + "".join(map(_field, row, table.columns)) for row in table.rows)
     caption = f"<caption>{escape(table.caption)}</caption>" if table.caption else ""

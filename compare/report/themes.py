@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from .cell_tables import numeric
 from .derived import Comparison, Derived, paired
-from .page import Block, Bullets, Column, Entry, Legend, Paragraph, Plot, Plots, Section, Table
+from .page import Block, Column, Entry, Legend, Paragraph, Plot, Plots, Section, Table
 from .plots.curves import roofline_plot, sweep_plot
 from .plots.in_tables import bytes_bar, cold_bar, cold_total
 from .ratios import Group
@@ -15,6 +15,16 @@ from .sweeps import Sweep
 from .wording import NONE, count, duration, number, plain, rate, row_name, share, size
 
 SIDES = Legend((("jax", "JAX's rows"), ("torch", "PyTorch's rows")))
+SWEEPS = (
+    Column("case"),
+    Column("mode"),
+    Column("row"),
+    Column("fixed part", "number"),
+    Column("each item", "number"),
+    Column("misfit", "number"),
+    Column("knee", "number"),
+    Column("in words"),
+)
 FLOORS = (
     Column("case"),
     Column("mode"),
@@ -45,7 +55,7 @@ def theme_sections(results: Results, derived: Derived, anchors: Mapping[str, str
     """The sections of which this run measured anything."""
     own = [pair for pair in paired(results.cells, derived) if pair[0].batch is None]
     made = (
-        _sweeps(derived.sweeps),
+        _sweeps(derived.sweeps, anchors),
         _floors(results.floors, own, anchors),
         _cold(own, anchors),
         _memory(own, anchors),
@@ -53,7 +63,7 @@ def theme_sections(results: Results, derived: Derived, anchors: Mapping[str, str
     return [section for section in made if section is not None]
 
 
-def _sweeps(sweeps: Sequence[Sweep]) -> Section | None:
+def _sweeps(sweeps: Sequence[Sweep], anchors: Mapping[str, str]) -> Section | None:
     scopes: dict[tuple[str, str, str, str], list[Sweep]] = {}
     for s in sweeps:
         scopes.setdefault((s.case, s.mode, s.device, s.dtype), []).append(s)
@@ -62,7 +72,7 @@ def _sweeps(sweeps: Sequence[Sweep]) -> Section | None:
         strongest = list(_strongest(rows))
         name = f"{plain(scope[0])}, {scope[1]} ({scope[2]}, {scope[3]})"
         plots.append(Plot(sweep_plot(rows, strongest), name))
-        lines += [f"{name}: {_knee_text(s)}" for s in strongest]
+        lines += [_sweep_row(s, anchors) for s in strongest]
     if not plots:
         return None
     lead = Paragraph(
@@ -72,7 +82,7 @@ def _sweeps(sweeps: Sequence[Sweep]) -> Section | None:
         "eager."
     )
     return Section(
-        "What does the batch size change?", "sweep", (lead, SIDES, Plots(tuple(plots)), Bullets(tuple(lines)))
+        "What does the batch size change?", "sweep", (lead, SIDES, Plots(tuple(plots)), Table(SWEEPS, tuple(lines)))
     )
 
 
@@ -85,15 +95,26 @@ def _strongest(rows: Sequence[Sweep]) -> Iterator[Sweep]:
         yield from {id(s): s for s in (first, last) if s is not None}.values()
 
 
+def _sweep_row(s: Sweep, anchors: Mapping[str, str]) -> tuple[Entry, ...]:
+    return (
+        Entry(plain(s.case), code=True, link=anchors[s.case]),
+        Entry(f"{s.mode}, {s.device} {s.dtype}"),
+        Entry(s.row, code=True),
+        numeric(duration(s.fixed_s), s.fixed_s),
+        numeric(duration(s.per_item_s), s.per_item_s),
+        numeric(share(s.misfit), s.misfit),
+        numeric(number(s.knee), s.knee),
+        Entry(_knee_text(s)),
+    )
+
+
 def _knee_text(s: Sweep) -> str:
-    if s.fixed_s is None or s.per_item_s is None or s.misfit is None:
-        return f"{s.row}: no fixed part and part for each item fit its times"
-    parts = f"{duration(s.fixed_s)} and {duration(s.per_item_s)} for each item"
-    line = f"{s.row} takes about {parts} (within {share(s.misfit)})"
+    if s.fixed_s is None or s.per_item_s is None:
+        return "no line fits its times"
     if s.knee is not None:
-        return f"{line}: the fixed part is the larger one up to batch {number(s.knee)}"
+        return "mostly fixed up to the knee"
     is_flat = s.fixed_s > s.per_item_s * s.batches[-1]
-    return line + (": it stays mostly fixed" if is_flat else ": it grows with the batch from the start")
+    return "mostly fixed at every size" if is_flat else "grows with the batch from the start"
 
 
 def _floors(floors: Floors | None, pairs: Pairs, anchors: Mapping[str, str]) -> Section | None:

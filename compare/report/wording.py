@@ -69,6 +69,11 @@ def rate(amount: float | None, unit: str) -> str:
     return NONE if amount is None else f"{_scaled(amount, ('', 'k', 'M', 'G', 'T', 'P'))}{unit}/s"
 
 
+def mode_text(mode: str) -> str:
+    """A mode as a title has it: `forward + backward`."""
+    return {"forward_backward": "forward + backward", "train_step": "training step"}.get(mode, mode)
+
+
 def batch_text(batch: int | None) -> str:
     """What follows a mode where cells are of a batch sweep: `, batch 32`."""
     return "" if batch is None else f", batch {batch:,}"

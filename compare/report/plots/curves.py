@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from ..derived import Comparison
@@ -73,15 +74,15 @@ def roofline_plot(compared: Sequence[Comparison], floors: Floors, dtype: str, he
     dots = [dot for c in compared for dot in _dots(c)]
     ridge = peak / bandwidth
     xs = [x for x, *_ in dots]
-    x, y = _scales([*xs, ridge], [*(f for _, f, *_ in dots), peak, min(xs) * bandwidth], height)
+    x, y = _scales([*xs, ridge, ridge / 8], [*(f for _, f, *_ in dots), peak, min(xs) * bandwidth], height)
     roof = [(x(x.low), y(max(y.low, x.low * bandwidth))), (x(ridge), y(peak)), (x(x.high), y(peak))]
     if x.low * bandwidth < y.low:
         roof[0] = (x(y.low / bandwidth), y(y.low))
     parts = [
-        frame(x, y, "operations a byte of the least work", "attained", lambda v: f"{v:g}", _tick_rate),
+        frame(x, y, "operations a byte, of the least work", "FLOP/s attained", lambda v: f"{v:g}", _tick_rate),
         path(roof, class_="roof"),
         text(f"{rate(peak, 'FLOP')} measured", x.end, y(peak) - 6, class_="figure", text_anchor="end"),
-        text(f"{rate(bandwidth, 'B')} measured", roof[0][0] + 8, y.end + 12, class_="figure"),
+        text(f"{rate(bandwidth, 'B')} measured", roof[0][0] + 8, roof[0][1] + 20, class_="figure"),
     ]
     for intensity, attained, side, words in dots:
         hover = title(words)
@@ -90,7 +91,7 @@ def roofline_plot(compared: Sequence[Comparison], floors: Floors, dtype: str, he
 
 
 def _tick_rate(flops: float) -> str:
-    return rate(flops, "").replace(".00", "").replace("/s", "").strip()
+    return re.sub(r"\.0+(?= )", "", rate(flops, "")).removesuffix("/s")
 
 
 def _dots(one: Comparison) -> Iterator[tuple[float, float, str, str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from ..derived import Comparison
-from ..wording import bounds, number, plain
+from ..wording import bounds, mode_text, number, plain
 from .svg import LogScale, element, short, text, title
 
 ROW, HEAD, FOOT = 31, 18, 20
@@ -38,7 +38,7 @@ def span(compared: Sequence[Comparison]) -> tuple[float, float]:
 
 
 def _axis(scale: LogScale, height: float) -> Iterator[str]:
-    for value in scale.ticks(5):
+    for value in scale.ticks(6):
         at = f"{short(scale(value))}%"
         yield element("line", x1=at, x2=at, y1=HEAD, y2=height - FOOT, class_="axis" if value == 1 else "grid")
         yield text(f"{value:g}", at, height - 6, class_="tick", text_anchor="middle")
@@ -51,7 +51,7 @@ def _bar(one: Comparison, scale: LogScale, top: float) -> Iterator[str]:
     best = one.best
     assert best is not None
     fastest = " over ".join(f"{row} [{variant}]" for row, variant in (one.fastest_jax, one.fastest_torch) if row)  # type: ignore[misc]
-    yield title(f"{plain(one.case)}, {one.mode}: {number(best.value)} ({bounds(best)}), {plain(fastest)}")
+    yield title(f"{plain(one.case)}, {mode_text(one.mode)}: {number(best.value)} ({bounds(best)}), {plain(fastest)}")
     yield text(plain(one.case), 0, top + 12, class_="label")
     yield text(number(best.value), "100%", top + 12, class_="figure", text_anchor="end")
     left, right = sorted((scale(best.value), scale(1)))

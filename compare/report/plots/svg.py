@@ -12,7 +12,7 @@ from ..wording import duration
 
 WIDTH = 480  # of a plot with axes, in user units; text is 12 of them high
 LEFT, RIGHT, TOP, BOTTOM = 58, 14, 12, 42
-MANTISSAS = ((1, 2, 5), (1,))
+MANTISSAS = ((1, 1.2, 1.5, 2, 3, 4, 5, 6, 7, 8, 9), (1, 1.5, 2, 3, 5, 7), (1, 2, 5), (1,))
 
 
 def element(tag: str, content: str = "", **attributes: str | float | None) -> str:
@@ -65,7 +65,7 @@ class LogScale:
         return self.start + part * (self.end - self.start)
 
     def ticks(self, most: int = 7) -> list[float]:
-        """Ones, twos and fives, or powers of ten where those are too many."""
+        """Round numbers, as many as there is room for."""
         decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
         for mantissas in MANTISSAS:
             found = [
