@@ -122,7 +122,7 @@ def _cold(cells: Sequence[Cell]) -> list[Field]:
         *_leads(cells),
         Field(
             Column("parts", "graphic"),
-            lambda c, _: Entry("", graphic=cold_bar(c.cold, longest) if longest else "", value=cold_total(c.cold)),
+            lambda c, _: Entry("", graphic=cold_bar(c.cold, longest) if longest else "", value=c.compile_s),
         ),
         seconds("compile", lambda c: c.compile_s),
         seconds("build", lambda c: c.cold and c.cold.build_s),

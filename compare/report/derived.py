@@ -63,9 +63,11 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Derived(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it: a comparison for each group of cells, in their order."""
+    """All of it: `ports` and the reference's further `variants` that passed, cells that are ok by framework, and a
+    comparison for each group of cells, in their order."""
 
     ports: PassRate
+    variants: PassRate
     pass_rates: dict[str, PassRate]
     means: list[Mean]
     comparisons: list[Comparison]
@@ -77,10 +79,13 @@ def derive(
 ) -> Derived:
     """Works everything out from what one run measured."""
     compared = groups(cells)
-    judged = [p.passed for p in parity if p.side == "jax"]
+    judged: dict[str, list[bool]] = {"jax": [], "torch": []}
+    for p in parity:
+        judged[p.side].append(p.passed)
     loads = {(w.case, w.mode, w.dtype, w.batch): w for w in work}
     return Derived(
-        ports=PassRate(sum(judged), len(judged), 0),
+        ports=PassRate.of(judged["jax"]),
+        variants=PassRate.of(judged["torch"]),
         pass_rates={"jax": pass_rate(cells, "jax"), "torch": pass_rate(cells, "torch")},
         means=means(compared),
         comparisons=[_comparison(g, floors, loads.get((g.case, g.mode, g.dtype, g.batch))) for g in compared],

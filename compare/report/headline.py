@@ -119,9 +119,9 @@ def _parity_lines(results: Results, derived: Derived) -> list[str]:
         return []
     cases = len({p.case for p in results.parity if p.side == "jax"})
     lines = [f"Ports equal in float64 and precise in float32: {passed} of {judged} ({count(cases, 'case')})."]
-    further = [p.passed for p in results.parity if p.side == "torch"]
-    if further:
-        lines.append(f"Further PyTorch variants that agree with the judge: {sum(further)} of {len(further)}.")
+    if derived.variants.tried:
+        agree = f"{derived.variants.ok} of {derived.variants.tried}"
+        lines.append(f"Further PyTorch variants that agree with the judge: {agree}.")
     return lines
 
 

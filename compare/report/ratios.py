@@ -127,15 +127,17 @@ class Mean:
 
 @dataclass(frozen=True, slots=True)
 class PassRate:
-    """How many of a framework's cells are ok, of those that this machine could run; the others are `unavailable`."""
+    """How many are ok of those that were tried, and as a fraction; `unavailable` ones could not be tried here."""
 
     ok: int
     tried: int
-    unavailable: int
+    fraction: float | None
+    unavailable: int = 0
 
-    @property
-    def fraction(self) -> float | None:
-        return self.ok / self.tried if self.tried else None
+    @classmethod
+    def of(cls, outcomes: Sequence[bool], unavailable: int = 0) -> PassRate:
+        ok = sum(outcomes)
+        return cls(ok, len(outcomes), ok / len(outcomes) if outcomes else None, unavailable)
 
 
 def groups(cells: Iterable[Cell]) -> list[Group]:
@@ -229,8 +231,8 @@ def geometric_mean(values: Iterable[float]) -> float | None:
 def pass_rate(cells: Iterable[Cell], framework: Literal["jax", "torch"]) -> PassRate:
     """Of the framework's cells, those that are ok."""
     statuses = [c.status for c in cells if c.framework == framework]
-    unavailable = statuses.count("unavailable")
-    return PassRate(statuses.count("ok"), len(statuses) - unavailable, unavailable)
+    tried = [status == "ok" for status in statuses if status != "unavailable"]
+    return PassRate.of(tried, len(statuses) - len(tried))
 
 
 def _mean(device: str, dtype: str, members: list[Group]) -> Mean:

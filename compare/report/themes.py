@@ -198,7 +198,7 @@ def _cold_row(
         _case(group, anchors),
         Entry(f"{group.mode}, {group.device} {group.dtype}"),
         Entry(row_name(cell), code=True),
-        Entry("", graphic=cold_bar(cell.cold, longest) if longest else "", value=cold_total(cell.cold)),
+        Entry("", graphic=cold_bar(cell.cold, longest) if longest else "", value=cell.compile_s),
         numeric(duration(cell.compile_s), cell.compile_s),
         numeric(duration(warm), warm),
         numeric(duration(cell.median_s), cell.median_s),

@@ -55,9 +55,9 @@ def test_onnx_runtime_is_a_way_of_running_pytorch():
     assert group(cell("torch.eager", 8.0), cell("onnxruntime", 2.0)).fastest_torch.row == "onnxruntime"
 
 
-@pytest.mark.parametrize("name", ["case", "mode", "device", "dtype"])
+@pytest.mark.parametrize("name", ["case", "mode", "device", "dtype", "batch"])
 def test_what_differs_is_never_mixed(name):
-    here, there = cell("jax.jit", 1.0), cell("torch.compile", 2.0, **{name: "other"})
+    here, there = cell("jax.jit", 1.0), cell("torch.compile", 2.0, **{name: 8 if name == "batch" else "other"})
     assert len(ratios.groups([here, there])) == 2
     with pytest.raises(ValueError, match=f"differ in {name}"):
         ratios.ratio(here, there)
@@ -70,6 +70,8 @@ def test_means_by_hand():
         *(cell("jax.jit", t, case=name) for name, t in (("a", 0.25), ("b", 4.0))),
         cell("torch.eager", 1.0, dtype="bfloat16"),
         cell("jax.jit", 0.1, dtype="bfloat16"),
+        cell("torch.eager", 1.0, batch=8),
+        cell("jax.jit", 1e-9, batch=8),
     ]
     single, half = ratios.means(ratios.groups(cells))
     assert single.to_fastest == pytest.approx((0.5 * 8) ** 0.5)

@@ -21,7 +21,7 @@ def samples_scale(cells: Sequence[Cell]) -> LogScale | None:
         return None
     fastest = min(median(c.samples_s) for c in cells if c.samples_s)
     low, high = min(samples), min(max(samples), REACH * fastest)
-    return LogScale(low / 1.02, max(high, low * 1.1) * 1.02, 4, WIDTH - 4)
+    return LogScale(low, max(high, low * 1.1), 4, WIDTH - 4)
 
 
 def strip(cell: Cell, scale: LogScale) -> str:

@@ -52,6 +52,7 @@ def _bar(one: Comparison, scale: LogScale, top: float) -> Iterator[str]:
     assert best is not None
     fastest = " over ".join(f"{row} [{variant}]" for row, variant in (one.fastest_jax, one.fastest_torch) if row)  # type: ignore[misc]
     yield title(f"{plain(one.case)}, {mode_text(one.mode)}: {number(best.value)} ({bounds(best)}), {plain(fastest)}")
+    yield element("rect", width="100%", y=top, height=ROW, class_="hit")
     yield text(plain(one.case), 0, top + 12, class_="label")
     yield text(number(best.value), "100%", top + 12, class_="figure", text_anchor="end")
     left, right = sorted((scale(best.value), scale(1)))

@@ -1,0 +1,215 @@
+"""The page in a browser: it opens offline and quickly, sorts, filters, opens what is linked, prints, fits a phone."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from graphmode.compare.report import html
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome"))), None
+)
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is on the PATH")
+
+HERE = Path(__file__).parent
+SAMPLE = runpy.run_path(str(HERE / "sample_results.py"))
+ZOO = runpy.run_path(str(HERE / "sample_zoo.py"))
+PHONE = {"width": 390, "height": 844}
+MAX_BYTES = 3_000_000
+MAX_LOAD_MS = 2000
+LOADS = 3  # the quickest counts: what else the machine does is no part of the page
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("pages")
+    made = {"sample": SAMPLE["sample_results"](failing=True), "zoo": ZOO["zoo_results"]()}
+    for name, results in made.items():
+        (folder / f"{name}.html").write_text(html.render(results), encoding="utf-8")
+    return {name: folder / f"{name}.html" for name in made}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator:
+    flags = ["--no-sandbox"] if os.geteuid() == 0 else []  # Chromium's own sandbox refuses root
+    with playwright.sync_playwright() as driver:
+        started = driver.chromium.launch(executable_path=CHROMIUM, args=flags)
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def show(browser, pages) -> Iterator[Callable]:
+    """Opens a page without a network; afterwards, nothing may have been asked for and nothing complained of."""
+    contexts, complaints, requests = [], [], []
+
+    def opened(name: str = "sample", anchor: str = "", **options):
+        context = browser.new_context(**({"viewport": {"width": 1280, "height": 900}} | options))
+        context.set_offline(True)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("request", lambda request: requests.append(request.url))
+        page.goto(f"{pages[name].as_uri()}#{anchor}" if anchor else pages[name].as_uri())
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert complaints == []
+    assert {url.partition("#")[0] for url in requests} <= {path.as_uri() for path in pages.values()}
+
+
+def column(page, table: str, number: int) -> list[str]:
+    return page.locator(f"{table} tbody td:nth-child({number})").evaluate_all(
+        "fields => fields.map(field => field.dataset.value ?? field.textContent.trim())"
+    )
+
+
+def test_the_whole_zoo_is_small_and_opens_quickly(show, pages):
+    assert pages["zoo"].stat().st_size < MAX_BYTES
+    times = []
+    for _ in range(LOADS):
+        page = show("zoo")
+        times.append(page.evaluate("performance.getEntriesByType('navigation')[0].loadEventEnd"))
+    assert 0 < min(times) < MAX_LOAD_MS
+
+
+def test_the_head_is_seen_and_the_rest_is_one_click_below(show):
+    page = show()
+    assert page.locator("#wins-and-losses").is_visible()
+    assert page.locator("svg.bars .figure").first.is_visible()
+    assert not page.locator("#speed table").is_visible()
+    page.click("#speed > summary")
+    assert page.locator("#speed table").is_visible()
+
+
+def test_every_bar_leads_to_its_case(show):
+    page = show()
+    link = page.locator("svg.bars a").first
+    case, anchor = link.locator(".label").text_content(), link.get_attribute("href")
+    link.click()
+    page.wait_for_function("anchor => document.querySelector(anchor).open", arg=anchor)
+    heading = page.locator(f"{anchor} > summary")
+    assert heading.text_content().strip() == f"Every row of {case}"
+    page.wait_for_function("scrollY > 0")
+    assert page.locator(f"{anchor} table").first.is_visible()
+
+
+@pytest.mark.parametrize("anchor", ["speed", "case-3", "environment"])
+def test_a_link_into_a_closed_part_opens_it(show, anchor):
+    page = show(anchor=anchor)
+    assert page.locator(f"#{anchor} table").first.is_visible()
+    assert page.locator(f"#{anchor}").bounding_box()["y"] < 900
+
+
+def test_a_table_sorts_by_value_by_mouse_and_by_keyboard(show):
+    page = show("zoo", anchor="speed")
+    header = page.locator("#speed th:nth-child(6)")
+    assert header.text_content() == "median"
+    before = column(page, "#speed", 6)
+    texts = page.locator("#speed tbody td:nth-child(6)").all_text_contents()
+    assert {text.split()[1] for text in texts} >= {"us", "ms"}
+    header.locator("button").click()
+    assert header.get_attribute("aria-sort") == "ascending"
+    assert [float(v) for v in column(page, "#speed", 6)] == sorted(map(float, before))
+    header.locator("button").focus()
+    page.keyboard.press("Enter")
+    assert header.get_attribute("aria-sort") == "descending"
+    assert [float(v) for v in column(page, "#speed", 6)] == sorted(map(float, before), reverse=True)
+    page.locator("#speed th:nth-child(1) button").press("Space")
+    assert column(page, "#speed", 1) == sorted(column(page, "#speed", 1))
+    assert header.get_attribute("aria-sort") is None
+
+
+def test_fields_without_a_number_stay_last(show):
+    page = show("zoo", anchor="cold")
+    button = page.locator("#cold th", has_text="pays back after").locator("button")
+    number = button.evaluate("button => button.parentElement.cellIndex + 1")
+    for _ in range(2):
+        button.click()
+        shown = column(page, "#cold", number)
+        assert 0 < shown.index("-") < len(shown)
+        assert set(shown[shown.index("-") :]) == {"-"}
+
+
+def test_the_filter_leaves_what_matches(show):
+    page = show()
+    page.fill("#filter", "lstm")
+    page.click("#speed > summary")
+    assert set(page.locator("#speed tbody tr:visible td:first-child").all_text_contents()) == {"lstm"}
+    page.click("#cases > summary")
+    assert page.locator("#cases details.inner:visible").count() == 1
+    page.fill("#filter", "")
+    assert page.locator("#cases details.inner:visible").count() == len(SAMPLE["CASES"])
+
+
+def test_open_all_and_close_all(show):
+    page = show()
+    page.click("#open-all")
+    assert page.locator("details:not([open])").count() == 0
+    page.click("#close-all")
+    assert page.locator("details[open]").count() == 0
+
+
+@pytest.mark.parametrize("name", ["sample", "zoo"])
+def test_a_phone_never_scrolls_sideways(show, name):
+    page = show(name, viewport=PHONE, is_mobile=True, has_touch=True)
+    for part in (None, "#speed", "#cases", "#case-1", "#parity", "#cold"):
+        if part is not None:
+            page.locator(f"{part} > summary").tap()
+        assert page.evaluate("document.documentElement.scrollWidth") == PHONE["width"], part
+    page.locator("#case-1 .box").first.evaluate("box => box.scrollLeft = 200")
+    assert page.locator("#case-1 .box").first.evaluate("box => box.scrollLeft") == 200
+
+
+def test_the_colours_follow_the_reader(show):
+    page = show()
+
+    def colours() -> tuple[str, ...]:
+        return tuple(
+            page.locator(where).first.evaluate(f"element => getComputedStyle(element).{name}")
+            for where, name in (("body", "backgroundColor"), ("body", "color"), ("svg.bars .label", "fill"))
+        )
+
+    page.emulate_media(color_scheme="light")
+    light = colours()
+    page.emulate_media(color_scheme="dark")
+    paper, ink, label = colours()
+    assert light[0] == "rgb(255, 255, 255)"
+    assert light[1] == light[2] != ink
+    assert label == ink
+    assert brightness(paper) < 60 < 180 < brightness(ink)
+
+
+def brightness(colour: str) -> float:
+    channels = [int(part) for part in colour.removeprefix("rgb(").removesuffix(")").split(",")]
+    return sum(channels) / len(channels)
+
+
+def test_paper_shows_everything(show):
+    page = show()
+    hidden = page.locator("#environment td").first
+    assert not hidden.is_visible()
+    screen = page.evaluate("document.documentElement.scrollHeight")
+    page.emulate_media(media="print", color_scheme="dark")
+    assert page.evaluate("document.documentElement.scrollHeight") > 3 * screen
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert page.pdf().count(b"/Type /Page\n") > 5
+
+
+def test_without_its_script_everything_can_be_read(show):
+    page = show(java_script_enabled=False)
+    assert not page.locator("#tools").is_visible()
+    page.locator("#cases > summary").click()
+    page.locator("#case-1 > summary").click()
+    assert page.locator("#case-1 table").first.is_visible()
+    assert page.locator("#case-1 th").first.text_content() == "row"

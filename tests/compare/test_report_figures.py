@@ -1,0 +1,122 @@
+"""Every figure on the page is in results.json: read off the page, and looked up among the file's own values."""
+
+from __future__ import annotations
+
+import html as html_escapes
+import json
+import re
+import runpy
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from graphmode.compare.report import html, wording
+from graphmode.compare.report.results import Results
+
+HERE = Path(__file__).parent
+SAMPLE = runpy.run_path(str(HERE / "sample_results.py"))
+ZOO = runpy.run_path(str(HERE / "sample_zoo.py"))
+COMMITTED = HERE.parent.parent / "benchmarks" / "results" / "cpu-2-threads" / "results.json"
+FORMATS = (
+    wording.duration,
+    wording.elapsed,
+    wording.number,
+    wording.size,
+    wording.share,
+    lambda v: wording.rate(v, "B"),
+    lambda v: wording.rate(v, "FLOP"),
+    lambda v: f"{v:,}",
+    lambda v: f"{v:.2g}",
+    str,
+)
+UNIT = r"(?: (?:ns|us|ms|s|min \d\d s|[kMGTP]?(?:B|FLOP)(?:/s)?)\b)?"
+FIGURE = re.compile(r"(?<![\w.\[-])\d+(?:,\d{3})*(?:\.\d+)?(?:e[+-]\d+)?%?" + UNIT + r"(?!\w)")
+FIELD = re.compile(r"<td([^>]*)>(.*?)(?=<td|\n<tr|</tbody>)", re.DOTALL)
+LABEL = re.compile(r'<title>(.*?)</title>|<text[^>]*class="figure"[^>]*>(.*?)</text>')
+
+
+@pytest.fixture(scope="module", params=["sample", "committed", "zoo"])
+def results(request) -> Results:
+    if request.param == "committed":
+        return Results.load(COMMITTED)
+    return SAMPLE["sample_results"](failing=True) if request.param == "sample" else ZOO["zoo_results"]()
+
+
+def values(node: object) -> Iterator[float | str]:
+    """Everything in the file; of a list its length too, which is how often something was found."""
+    if isinstance(node, dict):
+        for child in node.values():
+            yield from values(child)
+    elif isinstance(node, list):
+        yield len(node)
+        for child in node:
+            yield from values(child)
+    elif node is not None and not isinstance(node, bool):
+        yield node
+
+
+def written(value: float) -> set[str]:
+    """Every way in which a page may write it."""
+    return {made for form in FORMATS for made in FIGURE.findall(form(value))}
+
+
+def strangers(page: str, file: Path) -> list[str]:
+    """What stands on the page as a figure and comes from nothing in the file."""
+    found = set(values(json.loads(file.read_text())))
+    numbers = {v for v in found if not isinstance(v, str)}
+    behind: dict[str, set[float]] = {}
+    for value in numbers:
+        behind.setdefault(f"{value:.5g}", set()).add(value)
+    known = {text for value in numbers for text in written(value)}
+    known |= {text for value in found if isinstance(value, str) for text in FIGURE.findall(value)}
+    unknown = []
+    for attributes, content in FIELD.findall(page):
+        text = html_escapes.unescape(re.sub(r"<[^>]+>", "", content)).strip()
+        value = re.search(r"data-value=(\S+)", attributes)
+        if value is not None:
+            own = {t for v in behind.get(value.group(1), ()) for t in written(v)}
+            first = FIGURE.search(text)
+            # An interval sorts by its lower bound, and comes first too; "at once" is no figure.
+            if not own or (first is not None and first.group() not in own):
+                unknown.append(f"{text} ({value.group(1)})")
+        if value is not None or "number" in attributes:
+            unknown += [f"{t} in {text}" for t in FIGURE.findall(text) if t not in known]
+    header = page[page.index('<p class="verdict') : page.index("</header>")]
+    told = [text for label in LABEL.findall(page) for text in label]
+    told += re.findall(r"<li>(.*?)</li>", header, re.DOTALL)
+    told += re.findall(r'<div class="tile">(.*?)</div>', header, re.DOTALL)
+    for line in told:
+        plain = html_escapes.unescape(re.sub(r"<[^>]+>", " ", line))
+        unknown += [f"{t} in {plain}" for t in FIGURE.findall(plain) if t not in known]
+    return unknown
+
+
+def test_every_figure_is_in_the_file(results, tmp_path):
+    results.save(tmp_path / "results.json")
+    page = html.render(Results.load(tmp_path / "results.json"))
+    assert len(FIELD.findall(page)) > 500
+    assert strangers(page, tmp_path / "results.json") == []
+
+
+def test_a_figure_that_is_not_in_the_file_is_found(tmp_path):
+    results = SAMPLE["sample_results"]()
+    page = html.render(results)
+    cell = results.cells[0]
+    results.cells[0] = msgspec.structs.replace(cell, median_s=cell.median_s * 1.37)
+    results.save(tmp_path / "results.json")
+    assert any(wording.duration(cell.median_s) in line for line in strangers(page, tmp_path / "results.json"))
+
+
+def test_a_derived_part_that_contradicts_the_cells_is_not_believed(tmp_path):
+    results, file = SAMPLE["sample_results"](), tmp_path / "results.json"
+    results.save(file)
+    payload = json.loads(file.read_text())
+    assert payload["derived"]["means"][0]["to_fastest"] == results.derived().means[0].to_fastest
+    payload["derived"]["means"][0]["to_fastest"] = 0.01
+    payload["derived"]["comparisons"][0]["best"]["value"] = 0.01
+    file.write_text(json.dumps(payload))
+    assert html.render(Results.load(file)) == html.render(results)
+    payload["derived"] = "nothing of ours"
+    file.write_text(json.dumps(payload))
+    assert html.render(Results.load(file)) == html.render(results)
