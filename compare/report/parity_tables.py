@@ -27,7 +27,7 @@ EVIDENCE = (
     Column("variant"),
     Column("tensor"),
     Column("error", "number"),
-    Column("ratio", "number"),
+    Column("error ratio", "number"),
     Column("index"),
     Column("port", "number"),
     Column("reference", "number"),

@@ -16,11 +16,15 @@ import msgspec
 import pytest
 from graphmode.compare.case import DEFAULT_VARIANT
 from graphmode.compare.report import ResultsError, html, markdown, prepare_folder, terminal, wording, write_pages
+from graphmode.compare.report.contents import contents
 from graphmode.compare.report.headline import headline
+from graphmode.compare.report.meanings import MEANINGS
+from graphmode.compare.report.page import Table
 from graphmode.compare.report.results import CaseInfo, Results
 from rich.console import Console
 
 SAMPLE = runpy.run_path(str(Path(__file__).with_name("sample_results.py")))
+ZOO = runpy.run_path(str(Path(__file__).with_name("sample_zoo.py")))
 NASTY = 'a | b\nsecond `line` <script>alert("x")</script> *bold* \x1b[31mred\x1b[0m $x$'
 
 
@@ -362,3 +366,15 @@ def test_durations(seconds, text):
 
 def test_the_unnamed_variant_is_the_cases_own():
     assert wording.DEFAULT_VARIANT == DEFAULT_VARIANT
+
+
+def test_every_column_has_its_meaning(failing):
+    terms = {term for key in MEANINGS for term in key.split(", ")}
+    for results in (failing, ZOO["zoo_results"]()):
+        for section in contents(results).sections:
+            if section.anchor in ("problems", "environment", "meaning"):
+                continue
+            for table in (block for block in section.blocks if isinstance(block, Table)):
+                for column in table.columns:
+                    title = re.sub(r" \(.*\)$| [\d,]+$", "", column.title)
+                    assert title in terms, f"{section.title}: {column.title}"
