@@ -1,4 +1,4 @@
-"""What a gain came from, in words: launches removed, fusion, another kernel, nearness to the floor.
+"""What a gain came from, in words: launches removed, fusion, other kernels, nearness to the floor.
 
 Each sentence gives the counts and times that it rests on. Where they were not measured, nothing is said.
 """
@@ -6,6 +6,7 @@ Each sentence gives the counts and times that it rests on. Where they were not m
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .ratios import EAGER, Group, ratio
@@ -22,6 +23,15 @@ NEAR_FLOOR = 1.5
 UNCOMPILED = frozenset({EAGER, "torch.channels_last", "torch.cudagraph", "torch.graphed_callables", "jax.eager"})
 
 
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One thing that the cells show of two rows; `kind` names it where it makes the faster one fast, and is `""` where
+    it only bears on that."""
+
+    kind: str
+    words: str
+
+
 def causes(group: Group, floor_s: float | None = None) -> list[str]:
     """A sentence for JAX's fastest row against PyTorch's fastest, and for each of the two against eager PyTorch, where
     their times differ beyond the interval and the cells hold evidence why.
@@ -30,57 +40,77 @@ def causes(group: Group, floor_s: float | None = None) -> list[str]:
       group: the cells of one comparison.
       floor_s: seconds below which no step with this work can be on this machine, if known.
     """
-    sentences = (_sentence(row, group.eager, floor_s) for row in (group.fastest_jax, group.fastest_torch))
-    return list(dict.fromkeys(filter(None, (why(group, floor_s), *sentences))))
+    jax, torch, eager = group.fastest_jax, group.fastest_torch, group.eager
+    sentences = (sentence(a, b, floor_s) for a, b in ((jax, torch), (jax, eager), (torch, eager)))
+    return list(dict.fromkeys(filter(None, sentences)))
 
 
-def why(group: Group, floor_s: float | None = None) -> str:
-    """The first of them: JAX's fastest row against PyTorch's fastest; `""` where the cells do not tell."""
-    return _sentence(group.fastest_jax, group.fastest_torch, floor_s)
-
-
-def _sentence(one: Cell | None, other: Cell | None, floor_s: float | None) -> str:
-    if one is None or other is None:
+def sentence(one: Cell | None, other: Cell | None, floor_s: float | None = None) -> str:
+    """Which of the two is faster, and why; `""` where their times are level or the cells do not tell."""
+    found = reasons(one, other, floor_s)
+    if not found:
         return ""
+    fast, slow = _ordered(one, other)
+    return f"{row_name(fast)} is faster than {row_name(slow)}: {'; '.join(reason.words for reason in found)}"
+
+
+def reasons(one: Cell | None, other: Cell | None, floor_s: float | None = None) -> list[Reason]:
+    """What the cells show of why one of the two is faster."""
     compared = ratio(one, other)
     if one is other or compared is None or compared.verdict == "level":
-        return ""
-    fast, slow = (one, other) if compared.verdict == "faster" else (other, one)
-    reasons = [*_launches(fast, slow), *_host(fast, slow), *_steps(fast, slow)]
-    reasons += _floor(fast, slow, floor_s)
-    return f"{row_name(fast)} is faster than {row_name(slow)}: {'; '.join(reasons)}" if reasons else ""
+        return []
+    fast, slow = _ordered(one, other)
+    return [*_host(fast, slow), *_kernels(fast, slow), *_floor(fast, slow, floor_s)]
 
 
-def _launches(fast: Cell, slow: Cell) -> Iterator[str]:
-    """Fusion, capture, or neither."""
-    if fast.launches is None or slow.launches is None:
-        return
-    few, many = fast.launches.kernels, slow.launches.kernels
-    replayed, before = fast.launches.captured, slow.launches.captured
-    captured = replayed is not None and before is not None and replayed >= REPLAYED > before
-    things = "kernels" if fast.device == "gpu" else "operations"
-    if captured:
-        yield f"launches removed, {share(replayed)} of its {things} are replayed from a captured graph"
+def _ordered(one: Cell | None, other: Cell | None) -> tuple[Cell, Cell]:
+    pair = sorted((c for c in (one, other) if c is not None), key=lambda c: c.median_s or 0.0)
+    return pair[0], pair[1]
+
+
+def _captured(fast: Cell, slow: Cell) -> bool:
+    """Whether most of its launches are replayed, and most of the other's are not."""
+    shares = [cell.launches.captured if cell.launches else None for cell in (fast, slow)]
+    return all(s is not None for s in shares) and (shares[0] or 0) >= REPLAYED > (shares[1] or 0)
+
+
+def _host(fast: Cell, slow: Cell) -> Iterator[Reason]:
+    """What the host has less to do with. It is no reason for the time where the device did not wait for the host."""
+    before, now = _host_share(slow), _host_share(fast)
+    waited = before is not None and before >= HOST_BOUND
+    if _captured(fast, slow) and fast.launches is not None:
+        words = f"{share(fast.launches.captured)} of its {_things(fast)} are replayed from a captured graph"
+        yield Reason("launches removed", f"launches removed, {words}") if waited else Reason("", words)
+    if fast.steps_per_call > slow.steps_per_call:
+        words = f"one launch runs {fast.steps_per_call:,} steps"
+        yield Reason("several steps a launch" if waited else "", words)
+    if waited:
+        line = f"{row_name(slow)} is bound by its host, whose part takes {share(min(before or 0.0, 1.0))} of its time"
+        relieved = now is not None and now < NOT_HOST_BOUND
+        kind = "less time of the host" if relieved and not _captured(fast, slow) else ""
+        yield Reason(kind, f"{line}, and {share(now)} of that of {row_name(fast)}" if relieved else line)
+
+
+def _kernels(fast: Cell, slow: Cell) -> Iterator[Reason]:
+    """Fusion, other kernels, or neither."""
+    few, many = (cell.launches.kernels if cell.launches else None for cell in (fast, slow))
     if not few or not many:
         return
+    things = _things(fast)
     if few <= FEWER * many:
-        fused = fast.row not in UNCOMPILED and slow.row in UNCOMPILED
-        yield f"{'fusion' if fused else f'fewer {things}'}, {few:,} {things} a call in place of {many:,}"
+        kind = "fusion" if fast.row not in UNCOMPILED and slow.row in UNCOMPILED else f"fewer {things}"
+        yield Reason(kind, f"{kind}, {few:,} {things} a call in place of {many:,}")
     elif many < FEWER * few:
-        yield f"not by fewer {things}, {few:,} a call against {many:,}"
-    elif not captured:
+        yield Reason("", f"not by fewer {things}, {few:,} a call against {many:,}")
+    else:
         shares = _host_share(fast), _host_share(slow)
-        waits_for_device = all(s is not None and s < HOST_BOUND for s in shares)
-        counts = f"{few:,} and {many:,} {things} a call"
-        yield f"other kernels, {counts} in less time" if waits_for_device else f"about as many {things}, {counts}"
+        busy = all(s is not None and s < HOST_BOUND for s in shares)
+        kind = f"other {things}" if busy else ""
+        yield Reason(kind, f"{kind or f'about as many {things}'}, {few:,} a call against {many:,}")
 
 
-def _host(fast: Cell, slow: Cell) -> Iterator[str]:
-    before, now = _host_share(slow), _host_share(fast)
-    if before is None or before < HOST_BOUND:
-        return
-    line = f"{row_name(slow)} is bound by its host, whose part takes {share(min(before, 1.0))} of the time"
-    yield line + (f", {share(now)} now" if now is not None and now < NOT_HOST_BOUND else "")
+def _things(cell: Cell) -> str:
+    return "kernels" if cell.device == "gpu" else "operations"
 
 
 def _host_share(cell: Cell) -> float | None:
@@ -90,14 +120,9 @@ def _host_share(cell: Cell) -> float | None:
     return cell.enqueue_s / cell.median_s
 
 
-def _steps(fast: Cell, slow: Cell) -> Iterator[str]:
-    if fast.steps_per_call > slow.steps_per_call:
-        yield f"one launch runs {fast.steps_per_call:,} steps"
-
-
-def _floor(fast: Cell, slow: Cell, floor_s: float | None) -> Iterator[str]:
+def _floor(fast: Cell, slow: Cell, floor_s: float | None) -> Iterator[Reason]:
     if not floor_s or not fast.median_s or not slow.median_s:
         return
     near, far = fast.median_s / floor_s, slow.median_s / floor_s
     if near <= NEAR_FLOOR < far:
-        yield f"near the machine's floor, at {number(near)} times it in place of {number(far)}"
+        yield Reason("", f"near the machine's floor, at {number(near)} times it against {number(far)}")

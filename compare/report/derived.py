@@ -6,12 +6,13 @@ and never read back, so no file can contradict itself.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from .causes import causes, why
+from .causes import causes, reasons, sentence
 from .ratios import Group, Mean, PassRate, Ratio, Verdict, groups, means, pass_rate, ratio
 from .sweeps import Sweep, sweeps
 
@@ -37,7 +38,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """The rows of one group, and JAX's fastest against PyTorch's fastest: `best`, its `verdict`, and `best_to_eager`.
 
     `floor_s` is the least time that the work of a step can take on this machine, `flops_per_byte` its operational
-    intensity. `causes` say what gains came from, and `why` is the one on these two rows.
+    intensity. `causes` say what gains came from, `why` is the one on these two rows, and `reasons` its kinds.
     """
 
     case: str
@@ -54,12 +55,23 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     floor_s: float | None
     flops_per_byte: float | None
     why: str
+    reasons: list[str]
     causes: list[str]
     rows: list[RowFigures]
 
     def of(self, cell: Cell | None) -> RowFigures | None:
         """The figures of one cell of the group."""
         return next((r for r in self.rows if cell and (r.row, r.variant) == (cell.row, cell.variant)), None)
+
+
+class Reasons(msgspec.Struct, frozen=True, kw_only=True):
+    """Over all comparisons on the cases' own inputs in which JAX's fastest row is `faster`, or `slower`: in how many
+    each reason shows, and in how many none does."""
+
+    verdict: Verdict
+    comparisons: int
+    shown_in: dict[str, int]
+    none_shown: int
 
 
 class Derived(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,6 +82,7 @@ class Derived(msgspec.Struct, frozen=True, kw_only=True):
     variants: PassRate
     pass_rates: dict[str, PassRate]
     means: list[Mean]
+    reasons: list[Reasons]
     comparisons: list[Comparison]
     sweeps: list[Sweep]
 
@@ -83,12 +96,14 @@ def derive(
     for p in parity:
         judged[p.side].append(p.passed)
     loads = {(w.case, w.mode, w.dtype, w.batch): w for w in work}
+    comparisons = [_comparison(g, floors, loads.get((g.case, g.mode, g.dtype, g.batch))) for g in compared]
     return Derived(
         ports=PassRate.of(judged["jax"]),
         variants=PassRate.of(judged["torch"]),
         pass_rates={"jax": pass_rate(cells, "jax"), "torch": pass_rate(cells, "torch")},
         means=means(compared),
-        comparisons=[_comparison(g, floors, loads.get((g.case, g.mode, g.dtype, g.batch))) for g in compared],
+        reasons=[_reasons(comparisons, verdict) for verdict in ("faster", "slower")],
+        comparisons=comparisons,
         sweeps=list(sweeps(cells)),
     )
 
@@ -98,9 +113,21 @@ def paired(cells: Sequence[Cell], derived: Derived) -> list[tuple[Group, Compari
     return list(zip(groups(cells), derived.comparisons, strict=True))
 
 
+def _reasons(comparisons: Sequence[Comparison], verdict: Verdict) -> Reasons:
+    members = [c for c in comparisons if c.batch is None and c.verdict == verdict]
+    counts = Counter(kind for c in members for kind in c.reasons)
+    return Reasons(
+        verdict=verdict,
+        comparisons=len(members),
+        shown_in=dict(counts.most_common()),
+        none_shown=sum(not c.reasons for c in members),
+    )
+
+
 def _comparison(group: Group, floors: Floors | None, work: Work | None) -> Comparison:
     floor = floors.of(work) if floors is not None and work is not None else None
     best = group.best
+    found = reasons(group.fastest_jax, group.fastest_torch, floor)
     return Comparison(
         case=group.case,
         mode=group.mode,
@@ -115,7 +142,8 @@ def _comparison(group: Group, floors: Floors | None, work: Work | None) -> Compa
         break_even_calls=group.break_even_calls,
         floor_s=floor,
         flops_per_byte=work.flops / work.bytes if work is not None and work.bytes else None,
-        why=why(group, floor),
+        why=sentence(group.fastest_jax, group.fastest_torch, floor),
+        reasons=list(dict.fromkeys(r.kind for r in found if r.kind)),
         causes=causes(group, floor),
         rows=list(_rows(group, floor, work)),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .derived import Comparison, Derived
+from .derived import Comparison, Derived, Reasons
 from .page import Headline, Plot, Tile, Tone
 from .plots.ratio_bars import ratio_bars, span
 from .ratios import Mean
@@ -32,6 +32,7 @@ def headline(results: Results, derived: Derived | None = None) -> Headline:
         failures=failures(results),
         losses=losses(own),
         wins=wins(own),
+        why={r.verdict: text for r in derived.reasons if (text := _why(r))},
         plots=first,
         further_plots=further,
     )
@@ -59,6 +60,15 @@ def losses(compared: Sequence[Comparison]) -> tuple[str, ...]:
 def wins(compared: Sequence[Comparison]) -> tuple[str, ...]:
     """Where JAX's fastest row gains most."""
     return tuple(map(_told, sorted((c for c in compared if c.verdict == "faster"), key=_value)[:WINS]))
+
+
+def _why(found: Reasons) -> str:
+    """Which reasons show in how many comparisons; `""` where the cells tell none."""
+    if not found.shown_in:
+        return ""
+    shown = ", ".join(f"{kind} in {n}" for kind, n in found.shown_in.items())
+    rest = f"; {found.none_shown} without a reason that was measured" if found.none_shown else ""
+    return f"Why, in {count(found.comparisons, 'comparison')}: {shown}{rest}."
 
 
 def _value(one: Comparison) -> float:

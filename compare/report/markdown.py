@@ -49,9 +49,11 @@ def _headline(headline: Headline) -> Iterable[str]:
         yield _bullets(headline.failures)
     if headline.wins:
         yield "## Where JAX wins most"
+        yield from filter(None, [escape(headline.why.get("faster", ""))])
         yield _bullets(headline.wins)
     if headline.losses:
         yield "## Where JAX loses"
+        yield from filter(None, [escape(headline.why.get("slower", ""))])
         yield _bullets(headline.losses)
 
 

@@ -87,9 +87,10 @@ MEANINGS = {
     "batch": "The median at that batch size.",
     "geometric mean": "Over the comparisons that have a ratio, within one device and dtype; batch sweeps are left out.",
     "why": (
-        "What the counts and times of the two rows show, and nothing else. Launches removed: most kernels are "
-        "replayed from a captured graph, and the other row's are not. Fusion: a compiled row runs at most 80% of the "
-        "kernels of one that is not. Other kernels: about as many, and neither row is bound by its host. Bound by its "
-        "host: a call needs at least 90% of its time until it returns."
+        "What the counts and times of the two rows show, and nothing else. Bound by its host: a call needs at least "
+        "90% of its time until it returns. Launches removed: the slower row is bound by its host, and the faster one "
+        "replays most of its kernels from a captured graph. Less time of the host: the same without a captured graph. "
+        "Fusion: a compiled row runs at most 80% of the kernels of one that is not. Other kernels: about as many, and "
+        "neither row is bound by its host."
     ),
 }

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 Tone = Literal["", "good", "bad", "warn", "muted"]
@@ -116,6 +117,7 @@ class Headline:
     failures: tuple[str, ...] = ()
     losses: tuple[str, ...] = ()
     wins: tuple[str, ...] = ()
+    why: Mapping[str, str] = field(default_factory=dict)  # by verdict: "faster", "slower"
     plots: tuple[Plot, ...] = ()
     further_plots: tuple[Plot, ...] = ()
 

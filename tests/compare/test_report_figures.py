@@ -84,8 +84,7 @@ def strangers(page: str, file: Path) -> list[str]:
             unknown += [f"{t} in {text}" for t in FIGURE.findall(text) if t not in known]
     header = page[page.index('<p class="verdict') : page.index("</header>")]
     told = [text for label in LABEL.findall(page) for text in label]
-    told += re.findall(r"<li>(.*?)</li>", header, re.DOTALL)
-    told += re.findall(r'<div class="tile">(.*?)</div>', header, re.DOTALL)
+    told += re.findall(r'<(?:li|div class="tile"|p class="why")>(.*?)</(?:li|div|p)>', header, re.DOTALL)
     for line in told:
         plain = html_escapes.unescape(re.sub(r"<[^>]+>", " ", line))
         unknown += [f"{t} in {plain}" for t in FIGURE.findall(plain) if t not in known]

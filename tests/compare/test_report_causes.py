@@ -1,0 +1,121 @@
+"""What a gain came from is said where the cells show it, with their numbers, and never where they do not."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from graphmode.compare.report import ratios
+from graphmode.compare.report.causes import causes, reasons
+from graphmode.compare.report.results import Cell, Launches
+
+
+def cell(row: str, median: float, *, kernels=None, captured=None, enqueue=None, device="gpu", **more) -> Cell:
+    counted = kernels is not None or captured is not None
+    return Cell(
+        case="c",
+        variant="default",
+        row=row,
+        mode="inference",
+        device=device,
+        dtype="float32",
+        status="ok",
+        median_s=median,
+        enqueue_s=enqueue,
+        launches=Launches(kernels=kernels, captured=captured) if counted else None,
+        **more,
+    )
+
+
+def told(*cells: Cell, floor: float | None = None) -> str:
+    (group,) = ratios.groups(cells)
+    return " | ".join(causes(group, floor))
+
+
+def kinds(one: Cell, other: Cell) -> set[str]:
+    return {reason.kind for reason in reasons(one, other)} - {""}
+
+
+EAGER = {"kernels": 212, "captured": 0.0, "enqueue": 0.97}
+BUSY = {"kernels": 212, "captured": 0.0, "enqueue": 0.3}
+
+
+@pytest.mark.parametrize(
+    ("fast", "slow", "expected"),
+    [
+        (("torch.cudagraph", {"kernels": 212, "captured": 1.0, "enqueue": 0.01}), EAGER, {"launches removed"}),
+        (("torch.cudagraph", {"kernels": 212, "captured": 1.0, "enqueue": 0.01}), BUSY, {"other kernels"}),
+        (("torch.cudagraph", {"kernels": 212, "captured": 1.0}), {"kernels": 212, "captured": 0.0}, set()),
+        (("torch.compile", {"kernels": 40, "captured": 0.0, "enqueue": 0.2}), BUSY, {"fusion"}),
+        (
+            ("torch.compile", {"kernels": 40, "captured": 0.0, "enqueue": 0.2}),
+            EAGER,
+            {"fusion", "less time of the host"},
+        ),
+        (("jax.jit", {"kernels": 40, "captured": 0.9, "enqueue": 0.1}), EAGER, {"fusion", "launches removed"}),
+        (("torch.channels_last", {"kernels": 212, "captured": 0.0, "enqueue": 0.2}), BUSY, {"other kernels"}),
+        (("torch.channels_last", {"kernels": 212, "captured": 0.0}), {"kernels": 212, "captured": 0.0}, set()),
+        (
+            ("torch.channels_last", {"kernels": 100, "captured": 0.0}),
+            {"kernels": 212, "captured": 0.0},
+            {"fewer kernels"},
+        ),
+        (("jax.jit", {"kernels": 400}), {"kernels": 212}, set()),
+        (("jax.jit", {}), {}, set()),
+        (("jax.jit", {"kernels": 40}), {}, set()),
+        (("jax.scan", {"steps_per_call": 8}), EAGER, {"several steps a launch"}),
+        (("jax.scan", {"steps_per_call": 8}), BUSY, set()),
+    ],
+)
+def test_the_kind_is_what_the_cells_show(fast, slow, expected):
+    """The slower row takes a second, so its enqueue time is its host's share."""
+    row, fields = fast
+    one, other = cell(row, 0.5, **fields), cell("torch.eager", 1.0, **slow)
+    assert kinds(one, other) == expected
+    assert kinds(other, one) == expected
+
+
+def test_nothing_is_said_without_counts_or_a_difference():
+    assert told(cell("torch.eager", 1.0), cell("torch.compile", 0.5), cell("jax.jit", 0.3)) == ""
+    same = [1.0 + 0.01 * n for n in range(10)]
+    level = [
+        cell(row, 1.045, kernels=kernels, samples_s=same) for row, kernels in (("torch.eager", 200), ("jax.jit", 20))
+    ]
+    assert told(*level) == ""
+
+
+def test_a_cpu_waits_for_no_host():
+    rows = (
+        cell("torch.eager", 1.0, enqueue=0.99, kernels=50, captured=0.0, device="cpu"),
+        cell("jax.jit", 0.5, enqueue=0.01, kernels=3, captured=0.0, device="cpu"),
+    )
+    text = told(*rows)
+    assert text == "jax.jit is faster than torch.eager: fusion, 3 operations a call in place of 50"
+
+
+def test_sentences_name_the_faster_row_and_give_the_numbers():
+    text = told(
+        cell("torch.eager", 1.0, kernels=1212, captured=0.0, enqueue=0.97),
+        cell("torch.compile", 0.5, kernels=300, captured=0.0, enqueue=0.48),
+        cell("jax.graphed", 0.2, kernels=290, captured=0.96, enqueue=0.01),
+        floor=0.15,
+    )
+    pair, jax, torch = text.split(" | ")
+    assert pair.startswith("jax.graphed is faster than torch.compile: launches removed, 96% of its kernels")
+    assert "torch.compile is bound by its host, whose part takes 96% of its time, and 5% of that of jax.graphed" in pair
+    assert "near the machine's floor, at 1.33 times it against 3.33" in pair
+    assert "fusion, 290 kernels a call in place of 1,212" in jax
+    assert torch.startswith("torch.compile is faster than torch.eager: ")
+
+
+def test_a_loss_of_jax_is_explained_as_well():
+    rows = cell("torch.eager", 1.0, kernels=10), cell("torch.compile", 0.2, kernels=4), cell("jax.jit", 0.4, kernels=9)
+    assert told(*rows).startswith("torch.compile is faster than jax.jit: fewer kernels, 4 kernels a call in place of 9")
+
+
+def test_shares_are_never_rounded_to_all_or_none():
+    one = cell("torch.cudagraph", 0.5, kernels=1000, captured=0.999, enqueue=0.001)
+    (group,) = ratios.groups([one, cell("torch.eager", 1.0, kernels=1000, captured=0.0, enqueue=0.999)])
+    text = " ".join(itertools.chain(causes(group)))
+    assert "99% of its kernels" in text
+    assert "100%" not in text
