@@ -7,11 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from .derived import Comparison, RowFigures
-from .page import Column, Entry, Table, Tone
-from .plots.in_tables import bytes_bar, cold_bar, cold_total, samples_scale, strip
+from .page import Column, Entry, Legend, Table, Tone
+from .plots.in_tables import COLD_PARTS, bytes_bar, cold_bar, cold_total, samples_scale, strip
 from .ratios import Group, by_time
-from .results import Cell
+from .results import Cell, Cold, Memory
 from .wording import DEFAULT_VARIANT, NONE, duration, number, plain, ratio_text, share, size, status_text
+
+COLD_LEGEND = Legend(tuple((part, part.replace("_", " ")) for part in (*COLD_PARTS, "warm_start")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,7 @@ def _times(cells: Sequence[Cell]) -> list[Field]:
         Field(Column("median", "number"), _median),
         Field(
             Column(f"repeats (log axis{ends})", "graphic"),
-            lambda c, _: Entry("", graphic=strip(c, scale) if scale else "", value=c.median_s),
+            lambda c, _: Entry("", graphic=strip(c, scale) if scale else ""),
         ),
         Field(Column("status"), lambda c, _: Entry(status_text(c), status_tone(c)), lead=True),
         seconds("IQR", lambda c: c.iqr_s),
@@ -122,15 +124,15 @@ def _cold(cells: Sequence[Cell]) -> list[Field]:
         *_leads(cells),
         Field(
             Column("parts", "graphic"),
-            lambda c, _: Entry("", graphic=cold_bar(c.cold, longest) if longest else "", value=c.compile_s),
+            lambda c, _: Entry("", graphic=cold_bar(c.cold, longest) if longest else ""),
         ),
         seconds("compile", lambda c: c.compile_s),
-        seconds("build", lambda c: c.cold and c.cold.build_s),
-        seconds("trace", lambda c: c.cold and c.cold.trace_s),
-        seconds("lower", lambda c: c.cold and c.cold.lower_s),
-        seconds("backend compile", lambda c: c.cold and c.cold.compile_s),
-        seconds("first run", lambda c: c.cold and c.cold.first_run_s),
-        seconds("warm start", lambda c: c.cold and c.cold.warm_start_s),
+        seconds("build", lambda c: (c.cold or Cold()).build_s),
+        seconds("trace", lambda c: (c.cold or Cold()).trace_s),
+        seconds("lower", lambda c: (c.cold or Cold()).lower_s),
+        seconds("backend compile", lambda c: (c.cold or Cold()).compile_s),
+        seconds("first run", lambda c: (c.cold or Cold()).first_run_s),
+        seconds("warm start", lambda c: (c.cold or Cold()).warm_start_s),
     ]
 
 
@@ -138,19 +140,17 @@ def _memory(cells: Sequence[Cell]) -> list[Field]:
     most = max((c.memory.peak_bytes or 0 for c in cells if c.memory), default=0)
     return [
         *_leads(cells),
-        byte_count("peak", lambda c: c.memory and c.memory.peak_bytes),
+        byte_count("peak", lambda c: (c.memory or Memory()).peak_bytes),
         Field(
             Column("of the largest", "graphic"),
             lambda c, _: Entry(
-                "",
-                graphic=bytes_bar(c.memory.peak_bytes, most, c.framework) if c.memory and most else "",
-                value=c.memory.peak_bytes if c.memory else None,
+                "", graphic=bytes_bar(c.memory.peak_bytes, most, c.framework) if c.memory and most else ""
             ),
         ),
-        byte_count("arguments", lambda c: c.memory and c.memory.arguments_bytes),
-        byte_count("outputs", lambda c: c.memory and c.memory.outputs_bytes),
-        byte_count("temporaries", lambda c: c.memory and c.memory.temporaries_bytes),
-        byte_count("code", lambda c: c.memory and c.memory.code_bytes),
+        byte_count("arguments", lambda c: (c.memory or Memory()).arguments_bytes),
+        byte_count("outputs", lambda c: (c.memory or Memory()).outputs_bytes),
+        byte_count("temporaries", lambda c: (c.memory or Memory()).temporaries_bytes),
+        byte_count("code", lambda c: (c.memory or Memory()).code_bytes),
         Field(Column("launches", "number"), _kernels),
         Field(Column("captured", "number"), _captured),
         Field(Column("steps a launch", "number"), _steps),

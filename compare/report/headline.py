@@ -67,8 +67,8 @@ def _why(found: Reasons) -> str:
     if not found.shown_in:
         return ""
     shown = ", ".join(f"{kind} in {n}" for kind, n in found.shown_in.items())
-    rest = f"; {found.none_shown} without a reason that was measured" if found.none_shown else ""
-    return f"Why, in {count(found.comparisons, 'comparison')}: {shown}{rest}."
+    rest = f"; none in {found.none_shown}" if found.none_shown else ""
+    return f"Reasons that were measured, in {count(found.comparisons, 'comparison')}: {shown}{rest}."
 
 
 def _value(one: Comparison) -> float:

@@ -11,8 +11,8 @@ LONG = 160  # characters, from which on prose scrolls in its field
 
 def table_html(table: Table) -> str:
     """The element, without the end tags that HTML allows to omit. A field with a number behind its text carries it as
-    `data-value`, five digits of it."""
-    head = "".join(f"<th{_class(c.kind)} scope=col>{escape(c.title)}" for c in table.columns)
+    `data-value`, four digits of it."""
+    head = "".join(f"<th{_class(c.kind)}>{escape(c.title)}" for c in table.columns)
     rows = "".join("\n<tr>" + "".join(map(_field, row, table.columns)) for row in table.rows)
     caption = f"<caption>{escape(table.caption)}</caption>" if table.caption else ""
     return f"<table>{caption}<thead><tr>{head}</thead><tbody>{rows}</tbody></table>"
@@ -22,7 +22,7 @@ def _field(entry: Entry, column: Column) -> str:
     long = column.kind == "prose" and len(entry.text) > LONG
     kind = "" if column.kind == "number" and entry.value is not None else column.kind
     names = (kind, entry.tone, "strong" if entry.strong else "", "long" if long else "")
-    value = "" if entry.value is None else f" data-value={entry.value:.5g}"
+    value = "" if entry.value is None else f" data-value={entry.value:.4g}"
     return f"<td{_class(*names)}{value}>{_content(entry, long)}"
 
 

@@ -4,7 +4,7 @@
 
   // A link into a closed part opens it.
   const reveal = () => {
-    const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    const target = document.getElementById(location.hash.slice(1));
     if (!target) return;
     for (let part = target; part; part = part.parentElement) if (part.tagName === "DETAILS") part.open = true;
     target.scrollIntoView();
@@ -30,7 +30,7 @@
     const table = header.closest("table");
     const column = header.cellIndex;
     const falling = header.getAttribute("aria-sort") === "ascending";
-    const numeric = header.matches(".number, .graphic");
+    const numeric = header.matches(".number");
     const key = (row) => {
       const field = row.cells[column];
       if (!numeric) return field.textContent.trim();
@@ -48,7 +48,7 @@
     header.setAttribute("aria-sort", falling ? "descending" : "ascending");
   };
   for (const header of all("thead th")) {
-    if (header.closest("table").tBodies[0].rows.length < 2) continue;
+    if (header.matches(".graphic") || header.closest("table").tBodies[0].rows.length < 2) continue;
     const button = document.createElement("button");
     button.type = "button";
     button.append(...header.childNodes);

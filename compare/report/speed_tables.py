@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from .cell_tables import batch_table, cell_tables, error_ratio, numeric, status_tone
+from .cell_tables import COLD_LEGEND, batch_table, cell_tables, error_ratio, numeric, status_tone
 from .derived import Comparison, Derived, paired
-from .page import Block, Bullets, Column, Entry, Heading, Legend, Paragraph, Plot, Plots, Section, Table, Tone
+from .page import Block, Bullets, Column, Entry, Heading, Paragraph, Plot, Plots, Section, Table, Tone
 from .plots.curves import break_even_plot
 from .ratios import Group, by_time
 from .results import CaseInfo, Cell, Results
@@ -33,9 +33,6 @@ REASONS = (
     Column("error ratio", "number"),
     Column("reason", "prose"),
 )
-COLOURS = Legend((("jax", "a JAX row"), ("torch", "a PyTorch row")))
-PARTS = ("build", "trace", "lower", "compile", "first_run")
-PART_COLOURS = Legend(tuple((part, part.replace("_", " ")) for part in PARTS))
 
 
 def case_anchors(cases: Iterable[str]) -> dict[str, str]:
@@ -71,7 +68,7 @@ def _case(info: CaseInfo | None, members: Sequence[tuple[Group, Comparison]]) ->
     if info is not None and info.summary:
         yield Paragraph(_about(info), "muted")
     if any(cell.cold for group, _ in members for cell in group.cells):
-        yield PART_COLOURS
+        yield COLD_LEGEND
     swept = [group for group, _ in members if group.batch is not None]
     for group, figures in members:
         if group.batch is not None:
@@ -82,7 +79,8 @@ def _case(info: CaseInfo | None, members: Sequence[tuple[Group, Comparison]]) ->
         yield from cell_tables(group, figures)
         curve = break_even_plot(group, figures.break_even_calls)
         if curve:
-            yield Plots((Plot(curve, "Compile time and all calls together: JAX's fastest row and PyTorch's"),))
+            pair = " against ".join(row_name(c) for c in (group.fastest_jax, group.fastest_torch) if c is not None)
+            yield Plots((Plot(curve, f"When compiling is paid back: {pair}"),))
         yield from _explained(group.cells)
     for scope in dict.fromkeys((g.mode, *g.scope) for g in swept):
         yield Heading(f"{', '.join(scope)}, over the batch size")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from .cell_tables import numeric
+from .cell_tables import COLD_LEGEND, numeric
 from .derived import Comparison, Derived, paired
 from .page import Block, Column, Entry, Legend, Paragraph, Plot, Plots, Section, Table
 from .plots.curves import roofline_plot, sweep_plot
@@ -178,8 +178,7 @@ def _cold(pairs: Pairs, anchors: Mapping[str, str]) -> Section | None:
         "What comes before the first timed call, of JAX's fastest row and PyTorch's, and of eager PyTorch. A warm "
         "start is the same in a fresh process that finds the compiler's cache on disk."
     )
-    legend = [Legend(tuple((p, p.replace("_", " ")) for p in ("build", "trace", "lower", "compile", "first_run")))]
-    blocks = (lead, *(legend if longest else []), _without_empty(Table(COLD, rows)))
+    blocks: tuple[Block, ...] = (lead, *([COLD_LEGEND] if longest else []), _without_empty(Table(COLD, rows)))
     return Section("What does the start cost, and when is it paid back?", "cold", blocks)
 
 
@@ -198,7 +197,7 @@ def _cold_row(
         _case(group, anchors),
         Entry(f"{group.mode}, {group.device} {group.dtype}"),
         Entry(row_name(cell), code=True),
-        Entry("", graphic=cold_bar(cell.cold, longest) if longest else "", value=cell.compile_s),
+        Entry("", graphic=cold_bar(cell.cold, longest) if longest else ""),
         numeric(duration(cell.compile_s), cell.compile_s),
         numeric(duration(warm), warm),
         numeric(duration(cell.median_s), cell.median_s),
@@ -224,7 +223,7 @@ def _memory(pairs: Pairs, anchors: Mapping[str, str]) -> Section | None:
                 Entry(f"{group.mode}, {group.device} {group.dtype}"),
                 Entry(row_name(cell), code=True),
                 numeric(size(peak), peak),
-                Entry("", graphic=bytes_bar(peak, most, cell.framework), value=peak),
+                Entry("", graphic=bytes_bar(peak, most, cell.framework)),
             )
         )
     lead = Paragraph(

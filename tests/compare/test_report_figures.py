@@ -67,7 +67,7 @@ def strangers(page: str, file: Path) -> list[str]:
     numbers = {v for v in found if not isinstance(v, str)}
     behind: dict[str, set[float]] = {}
     for value in numbers:
-        behind.setdefault(f"{value:.5g}", set()).add(value)
+        behind.setdefault(f"{value:.4g}", set()).add(value)
     known = {text for value in numbers for text in written(value)}
     known |= {text for value in found if isinstance(value, str) for text in FIGURE.findall(value)}
     unknown = []

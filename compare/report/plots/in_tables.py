@@ -41,7 +41,7 @@ def strip(cell: Cell, scale: LogScale) -> str:
 
 
 def cold_bar(cold: Cold | None, longest_s: float) -> str:
-    """The parts of a cold start one after the other, on an axis that ends at `longest_s`."""
+    """The parts of a cold start one after the other, and a warm start below, on an axis that ends at `longest_s`."""
     parts, at = [], 0.0
     for name in COLD_PARTS:
         seconds = getattr(cold, f"{name}_s") if cold else None
@@ -49,6 +49,8 @@ def cold_bar(cold: Cold | None, longest_s: float) -> str:
             width = seconds / longest_s * WIDTH
             parts.append(_bar(at, width, name))
             at += width
+    if cold is not None and cold.warm_start_s and parts:
+        parts.append(_bar(0, min(1.0, cold.warm_start_s / longest_s) * WIDTH, "warm_start", HEIGHT - 1))
     return element("svg", "".join(parts)) if parts else ""
 
 
@@ -62,5 +64,5 @@ def bytes_bar(amount: int | None, most: int, framework: str) -> str:
     return element("svg", _bar(0, amount / most * WIDTH, framework)) if amount else ""
 
 
-def _bar(start: float, width: float, class_: str) -> str:
-    return element("path", d=f"M{short(start)} {MIDDLE}h{short(max(width, 0.4))}", class_=class_)
+def _bar(start: float, width: float, class_: str, height: float = MIDDLE) -> str:
+    return element("path", d=f"M{short(start)} {short(height)}h{short(max(width, 0.4))}", class_=class_)

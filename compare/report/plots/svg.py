@@ -15,7 +15,7 @@ LEFT, RIGHT, TOP, BOTTOM = 58, 14, 12, 42
 MANTISSAS = ((1, 1.2, 1.5, 2, 3, 4, 5, 6, 7, 8, 9), (1, 1.5, 2, 3, 5, 7), (1, 2, 5), (1,))
 
 
-def element(tag: str, content: str = "", **attributes: str | float | None) -> str:
+def element(tag: str, content: str = "", /, **attributes: str | float | None) -> str:
     """An element; `class_` is `class`, other underscores are hyphens, None is left out. Content is markup."""
     names = {name: "class" if name == "class_" else name.replace("_", "-") for name in attributes}
     given = "".join(
