@@ -35,7 +35,8 @@ class RowFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """The rows of one group, and JAX's fastest against PyTorch's fastest: `best`, its `verdict`, and `best_to_eager`.
+    """The rows of one group, and JAX's fastest against PyTorch's fastest: `best`, its `verdict`, whether one of
+    them is `noisy`, and `best_to_eager`.
 
     `floor_s` is the least time that the work of a step can take on this machine, `flops_per_byte` its operational
     intensity. `causes` say what gains came from, `why` is the one on these two rows, and `reasons` its kinds.
@@ -50,6 +51,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     fastest_torch: tuple[str, str] | None
     best: Ratio | None
     verdict: Verdict | None
+    noisy: bool
     best_to_eager: Ratio | None
     break_even_calls: int | None
     floor_s: float | None
@@ -138,6 +140,7 @@ def _comparison(group: Group, floors: Floors | None, work: Work | None) -> Compa
         fastest_torch=_name(group.fastest_torch),
         best=best,
         verdict=best.verdict if best else None,
+        noisy=any(c.noisy for c in (group.fastest_jax, group.fastest_torch) if c is not None),
         best_to_eager=group.best_to_eager,
         break_even_calls=group.break_even_calls,
         floor_s=floor,

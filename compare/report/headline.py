@@ -81,7 +81,8 @@ def _told(one: Comparison) -> str:
     where = f"{plain(one.case)}, {mode_text(one.mode)} ({one.device}, {one.dtype})"
     times = f"{_row(one.fastest_jax)} takes {ratio_text(one.best)} times the time of {_row(one.fastest_torch)}"
     level = ", level within its interval" if one.verdict == "level" else ""
-    return f"{where}: {times}{level}" + (f". Why: {plain(one.why)}" if one.why else "")
+    noisy = ", noisy" if one.noisy else ""
+    return f"{where}: {times}{level}{noisy}" + (f". Why: {plain(one.why)}" if one.why else "")
 
 
 def _row(name: tuple[str, str] | None) -> str:

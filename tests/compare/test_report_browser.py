@@ -8,8 +8,9 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
-from graphmode.compare.report import html
+from graphmode.compare.report import Results, html
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
@@ -31,6 +32,8 @@ LOADS = 3  # the quickest counts: what else the machine does is no part of the p
 def pages(tmp_path_factory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
     made = {"sample": SAMPLE["sample_results"](failing=True), "zoo": ZOO["zoo_results"]()}
+    names = msgspec.json.encode(made["sample"]).replace(b'"lstm"', b'"' + b"long_name_" * 20 + b'"')
+    made["long"] = msgspec.json.decode(names, type=Results)
     for name, results in made.items():
         (folder / f"{name}.html").write_text(html.render(results), encoding="utf-8")
     return {name: folder / f"{name}.html" for name in made}
@@ -160,10 +163,10 @@ def test_open_all_and_close_all(show):
     assert page.locator("details[open]").count() == 0
 
 
-@pytest.mark.parametrize("name", ["sample", "zoo"])
+@pytest.mark.parametrize("name", ["sample", "zoo", "long"])
 def test_a_phone_never_scrolls_sideways(show, name):
     page = show(name, viewport=PHONE, is_mobile=True, has_touch=True)
-    for part in (None, "#speed", "#cases", "#case-1", "#parity", "#cold"):
+    for part in (None, "#speed", "#cases", "#case-1", "#case-3", "#parity", "#cold"):
         if part is not None:
             page.locator(f"{part} > summary").tap()
         assert page.evaluate("document.documentElement.scrollWidth") == PHONE["width"], part

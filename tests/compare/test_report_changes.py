@@ -105,3 +105,22 @@ def test_the_command_tells_what_changed(run, tmp_path):
     refused = report("a.json", "b.json", "a.json")
     assert refused.returncode == 2
     assert "3 results files came" in refused.stderr
+
+
+def test_a_batch_size_is_compared_with_itself(run):
+    swept = [msgspec.structs.replace(c, batch=batch) for c in run.cells for batch in (1, 64) if c.case == "resnet18"]
+    before = msgspec.structs.replace(run, cells=[*run.cells, *swept])
+    key = ("resnet18", "inference", "torch.compile", 64)
+    cells = [
+        msgspec.structs.replace(c, samples_s=[s * 1.3 for s in c.samples_s], median_s=c.median_s * 1.3)
+        if (c.case, c.mode, c.row, c.batch) == key
+        else c
+        for c in before.cells
+    ]
+    found = changes(before, msgspec.structs.replace(before, cells=cells))
+    assert [c.after.batch for c in found.moved] == [64]
+    assert len(found.times) == len(changes(run, run).times) + 2 * sum(
+        c.case == "resnet18" and c.median_s is not None for c in run.cells
+    )
+    moved = msgspec.structs.replace(before, cells=[c for c in before.cells if c.batch != 64])
+    assert all("batch 64" in line for line in changes(before, moved).one_sided)

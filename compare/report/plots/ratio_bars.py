@@ -9,6 +9,7 @@ from ..wording import bounds, mode_text, number, plain
 from .svg import LogScale, element, short, text, title
 
 ROW, HEAD, FOOT = 31, 18, 20
+NAME = 36  # characters that fit beside the number on a phone
 TONES = {"faster": "jax", "slower": "torch", "level": "level"}
 
 
@@ -38,13 +39,12 @@ def span(compared: Sequence[Comparison]) -> tuple[float, float]:
 
 
 def _axis(scale: LogScale, height: float) -> Iterator[str]:
-    for value in scale.ticks(6):
+    for value in (v for v in scale.ticks(6) if 3 < scale(v) < 97):  # a label at the edge would be cut
         at = f"{short(scale(value))}%"
         yield element("line", x1=at, x2=at, y1=HEAD, y2=height - FOOT, class_="axis" if value == 1 else "grid")
         yield text(f"{value:g}", at, height - 6, class_="tick", text_anchor="middle")
-    one = scale(1)
-    yield text("JAX faster", f"{short(one - 2)}%", 11, class_="jax side", text_anchor="end")
-    yield text("PyTorch faster", f"{short(one + 2)}%", 11, class_="torch side")
+    yield text("\N{LEFTWARDS ARROW} JAX faster", 0, 11, class_="jax side")
+    yield text("PyTorch faster \N{RIGHTWARDS ARROW}", "100%", 11, class_="torch side", text_anchor="end")
 
 
 def _bar(one: Comparison, scale: LogScale, top: float) -> Iterator[str]:
@@ -53,8 +53,11 @@ def _bar(one: Comparison, scale: LogScale, top: float) -> Iterator[str]:
     fastest = " over ".join(f"{row} [{variant}]" for row, variant in (one.fastest_jax, one.fastest_torch) if row)  # type: ignore[misc]
     yield title(f"{plain(one.case)}, {mode_text(one.mode)}: {number(best.value)} ({bounds(best)}), {plain(fastest)}")
     yield element("rect", width="100%", y=top, height=ROW, class_="hit")
-    yield text(plain(one.case), 0, top + 12, class_="label")
+    name = plain(one.case)
+    yield text(name if len(name) <= NAME else f"{name[: NAME - 3]}...", 0, top + 12, class_="label")
     yield text(number(best.value), "100%", top + 12, class_="figure", text_anchor="end")
+    if one.noisy:
+        yield text("noisy", "100%", top + 12, dx=-38, class_="tick", text_anchor="end")
     left, right = sorted((scale(best.value), scale(1)))
     tone = TONES[one.verdict or "level"]
     yield element("rect", x=f"{short(left)}%", width=f"{short(right - left)}%", y=top + 17, height=9, class_=tone)
