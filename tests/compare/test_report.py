@@ -20,7 +20,7 @@ from graphmode.compare.report.contents import contents
 from graphmode.compare.report.headline import headline
 from graphmode.compare.report.meanings import MEANINGS
 from graphmode.compare.report.page import Table
-from graphmode.compare.report.results import CaseInfo, Results
+from graphmode.compare.report.results import CaseInfo, Cold, Floors, Launches, Memory, Results, Work
 from rich.console import Console
 
 SAMPLE = runpy.run_path(str(Path(__file__).with_name("sample_results.py")))
@@ -366,6 +366,34 @@ def test_durations(seconds, text):
 
 def test_the_unnamed_variant_is_the_cases_own():
     assert wording.DEFAULT_VARIANT == DEFAULT_VARIANT
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"flops": 0.0, "bytes": 0.0},
+        {"flops": 0.0, "bytes": 1e6},
+        {"flops": 1e6, "bytes": 0.0},
+        {"compile_s": 0.0, "cold": Cold()},
+        {"compile_s": 0.0, "cold": Cold(build_s=0.0, warm_start_s=0.0)},
+        {"memory": Memory(), "launches": Launches()},
+        {"memory": Memory(peak_bytes=0), "launches": Launches(kernels=0, captured=0.0)},
+        {"samples_s": []},
+        {"batch": 8},
+    ],
+    ids=str,
+)
+def test_what_is_hardly_measured_is_shown(fields):
+    """Nothing, or zero, where a plot takes logarithms and shares."""
+    load = {"flops": 1e6, "bytes": 1e6} | {k: fields[k] for k in ("flops", "bytes") if k in fields}
+    rest = {k: v for k, v in fields.items() if k not in load}
+    results = SAMPLE["sample_results"]()
+    results.cells = [msgspec.structs.replace(c, **rest) for c in results.cells if c.median_s is not None]
+    results.floors = Floors(bytes_per_s=1e9, flops_per_s={"float32": 1e12}, launch_s={})
+    results.work = [Work(case=case, mode="inference", dtype="float32", **load) for case in SAMPLE["CASES"]]
+    for text in (html.render(results), markdown.render(results)):
+        assert "How far from the floor?" in text
+        assert not re.search(r"\b(nan|inf)\b", text)
 
 
 def test_every_column_has_its_meaning(failing):

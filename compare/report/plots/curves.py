@@ -42,7 +42,7 @@ def sweep_plot(rows: Sequence[Sweep], strongest: Sequence[Sweep], height: float 
     """Time over batch size, a line for each row; the `strongest` rows stand out, with their knees."""
     sizes = sorted({float(b) for s in rows for b in s.batches})
     x, y = _scales(sizes, [t for s in rows for t in s.medians_s], height, 1.15)
-    parts = [frame(x, y, "batch size", "time a step", lambda v: f"{v:,.0f}" if v >= 1 else "", tick_duration)]
+    parts = [frame(x, y, "batch size", "time a step", _tick_batch, tick_duration)]
     for s in sorted(rows, key=lambda s: s in strongest):
         parts.append(_sweep_line(s, x, y, s in strongest))
     for s in strongest:
@@ -62,6 +62,11 @@ def _sweep_line(s: Sweep, x: LogScale, y: LogScale, strong: bool) -> str:
             hover = title(f"{s.row}, batch {batch:,}: {duration(seconds)}")
             parts.append(element("circle", hover, cx=px, cy=py, r=3.5, class_=_side(s.row)))
     return element("g", "".join(parts))
+
+
+def _tick_batch(value: float) -> str:
+    """Whole numbers alone: there is no batch of 1.5."""
+    return f"{value:,.0f}" if value >= 1 and abs(value - round(value)) < 1e-6 else ""
 
 
 def _side(row: str) -> str:
