@@ -7,34 +7,21 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import mmap
 import multiprocessing
 import os
-import pickle
 import shutil
 import signal
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from .parity.judge import Truth
-    from .report.results import Parity
+from .findings import Findings
 
 AHEAD = 8  # cases whose findings may wait, in files; those of a large model take a gigabyte
 LOWEST_PRIORITY = 19
 LOOK_AGAIN_S = 5.0  # whether anybody still waits for what is found
-
-
-@dataclass(frozen=True)
-class Findings:
-    """What the rows of a case need of its examination: the judge's answers, and the verdicts on every port."""
-
-    truths: list[Truth]
-    verdicts: list[Parity]
 
 
 class Lost(Exception):
@@ -65,8 +52,8 @@ class Ahead:
         self._process.start()
         theirs.close()
 
-    def findings(self) -> Findings:
-        """Those of the next case; waits for them.
+    def findings(self) -> Path:
+        """The file with `Findings` of the next case; waits for it. Whoever asks removes it.
 
         Raises:
           Lost: where the process has ended, or failed in another way than these.
@@ -79,7 +66,7 @@ class Ahead:
         self._room.release()
         if error is not None:
             raise error
-        return _read(path)
+        return path
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
@@ -126,7 +113,7 @@ def _work(connection: Connection, room: Any, locations: list[str], seed: int, de
             exam = Examination(locate(location), seed=seed, device=device)
             verdicts = list(exam.verdicts())
             exam.ask_timed()
-            _write(path, Findings(exam.truths, verdicts))
+            Findings(exam.truths, verdicts).write(path)
             del exam, verdicts
         except (CaseError, WeightsError) as error:
             failure = error
@@ -137,25 +124,3 @@ def _work(connection: Connection, room: Any, locations: list[str], seed: int, de
         except BrokenPipeError:
             return
         release()
-
-
-def _write(path: Path, findings: Findings) -> None:
-    """Arrays as they lie in memory, then what refers to them, so that a reader maps them and copies nothing."""
-    buffers: list[pickle.PickleBuffer] = []
-    head = pickle.dumps(findings, protocol=5, buffer_callback=buffers.append)
-    with path.open("wb") as file:
-        extents = []
-        for buffer in buffers:
-            file.write(b"\0" * (-file.tell() % 64))
-            extents.append((file.tell(), file.write(buffer.raw())))
-    path.with_suffix(".head").write_bytes(pickle.dumps((head, extents)))
-
-
-def _read(path: Path) -> Findings:
-    head, extents = pickle.loads(path.with_suffix(".head").read_bytes())
-    if not path.stat().st_size:
-        return pickle.loads(head, buffers=[b""] * len(extents))
-    with path.open("rb") as file:
-        memory = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-    path.unlink()  # the mapping keeps it until the arrays are gone
-    return pickle.loads(head, buffers=[memory[start : start + size] for start, size in extents])

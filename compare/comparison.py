@@ -9,17 +9,21 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import msgspec
+
 from graphmode.weights import WeightsError
 
 from . import interrupt
 from .ahead import Ahead, Lost, can_go_ahead
 from .case import Case, CaseError
 from .draw import random_inputs, signature
+from .findings import Findings
 from .parity.examination import Examination
 from .release import release
 from .report.results import CaseInfo, Cell, Parity, Results
 from .speed.bench import Budget, CaseBench
 from .speed.environment import choose_device, describe
+from .speed.rooms import Rooms, Seats
 from .speed.rows import selected
 
 QUICK = Budget(prepare_s=15.0, time_s=0.25)
@@ -37,6 +41,9 @@ class Plan:
       quick: shorter budgets.
       budget: of each cell; None for the usual one.
       prepare_s: the part of the budget before the first timed call, where it is to be another.
+      processes: that each contender for the fastest row runs in; times differ from process to process.
+      isolate: whether each row runs in a process of its own, where the system can fork: what hangs or crashes costs
+        its own cell. In one process a debugger can reach it.
     """
 
     speed: bool = True
@@ -46,6 +53,8 @@ class Plan:
     quick: bool = False
     budget: Budget | None = None
     prepare_s: float | None = None
+    processes: int = 2
+    isolate: bool = True
 
     @property
     def cell_budget(self) -> Budget:
@@ -123,15 +132,22 @@ def _run(
     save()
     # the first is at hand here before it could be there
     later = locations[1:] if plan.speed and device == "cpu" and can_go_ahead() else ()
-    ahead = Ahead(later, seed=plan.seed, device=device) if later else None
-    with contextlib.closing(ahead) if ahead else contextlib.nullcontext():
+    with contextlib.ExitStack() as stack:
+        rooms = stack.enter_context(Rooms(isolate=plan.isolate, seed=plan.seed, device=device)) if plan.speed else None
+        if rooms is not None and device == "cpu" and any(row.startswith("torch.compile") for row in rows):
+            rooms.set_up_compilers()
+        ahead = stack.enter_context(contextlib.closing(Ahead(later, seed=plan.seed, device=device))) if later else None
         for number, case in enumerate(cases):
             listener.on_case(case)
+            location = locations[number] if number < len(locations) else ""
             try:
-                exam, verdicts = _examine(case, plan, device, listener, ahead if number else None)
-                undisturbed = ahead.paused if ahead else contextlib.nullcontext
-                _run_case(exam, verdicts, plan, rows, results, listener, save, undisturbed)
-                del exam, verdicts
+                found = _examine(case, plan, device, listener, ahead if number else None)
+                verdicts = _judge(found, plan, results, listener, save)
+                if rooms is not None:
+                    with rooms.of(found.exam, verdicts, location=location, found=found.path) as seats:
+                        undisturbed = ahead.paused if ahead else contextlib.nullcontext
+                        _time(found.exam, verdicts, seats, plan, rows, results, listener, save, undisturbed)
+                del found, verdicts
             except (CaseError, WeightsError) as error:
                 info = CaseInfo(name=case.name, summary=case.summary, problem=str(error))
                 results.cases = [*(c for c in results.cases if c.name != case.name), info]
@@ -143,9 +159,47 @@ def _run(
     return results
 
 
-def _run_case(
+@dataclass
+class _Found:
+    """A case's examination and verdicts; the file where they lie, if another process found them."""
+
+    exam: Examination
+    verdicts: Iterable[Parity]
+    path: Path | None = None
+
+
+def _examine(case: Case, plan: Plan, device: str, listener: Listener, ahead: Ahead | None) -> _Found:
+    """Found by the process ahead or here."""
+    listener.on_step(f"{case.name}: checking parity")
+    if ahead is not None:
+        with contextlib.suppress(Lost):
+            path = ahead.findings()
+            findings = Findings.read(path)
+            exam = Examination(case, seed=plan.seed, device=device, truths=findings.truths)
+            return _Found(exam, findings.verdicts, path)
+    exam = Examination(case, seed=plan.seed, device=device)
+    return _Found(exam, exam.verdicts())
+
+
+def _judge(found: _Found, plan: Plan, results: Results, listener: Listener, save: Callable[[], None]) -> list[Parity]:
+    """Records the case and its verdicts, each as soon as it is there."""
+    case = found.exam.case
+    shapes = signature(random_inputs(case, plan.seed, 0))
+    parameters = found.exam.judge.parameters
+    results.cases.append(CaseInfo(name=case.name, summary=case.summary, inputs=shapes, parameters=parameters))
+    judged: list[Parity] = []
+    for parity in found.verdicts:
+        judged.append(parity)
+        results.parity.append(parity)
+        listener.on_parity(parity)
+        save()
+    return judged
+
+
+def _time(
     exam: Examination,
-    verdicts: Iterable[Parity],
+    verdicts: list[Parity],
+    seats: Seats,
     plan: Plan,
     rows: frozenset[str],
     results: Results,
@@ -153,43 +207,21 @@ def _run_case(
     save: Callable[[], None],
     undisturbed: Callable[[], contextlib.AbstractContextManager[object]],
 ) -> None:
-    case = exam.case
-    shapes = signature(random_inputs(case, plan.seed, 0))
-    results.cases.append(
-        CaseInfo(name=case.name, summary=case.summary, inputs=shapes, parameters=exam.judge.parameters)
+    bench = CaseBench(
+        exam,
+        verdicts,
+        rows=rows,
+        named=bool(plan.rows),
+        budget=plan.cell_budget,
+        processes=plan.processes,
+        seat=seats.open,
+        undisturbed=undisturbed,
     )
-    judged: list[Parity] = []
-    for parity in verdicts:
-        judged.append(parity)
-        results.parity.append(parity)
-        listener.on_parity(parity)
+    for cells in bench.cells(listener.on_step):
+        results.cells += cells
+        results.cases[-1] = msgspec.structs.replace(results.cases[-1], notes=list(seats.notes))
+        listener.on_cells(cells)
         save()
-    if plan.speed:
-        bench = CaseBench(
-            exam,
-            judged,
-            rows=rows,
-            named=bool(plan.rows),
-            budget=plan.cell_budget,
-            undisturbed=undisturbed,
-        )
-        for cells in bench.cells(listener.on_step):
-            results.cells += cells
-            listener.on_cells(cells)
-            save()
-
-
-def _examine(
-    case: Case, plan: Plan, device: str, listener: Listener, ahead: Ahead | None
-) -> tuple[Examination, Iterable[Parity]]:
-    """The examination and the verdicts, found by the process ahead or here."""
-    listener.on_step(f"{case.name}: checking parity")
-    if ahead is not None:
-        with contextlib.suppress(Lost):
-            found = ahead.findings()
-            return Examination(case, seed=plan.seed, device=device, truths=found.truths), found.verdicts
-    exam = Examination(case, seed=plan.seed, device=device)
-    return exam, exam.verdicts()
 
 
 def bench(case: Case, plan: Plan | None = None) -> Results:

@@ -214,7 +214,7 @@ def _run(cases: dict[str, Case], plan: Plan, folder: Path | None) -> None:
     with console.status("starting") if console.is_terminal else nullcontext() as status:
         listener = _listener(console, status, len(cases))
         try:
-            locations = [_location(text) for text in cases] if len(cases) > 1 else []
+            locations = [_location(text) for text in cases]
             results: Results = run(cases.values(), plan, listener=listener, save_to=save_to, locations=locations)
         except KeyboardInterrupt:
             interrupted = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import jax.tree_util as jtu
 import numpy as np
@@ -20,6 +21,9 @@ from ..release import trim
 from ..trees import is_floating
 from . import yardstick
 from .yardstick import magnitude
+
+if TYPE_CHECKING:
+    from ..torch_side import TorchSide
 
 TIMED_DRAWS = 2
 JITTERS = 2
@@ -88,7 +92,7 @@ class Judge:
     """
 
     def __init__(self, case: Case, *, seed: int, dtype: str, device: str):
-        from ..torch_side import TorchSide, build_references
+        from ..torch_side import build_references
 
         self.case, self.seed, self.dtype = case, seed, dtype
         self.torch_device = "cuda" if device == "gpu" else "cpu"
@@ -96,8 +100,19 @@ class Judge:
         self.name, module = next(iter(self.references.items()))
         self.state_dict = {name: as_numpy(value) for name, value in module.state_dict().items()}
         self.parameters = sum(p.numel() for p in module.parameters())
-        self._exact = TorchSide(module, case, dtype="float64", device=self.torch_device)
-        self._usual = TorchSide(module, case, dtype=dtype, device=self.torch_device)
+
+    @functools.cached_property
+    def _exact(self) -> TorchSide:
+        return self._side("float64")
+
+    @functools.cached_property
+    def _usual(self) -> TorchSide:
+        return self._side(self.dtype)
+
+    def _side(self, dtype: str) -> TorchSide:
+        from ..torch_side import TorchSide
+
+        return TorchSide(self.references[self.name], self.case, dtype=dtype, device=self.torch_device)
 
     def truths(self, draws: int) -> list[Truth]:
         """Its answers on random inputs and every edge input, in every mode of the case.

@@ -23,7 +23,10 @@ def headline(results: Results) -> Headline:
         tone=tone,
         lines=(*_parity_lines(results), *map(_speed_line, averages), *_pass_lines(results)),
         tiles=tuple(_tiles(results, averages)),
-        notes=tuple(text for text, holds in ((INTERRUPTED, not results.complete), (QUICK, results.quick)) if holds),
+        notes=(
+            *(text for text, holds in ((INTERRUPTED, not results.complete), (QUICK, results.quick)) if holds),
+            *(f"{plain(case.name)}: {plain(note)}" for case in results.cases for note in case.notes),
+        ),
         failures=failures(results),
         losses=losses(compared),
     )

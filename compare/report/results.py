@@ -184,13 +184,15 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CaseInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What a page says of a case before its numbers. `problem` is set where the case itself could not be compared."""
+    """What a page says of a case before its numbers. `problem` is set where the case itself could not be compared;
+    `notes` say what was done in another way than usual."""
 
     name: str
     summary: str
     inputs: str = ""
     parameters: int = 0
     problem: str = ""
+    notes: list[str] = msgspec.field(default_factory=list)
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from graphmode.compare.ahead import Ahead, Lost, can_go_ahead
 from graphmode.compare.comparison import Plan, run
+from graphmode.compare.findings import Findings
 from graphmode.compare.locate import locate
 
 from graphmode.weights import WeightsError
@@ -76,7 +77,7 @@ def ahead(path, *names):
 
 def test_findings_are_those_of_the_main_process(path):
     with ahead(path, "FIRST", "SECOND") as process:
-        found = [process.findings() for _ in range(2)]
+        found = [Findings.read(process.findings()) for _ in range(2)]
     plan = Plan(seed=3, speed=False)
     for name, findings in zip(("FIRST", "SECOND"), found, strict=True):
         (expected,) = run([locate(f"{path}:{name}")], plan).parity
@@ -92,7 +93,7 @@ def test_errors_arrive_as_they_are_and_others_are_left_to_the_main_process(path)
         assert len(raised.value.problems) == 4
         with pytest.raises(Lost):
             process.findings()
-        assert process.findings().verdicts[0].passed
+        assert Findings.read(process.findings()).verdicts[0].passed
 
 
 def test_a_killed_process_costs_no_case(path, monkeypatch):
