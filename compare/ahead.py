@@ -37,17 +37,18 @@ class Ahead:
     """Finds the parity of cases in order; `findings` gives it case by case.
 
     Args:
-      locations: `package.module:NAME` or `path/to/file.py:NAME`, in the order in which they will be asked for.
+      wanted: `package.module:NAME` or `path/to/file.py:NAME`, and a dtype, in the order in which they will be asked
+        for.
       seed, device: of the run.
     """
 
-    def __init__(self, locations: Sequence[str], *, seed: int, device: str):
+    def __init__(self, wanted: Sequence[tuple[str, str]], *, seed: int, device: str):
         self._folder = Path(tempfile.mkdtemp(prefix="graphmode-"))
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
         self._room = context.Semaphore(AHEAD)
         self._process = context.Process(
-            target=_work, args=(theirs, self._room, list(locations), seed, device, self._folder), daemon=True
+            target=_work, args=(theirs, self._room, list(wanted), seed, device, self._folder), daemon=True
         )
         self._process.start()
         theirs.close()
@@ -90,7 +91,9 @@ class Ahead:
             os.kill(self._process.pid, number)
 
 
-def _work(connection: Connection, room: Any, locations: list[str], seed: int, device: str, folder: Path) -> None:
+def _work(
+    connection: Connection, room: Any, wanted: list[tuple[str, str]], seed: int, device: str, folder: Path
+) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asked
     os.nice(LOWEST_PRIORITY)
     from graphmode.weights import WeightsError
@@ -103,14 +106,14 @@ def _work(connection: Connection, room: Any, locations: list[str], seed: int, de
 
     set_up_threads()
     gc.freeze()  # what is imported stays: a collection between cases need not walk it
-    for number, location in enumerate(locations):
+    for number, (location, dtype) in enumerate(wanted):
         while not room.acquire(timeout=LOOK_AGAIN_S):
             if not multiprocessing.parent_process().is_alive():  # type: ignore[union-attr]
                 return
         path = folder / str(number)
         failure: Exception | None = None
         try:
-            exam = Examination(locate(location), seed=seed, device=device)
+            exam = Examination(locate(location), seed=seed, dtype=dtype, device=device)
             verdicts = list(exam.verdicts())
             exam.ask_timed()
             Findings(exam.truths, verdicts).write(path)

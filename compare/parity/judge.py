@@ -14,6 +14,7 @@ from graphmode.weights import as_numpy
 
 from ..case import Case, CaseError, Inputs, Mode
 from ..draw import check_inputs, edge_inputs, generator, random_inputs
+from ..dtypes import HALF_ULP, allow_tf32
 from ..errors import describe
 from ..observation import Observation
 from ..quiet import quiet
@@ -76,7 +77,7 @@ class Judge:
     Args:
       case: whose references it builds, all with the weights of the first.
       seed: of weights, inputs and cotangents.
-      dtype: that people run, `"float32"` or `"bfloat16"`.
+      dtype: that people run, one of `RUN_DTYPES`.
       device: `"cpu"` or `"gpu"`.
 
     Attributes:
@@ -95,6 +96,7 @@ class Judge:
         from ..torch_side import build_references
 
         self.case, self.seed, self.dtype = case, seed, dtype
+        allow_tf32(dtype)
         self.torch_device = "cuda" if device == "gpu" else "cpu"
         self.references = build_references(case, seed)
         self.name, module = next(iter(self.references.items()))
@@ -186,7 +188,7 @@ class Judge:
         def move(leaf: np.ndarray) -> np.ndarray:
             if not is_floating(leaf):
                 return leaf
-            noise = rng.uniform(-1, 1, leaf.shape) * 2 * yardstick.HALF_ULP[self.dtype]
+            noise = rng.uniform(-1, 1, leaf.shape) * 2 * HALF_ULP[self.dtype]
             return np.asarray(leaf * (1 + noise), leaf.dtype)
 
         return jtu.tree_map(move, question.inputs)

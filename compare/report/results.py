@@ -49,8 +49,8 @@ class Tensor(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Parity(msgspec.Struct, frozen=True, kw_only=True):
-    """The two verdicts on one variant of one case, with the evidence. `side` is who was judged: the port, or a further
-    variant of the reference."""
+    """The two verdicts on one variant of one case, with the evidence; *precise* is one in `dtype`. `side` is who was
+    judged: the port, or a further variant of the reference."""
 
     case: str
     variant: str
@@ -63,6 +63,7 @@ class Parity(msgspec.Struct, frozen=True, kw_only=True):
     readings: dict[str, str] = msgspec.field(default_factory=dict)
     error: str = ""
     duration_s: float = 0.0
+    dtype: str = "float32"
 
     @property
     def passed(self) -> bool:

@@ -92,6 +92,7 @@ class CaseBench:
       named: whether the run names them, and so wants those too that are left out otherwise.
       budget: of each cell.
       processes: that each contender runs in.
+      batch: the batch size of a sweep, None for the case's own inputs.
       seat: gives a row of a variant a place to run.
       undisturbed: a context in which nothing else of ours runs; rows are timed in it.
     """
@@ -105,13 +106,14 @@ class CaseBench:
         named: bool,
         budget: Budget,
         processes: int,
+        batch: int | None = None,
         seat: Callable[[Row, str, float], Seat],
         undisturbed: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext,
     ):
         self.exam, self.case = exam, exam.case
         self.verdicts = {(p.side, p.variant): p for p in verdicts}
         self.rows = [row for row in all_rows() if row.name in rows]
-        self.budget, self._named, self._processes = budget, named, processes
+        self.budget, self._named, self._processes, self._batch = budget, named, processes, batch
         self._open, self._undisturbed = seat, undisturbed
         self._seats: dict[tuple[str, str], Seat] = {}
 
@@ -278,6 +280,7 @@ class CaseBench:
             reason=reason,
             expected=self.case.expectation(row.name, variant) if status != "ok" else None,
             equal=equal,
+            batch=self._batch,
             **measured,
         )
 

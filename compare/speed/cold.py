@@ -55,10 +55,10 @@ class Stages:
     def _stage(self, name: str) -> Iterator[None]:
         spans: dict[str, list[tuple[float, float]]] = {part: [] for part in _PARTS.values()}
 
-        def listen(event: str, duration: float, **_: Any) -> None:
+        def listen(event: str, duration_secs: float, **_: Any) -> None:
             if event in _PARTS:
                 end = time.perf_counter()
-                spans[_PARTS[event]].append((end - duration, end))
+                spans[_PARTS[event]].append((end - duration_secs, end))
 
         before = _torch_times()
         jax.monitoring.register_event_duration_secs_listener(listen)
@@ -72,7 +72,7 @@ class Stages:
             if (torch := _torch_times() - before).total():
                 heard = {"trace": torch["entire_frame_compile"] - torch["backend_compile"]}
                 heard["compile"] = torch["backend_compile"]
-            self._parts.update(heard)  # type: ignore[arg-type]
+            self._parts.update(heard)
             self._rest[name] += max(0.0, taken - sum(heard.values()))
 
 
@@ -88,5 +88,5 @@ def _covered(spans: list[tuple[float, float]]) -> float:
 def _torch_times() -> Counter[str]:
     """What torch.compile says it has spent so far in this process; nothing where it was never loaded."""
     utils = sys.modules.get("torch._dynamo.utils")
-    told = getattr(utils, "calculate_time_spent", dict)()
+    told: dict[str, float] = getattr(utils, "calculate_time_spent", dict)()
     return Counter({name: told.get(name, 0.0) for name in ("entire_frame_compile", "backend_compile")})

@@ -76,7 +76,13 @@ class Rooms:
 
     @contextlib.contextmanager
     def of(
-        self, exam: Examination, verdicts: list[Parity], *, location: str = "", found: Path | None = None
+        self,
+        exam: Examination,
+        verdicts: list[Parity],
+        *,
+        location: str = "",
+        found: Path | None = None,
+        size: int | None = None,
     ) -> Iterator[Seats]:
         """The seats for the rows of one case.
 
@@ -84,6 +90,7 @@ class Rooms:
           exam: with the judge's answers.
           verdicts: on its ports.
           location: where another process finds the case; without one it is pickled.
+          size: the batch size that it is to be resized to, where the examination's case is.
           found: the file with these findings, if they lie in one already; it is gone after the block.
         """
         exam.ask_timed()
@@ -92,7 +99,8 @@ class Rooms:
             return
         path = found or self.folder / "findings"
         try:
-            source = Source(absolute(location)) if location else Source(pickled=_pickled(exam))
+            # a case that is pickled has its size already
+            source = Source(absolute(location), size=size) if location else Source(pickled=_pickled(exam))
         except Exception as error:
             yield Seats(exam, None, None, [_note(f"the case cannot be pickled ({describe_briefly(error)})")])
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ import jax
 import torch
 
 from ..case import Mode
+from ..dtypes import matmul_precision
 from ..errors import describe_briefly
 from ..jax_side import PortSide
 from ..observation import Observation
@@ -182,7 +183,11 @@ class Runner:
 
     @contextlib.contextmanager
     def _context(self) -> Iterator[None]:
-        with jax.enable_x64(False), jax.default_matmul_precision("highest"), contextlib.ExitStack() as stack:
+        with (
+            jax.enable_x64(False),
+            jax.default_matmul_precision(matmul_precision(self.exam.dtype)),
+            contextlib.ExitStack() as stack,
+        ):
             if self.exam.device != jax.default_backend():
                 stack.enter_context(jax.default_device(jax.devices(self.exam.device)[0]))
             yield
@@ -198,6 +203,3 @@ def _observed(side: TorchSide | PortSide, result: Any, batch: Any, mode: Mode) -
         return side.observe(result, batch)
     outputs, gradients, state = result
     return side.observe(outputs, batch, gradients, side.program(mode).rest if state is None else state)
-
-
-Take = Callable[[int, int], float]

@@ -19,17 +19,21 @@ from ..case import Case
 from ..errors import describe_briefly
 from ..findings import Findings
 from ..locate import locate
+from ..sweep import resized
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where another process finds a case: a location, or the pickled case itself."""
+    """Where another process finds a case: a location, or the pickled case itself; and at which batch size, if not its
+    own."""
 
     location: str = ""
     pickled: bytes = b""
+    size: int | None = None
 
     def case(self) -> Case:
-        return locate(self.location) if self.location else pickle.loads(self.pickled)
+        case = locate(self.location) if self.location else pickle.loads(self.pickled)
+        return case if self.size is None else resized(case, self.size)
 
 
 @dataclass(frozen=True)
@@ -131,8 +135,6 @@ def _runner(order: Order) -> Any:
     warnings.simplefilter("ignore")
     _use_cache(order.cache)
     torch.set_num_threads(order.threads)
-    torch.backends.cuda.matmul.allow_tf32 = False
-    torch.backends.cudnn.allow_tf32 = False
     truths = Findings.read(order.findings).truths
     exam = Examination(order.source.case(), seed=order.seed, device=order.device, dtype=order.dtype, truths=truths)
     (row,) = (row for row in all_rows() if row.name == order.row)

@@ -71,7 +71,7 @@ def path(tmp_path_factory):
 
 @contextlib.contextmanager
 def ahead(path, *names):
-    with contextlib.closing(Ahead([f"{path}:{name}" for name in names], seed=3, device="cpu")) as process:
+    with contextlib.closing(Ahead([(f"{path}:{name}", "float32") for name in names], seed=3, device="cpu")) as process:
         yield process
 
 
