@@ -14,17 +14,19 @@ import msgspec
 from graphmode.weights import WeightsError
 
 from . import interrupt
-from .ahead import Ahead, Lost, can_go_ahead
+from .ahead import Ahead, Lost
 from .case import Case, CaseError
 from .draw import random_inputs, signature
 from .dtypes import check_dtype
 from .findings import Findings
+from .locate import absolute
 from .parity.examination import Examination
 from .release import release
 from .report.ratios import groups
 from .report.results import CaseInfo, Cell, Parity, Results
 from .speed.bench import Budget, CaseBench
 from .speed.environment import choose_device, describe
+from .speed.forkserver import Died
 from .speed.rooms import Rooms
 from .speed.rows import selected
 from .sweep import narrowed, resized
@@ -144,10 +146,11 @@ class _Run:
                 if self.device == "cpu" and any(row.startswith("torch.compile") for row in self.rows):
                     self._rooms.set_up_compilers()
                 # the first is at hand here before it could be there
-                later = [(location, dtype) for location in self._locations for dtype in self.plan.dtypes][1:]
-                if later and self.device == "cpu" and can_go_ahead():
-                    self._ahead = Ahead(later, seed=self.plan.seed, device=self.device)
-                    stack.enter_context(contextlib.closing(self._ahead))
+                later = [(absolute(location), dtype) for location in self._locations for dtype in self.plan.dtypes][1:]
+                if later and self.device == "cpu" and self._rooms.server is not None:
+                    with contextlib.suppress(Died):
+                        self._ahead = Ahead(self._rooms.server, later, seed=self.plan.seed, device=self.device)
+                        stack.enter_context(contextlib.closing(self._ahead))
             for number, case in enumerate(cases):
                 self.listener.on_case(case)
                 try:

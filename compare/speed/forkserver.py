@@ -17,14 +17,14 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 from multiprocessing.connection import Connection, Pipe
 from multiprocessing.reduction import recv_handle, send_handle
 from pathlib import Path
+from typing import Protocol
 
 from .environment import spin_briefly
 
-IMPORTS = ("torch", "jax", "flax.nnx", "optax", "graphmode.compare.speed.worker", "graphmode.models.zoo")
+IMPORTS = ("torch", "jax", "flax.nnx", "optax", "graphmode.compare.ahead", "graphmode.models.zoo")
 # its import looks for a GPU, so a row for one imports it after the fork
 IMPORTS_ON_CPU = ("torch._dynamo", "torch._inductor.compile_fx", "onnxruntime", "onnxscript")
 START_S = 120.0
@@ -48,6 +48,60 @@ def server(device: str) -> ForkServer:
     return started
 
 
+class Errand(Protocol):
+    """What a process is started for; it is pickled on its way there."""
+
+    def serve(self, connection: Connection) -> None:
+        """Runs there. An end of the connection ends the process."""
+
+
+class Child:
+    """A process that the server starts.
+
+    Attributes:
+      connection: to its errand.
+    """
+
+    def __init__(self, server: ForkServer, connection: Connection):
+        self._server, self.connection = server, connection
+        self._pid = 0
+
+    @property
+    def pid(self) -> int:
+        """Its id; waits until it has started.
+
+        Raises:
+          Died: where it never does.
+        """
+        if not self._pid:
+            try:
+                if not self.connection.poll(START_S):
+                    raise EOFError
+                self._pid = self.connection.recv()
+            except (EOFError, OSError) as error:
+                raise Died(self._server.last_words()) from error
+        return self._pid
+
+    @property
+    def is_alive(self) -> bool:
+        return not self.connection.closed
+
+    def end(self) -> int | None:
+        """Ends it, and what it started: its exit code as `subprocess` gives it, minus the signal that ended it; None
+        where it had not started."""
+        if self.connection.closed:
+            return None
+        try:
+            pid = self.pid if self._pid or self.connection.poll() else 0
+        except Died:
+            pid = 0
+        self.connection.close()  # one that starts later finds nobody and ends
+        if not pid:
+            return None
+        _end(pid)
+        return self._server.exit_code(pid)
+
+
 class ForkServer:
     """Starts processes.
 
@@ -64,34 +118,35 @@ class ForkServer:
             [sys.executable, "-c", code], pass_fds=[theirs.fileno()], stdout=self._log, stderr=self._log
         )
         theirs.close()
-        self._is_ready = False
-        self._lock = threading.Lock()
 
-    def fork(self) -> tuple[Connection, int]:
-        """A new process, which serves what `worker.serve` does: the connection to it, and its id.
+    def start(self, errand: Errand) -> Child:
+        """A process for this errand. It is started when the server has imported everything; nobody waits for that.
 
         Raises:
           Died: where the server has ended.
         """
         ours, theirs = Pipe()
-        with self._lock, theirs:
+        with theirs:
             try:
-                self._wait_until_ready()
                 self._connection.send("fork")
                 send_handle(self._connection, theirs.fileno(), self._process.pid)
-                return ours, self._connection.recv()
-            except (EOFError, OSError) as error:
+                ours.send(errand)
+            except OSError as error:
                 ours.close()
-                self._log.seek(0)
-                said = self._log.read().decode(errors="replace").strip().rpartition("\n")[2]
-                raise Died(f"the process that starts those of rows has ended; it said: {said or 'nothing'}") from error
+                raise Died(self.last_words()) from error
+        return Child(self, ours)
 
     def exit_code(self, pid: int) -> int | None:
-        """Of a process that has ended: as `subprocess` gives it, minus the signal that ended it."""
-        with self._lock, contextlib.suppress(EOFError, OSError):
+        """Of a process that it started and that has ended; waits for the end."""
+        with contextlib.suppress(EOFError, OSError):
             self._connection.send(pid)
             return self._connection.recv()
         return None
+
+    def last_words(self) -> str:
+        self._log.seek(0)
+        said = self._log.read().decode(errors="replace").strip().rpartition("\n")[2]
+        return f"the process that starts those of rows has ended; it said: {said or 'nothing'}"
 
     def close(self) -> None:
         """Ends it and all that it started."""
@@ -101,13 +156,6 @@ class ForkServer:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-
-    def _wait_until_ready(self) -> None:
-        if not self._is_ready:
-            if not self._connection.poll(START_S):
-                raise OSError
-            self._connection.recv()
-            self._is_ready = True
 
 
 def main(number: int, device: str) -> None:
@@ -124,7 +172,6 @@ def main(number: int, device: str) -> None:
     gc.freeze()  # what is imported stays, and a collection that walks it would copy its pages
     children: set[int] = set()
     with contextlib.suppress(EOFError, OSError):
-        connection.send("ready")
         while True:
             request = connection.recv()
             if request == "fork":
@@ -137,29 +184,29 @@ def main(number: int, device: str) -> None:
                     os.setpgid(pid, pid)  # here too, since either may come first
                 os.close(handle)
                 children.add(pid)
-                connection.send(pid)
             else:
                 children.discard(request)
                 connection.send(os.waitstatus_to_exitcode(os.waitpid(request, 0)[1]))
     for pid in children:
-        end(pid)
+        _end(pid)
 
 
-def end(pid: int) -> None:
-    """Ends a process of the server's, and what it started: compilers run beside it."""
+def _end(pid: int) -> None:
+    """Of a process of the server's, and of what it started: compilers run beside it."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGKILL)
 
 
 def _child(handle: int) -> None:
     code = 1
-    os.setpgid(0, 0)  # a group of its own, which `end` reaches
+    os.setpgid(0, 0)  # a group of its own, which `_end` reaches
     try:
         with contextlib.suppress(OSError):
             Path("/proc/self/oom_score_adj").write_text(str(FIRST_TO_BE_KILLED))
-        from .worker import serve
-
-        serve(Connection(handle))
+        connection = Connection(handle)
+        with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):  # nobody waits
+            connection.send(os.getpid())
+            connection.recv().serve(connection)
         code = 0
     finally:
         faulthandler.disable()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +17,7 @@ from ..locate import absolute
 from ..parity.examination import Examination
 from ..report.results import Parity
 from . import forkserver
-from .forkserver import Died, ForkServer
+from .forkserver import Child, Died, ForkServer
 from .rows import Row
 from .runner import Runner
 from .seats import OwnProcess, SameProcess, Seat, Unloadable
@@ -45,26 +44,22 @@ class Rooms:
         self._folder = tempfile.TemporaryDirectory(prefix="graphmode-", ignore_cleanup_errors=True)
         self.folder = Path(self._folder.name)
         self.cache = self.folder / "cache"
-        self._setting_up: threading.Thread | None = None
+        self._setting_up: Child | None = None
 
     def set_up_compilers(self) -> None:
         """Begins what a compiler does once on a machine; it goes on beside, and no row pays for it."""
-        self._setting_up = threading.Thread(target=self._set_up_compilers, daemon=True)
-        self._setting_up.start()
-
-    def _set_up_compilers(self) -> None:
         if self.server is not None:
-            with contextlib.suppress(Died, EOFError, OSError):
-                connection, pid = self.server.fork()
-                with connection:
-                    connection.send(Toolchain(self.cache, torch.get_num_threads()))
-                    connection.poll(SET_UP_S)  # until it has ended
-                forkserver.end(pid)
-                self.server.exit_code(pid)
+            with contextlib.suppress(Died):
+                self._setting_up = self.server.start(Toolchain(self.cache, torch.get_num_threads()))
 
     def wait_for_compilers(self) -> None:
+        """Until that has ended, as it is seen from its connection."""
         if self._setting_up is not None:
-            self._setting_up.join()
+            with contextlib.suppress(Died):
+                if self._setting_up.pid:
+                    self._setting_up.connection.poll(SET_UP_S)
+            self._setting_up.end()
+            self._setting_up = None
 
     def __enter__(self) -> Rooms:
         return self
@@ -72,6 +67,7 @@ class Rooms:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.wait_for_compilers()
         self._folder.cleanup()
 
     @contextlib.contextmanager

@@ -11,7 +11,7 @@ from ..case import Mode
 from ..errors import describe_briefly
 from ..quiet import quiet
 from ..report.results import Launches, Memory, Status
-from .forkserver import ForkServer, end
+from .forkserver import ForkServer
 from .runner import Ready, Refusal, Runner
 from .timing import Expired, deadline
 from .worker import Order
@@ -72,7 +72,7 @@ class _Asking:
 
 
 class OwnProcess(_Asking):
-    """A fork of the server's. Closing it kills it, whatever it is at.
+    """A process of the server's. Closing it ends it, whatever it is at.
 
     Raises:
       Unloadable: where the process cannot load the case.
@@ -81,10 +81,9 @@ class OwnProcess(_Asking):
     """
 
     def __init__(self, server: ForkServer, order: Order, limit_s: float):
-        self._server, self._log = server, order.log
-        self._connection, self._pid = server.fork()
-        self._is_open = True
-        self._connection.send(order)
+        self._log = order.log
+        self._child = server.start(order)
+        self._child.pid  # noqa: B018  (waits until it has started)
         try:
             self._answer(limit_s)
         except Failed as error:
@@ -94,26 +93,22 @@ class OwnProcess(_Asking):
             raise
 
     def ask(self, limit_s: float, method: str, *arguments: Any) -> Any:
-        if not self._is_open:
+        if not self._child.is_alive:
             raise Failed("failed", "its process has ended before")
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the answer will tell
-            self._connection.send((method, arguments))
+            self._child.connection.send((method, arguments))
         return self._answer(limit_s)
 
     def close(self) -> None:
-        if self._is_open:
-            self._is_open = False
-            self._connection.close()
-            end(self._pid)
-            self._server.exit_code(self._pid)
-            self._log.unlink(missing_ok=True)
+        self._child.end()
+        self._log.unlink(missing_ok=True)
 
     def _answer(self, limit_s: float) -> Any:
         try:
-            if not self._connection.poll(limit_s):
+            if not self._child.connection.poll(limit_s):
                 self.close()
                 raise Failed("timeout", f"no answer after its budget, {limit_s:g} s")
-            value, error = self._connection.recv()
+            value, error = self._child.connection.recv()
         except (EOFError, ConnectionResetError):
             raise Failed("failed", self._epitaph()) from None
         if error:
@@ -121,11 +116,7 @@ class OwnProcess(_Asking):
         return value
 
     def _epitaph(self) -> str:
-        self._is_open = False
-        self._connection.close()
-        end(self._pid)
-        code = self._server.exit_code(self._pid)
-        words = _last_words(self._log)
+        code, words = self._child.end(), _last_words(self._log)
         self._log.unlink(missing_ok=True)
         how = f"ended with exit code {code}" if code is None or code >= 0 else f"died of {signal.Signals(-code).name}"
         if code == -signal.SIGKILL:

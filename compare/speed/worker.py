@@ -1,4 +1,4 @@
-"""The process of one row: it builds a `Runner` and does what it is asked."""
+"""What processes for rows are started for: to run one, and before any to set up a compiler."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Order:
-    """What a process is to run.
+    """One row of one variant: builds a `Runner` and does with it what it is asked.
 
     Attributes:
       source: of the case.
@@ -61,28 +61,13 @@ class Order:
     cache: Path
     log: Path
 
+    def serve(self, connection: Connection) -> None:
+        """Takes calls of the `Runner`'s methods, by name and arguments.
 
-@dataclass(frozen=True)
-class Toolchain:
-    """An order to do what a compiler does once on a machine, and leaves in its cache for every model: `torch.compile`
-    finds out what the processor can do and precompiles headers."""
-
-    cache: Path
-    threads: int
-
-
-def serve(connection: Connection) -> None:
-    """Takes an `Order`, then calls of the `Runner`'s methods by name until the other end is closed.
-
-    Each answer is `(value, "")`, or `(None, what went wrong)`.
-    """
-    try:
-        order: Order | Toolchain = connection.recv()
-        if isinstance(order, Toolchain):
-            _set_up(order)
-            return
+        Each answer is `(value, "")`, or `(None, what went wrong)`; the first tells whether there is a runner.
+        """
         try:
-            runner = _runner(order)
+            runner = _runner(self)
         except Exception as error:
             connection.send((None, describe_briefly(error)))
             return
@@ -94,18 +79,24 @@ def serve(connection: Connection) -> None:
             except Exception as error:
                 answer = None, describe_briefly(error)
             connection.send(answer)
-    except (EOFError, BrokenPipeError, ConnectionResetError):
-        return  # nobody waits
 
 
-def _set_up(order: Toolchain) -> None:
-    import torch
+@dataclass(frozen=True)
+class Toolchain:
+    """What a compiler does once on a machine, and leaves in its cache for every model: `torch.compile` finds out what
+    the processor can do and precompiles headers."""
 
-    _quietly(Path(os.devnull))
-    _use_cache(order.cache)
-    torch.set_num_threads(order.threads)
-    with contextlib.suppress(Exception):  # a row will meet it, and tell it
-        torch.compile(torch.sin)(torch.ones(64))
+    cache: Path
+    threads: int
+
+    def serve(self, connection: Connection) -> None:
+        import torch
+
+        _quietly(Path(os.devnull))
+        _use_cache(self.cache)
+        torch.set_num_threads(self.threads)
+        with contextlib.suppress(Exception):  # a row will meet it, and tell it
+            torch.compile(torch.sin)(torch.ones(64))
 
 
 def _quietly(log: Path) -> TextIO:

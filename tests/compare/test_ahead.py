@@ -3,17 +3,19 @@
 import contextlib
 import os
 import signal
+import time
 
 import msgspec
 import pytest
-from graphmode.compare.ahead import Ahead, Lost, can_go_ahead
+from graphmode.compare.ahead import AHEAD, Ahead, Lost
 from graphmode.compare.comparison import Plan, run
 from graphmode.compare.findings import Findings
 from graphmode.compare.locate import locate
+from graphmode.compare.speed.forkserver import can_fork, server
 
 from graphmode.weights import WeightsError
 
-pytestmark = pytest.mark.skipif(not can_go_ahead(), reason="needs SIGSTOP, which this system lacks")
+pytestmark = pytest.mark.skipif(not can_fork(), reason="needs a system that can fork safely")
 
 CASES = """
 import numpy as np
@@ -71,7 +73,8 @@ def path(tmp_path_factory):
 
 @contextlib.contextmanager
 def ahead(path, *names):
-    with contextlib.closing(Ahead([(f"{path}:{name}", "float32") for name in names], seed=3, device="cpu")) as process:
+    wanted = [(f"{path}:{name}", "float32") for name in names]
+    with contextlib.closing(Ahead(server("cpu"), wanted, seed=3, device="cpu")) as process:
         yield process
 
 
@@ -100,7 +103,7 @@ def test_a_killed_process_costs_no_case(path, monkeypatch):
     findings = Ahead.findings
 
     def killed(self):
-        os.kill(self._process.pid, signal.SIGKILL)
+        os.kill(self._child.pid, signal.SIGKILL)
         return findings(self)
 
     monkeypatch.setattr(Ahead, "findings", killed)
@@ -114,7 +117,19 @@ def test_it_leaves_no_files_and_no_process(path):
     with ahead(path, "FIRST") as process:
         with process.paused():
             pass
-        folder, pid = process._folder, process._process.pid
+        folder, pid = process._folder, process._child.pid
     assert not folder.exists()
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+def test_it_finds_no_more_than_so_many_ahead_of_who_asks(path):
+    with ahead(path, *["FIRST"] * (AHEAD + 3)) as process:
+        process.findings()
+        deadline = time.monotonic() + 60
+        while len(list(process._folder.glob("*.head"))) < AHEAD and time.monotonic() < deadline:
+            time.sleep(0.1)
+        time.sleep(1.0)
+        assert len(list(process._folder.glob("*.head"))) <= AHEAD + 1
+        for _ in range(AHEAD + 2):
+            assert Findings.read(process.findings()).verdicts[0].passed
