@@ -6,11 +6,7 @@ It runs at the lowest priority and stands still while anything is timed: it take
 from __future__ import annotations
 
 import contextlib
-import gc
-import mmap
-import multiprocessing
 import os
-import pickle
 import shutil
 import signal
 import tempfile
@@ -18,68 +14,52 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from .parity.judge import Truth
-    from .report.results import Parity
+from .findings import Findings
+from .speed.forkserver import Died, ForkServer
 
 AHEAD = 8  # cases whose findings may wait, in files; those of a large model take a gigabyte
 LOWEST_PRIORITY = 19
-LOOK_AGAIN_S = 5.0  # whether anybody still waits for what is found
-
-
-@dataclass(frozen=True)
-class Findings:
-    """What the rows of a case need of its examination: the judge's answers, and the verdicts on every port."""
-
-    truths: list[Truth]
-    verdicts: list[Parity]
 
 
 class Lost(Exception):
     """The process could not find this, or has ended: find it here, where an error is told as it is."""
 
 
-def can_go_ahead() -> bool:
-    """Whether such a process can be stopped while rows are timed; on Windows it cannot."""
-    return hasattr(signal, "SIGSTOP")
-
-
 class Ahead:
     """Finds the parity of cases in order; `findings` gives it case by case.
 
     Args:
-      locations: `package.module:NAME` or `path/to/file.py:NAME`, in the order in which they will be asked for.
+      server: that starts its process.
+      wanted: `package.module:NAME` or `path/to/file.py:NAME`, and a dtype, in the order in which they will be asked
+        for.
       seed, device: of the run.
+
+    Raises:
+      Died: where the server has ended.
     """
 
-    def __init__(self, locations: Sequence[str], *, seed: int, device: str):
+    def __init__(self, server: ForkServer, wanted: Sequence[tuple[str, str]], *, seed: int, device: str):
         self._folder = Path(tempfile.mkdtemp(prefix="graphmode-"))
-        context = multiprocessing.get_context("spawn")
-        self._connection, theirs = context.Pipe()
-        self._room = context.Semaphore(AHEAD)
-        self._process = context.Process(
-            target=_work, args=(theirs, self._room, list(locations), seed, device, self._folder), daemon=True
-        )
-        self._process.start()
-        theirs.close()
+        self._child = server.start(Search(tuple(wanted), seed, device, self._folder))
 
-    def findings(self) -> Findings:
-        """Those of the next case; waits for them.
+    def findings(self) -> Path:
+        """The file with `Findings` of the next case; waits for it. Whoever asks removes it.
 
         Raises:
           Lost: where the process has ended, or failed in another way than these.
           CaseError, WeightsError: where the case cannot be compared as it is written.
         """
         try:
-            path, error = self._connection.recv()
-        except (EOFError, OSError):
+            if not self._child.is_alive or not self._child.pid:
+                raise Lost
+            path, error = self._child.connection.recv()
+            self._child.connection.send("one more")
+        except (Died, EOFError, OSError):
             raise Lost from None
-        self._room.release()
         if error is not None:
             raise error
-        return _read(path)
+        return path
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
@@ -92,70 +72,53 @@ class Ahead:
 
     def close(self) -> None:
         """Ends the process and removes its files."""
-        if self._process.is_alive():
-            self._process.kill()
-        self._process.join()
-        self._connection.close()
+        self._child.end()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _signal(self, number: signal.Signals) -> None:
-        if self._process.is_alive() and self._process.pid is not None:
-            os.kill(self._process.pid, number)
+        with contextlib.suppress(Died, ProcessLookupError):
+            if self._child.is_alive:
+                os.kill(self._child.pid, number)
 
 
-def _work(connection: Connection, room: Any, locations: list[str], seed: int, device: str, folder: Path) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asked
-    os.nice(LOWEST_PRIORITY)
-    from graphmode.weights import WeightsError
+@dataclass(frozen=True)
+class Search:
+    """What the process does: finds, writes into the folder and tells, no more than so many ahead of who asks."""
 
-    from .case import CaseError
-    from .locate import locate
-    from .parity.examination import Examination
-    from .release import release
-    from .speed.environment import set_up_threads
+    wanted: tuple[tuple[str, str], ...]
+    seed: int
+    device: str
+    folder: Path
 
-    set_up_threads()
-    gc.freeze()  # what is imported stays: a collection between cases need not walk it
-    for number, location in enumerate(locations):
-        while not room.acquire(timeout=LOOK_AGAIN_S):
-            if not multiprocessing.parent_process().is_alive():  # type: ignore[union-attr]
-                return
-        path = folder / str(number)
-        failure: Exception | None = None
-        try:
-            exam = Examination(locate(location), seed=seed, device=device)
-            verdicts = list(exam.verdicts())
-            exam.ask_timed()
-            _write(path, Findings(exam.truths, verdicts))
-            del exam, verdicts
-        except (CaseError, WeightsError) as error:
-            failure = error
-        except Exception:
-            failure = Lost()
-        try:
+    def serve(self, connection: Connection) -> None:
+        os.nice(LOWEST_PRIORITY)
+        from graphmode.weights import WeightsError
+
+        from .case import CaseError
+        from .locate import locate
+        from .parity.examination import Examination
+        from .release import release
+        from .speed.environment import set_up_threads
+
+        set_up_threads()
+        waiting = 0
+        for number, (location, dtype) in enumerate(self.wanted):
+            while waiting >= AHEAD or connection.poll():
+                connection.recv()
+                waiting -= 1
+            path = self.folder / str(number)
+            failure: Exception | None = None
+            try:
+                exam = Examination(locate(location), seed=self.seed, dtype=dtype, device=self.device)
+                verdicts = list(exam.verdicts())
+                exam.ask_timed()
+                Findings(exam.truths, verdicts).write(path)
+                del exam, verdicts
+            except (CaseError, WeightsError) as error:
+                failure = error
+            except Exception:
+                failure = Lost()
             connection.send((path, failure))
-        except BrokenPipeError:
-            return
-        release()
-
-
-def _write(path: Path, findings: Findings) -> None:
-    """Arrays as they lie in memory, then what refers to them, so that a reader maps them and copies nothing."""
-    buffers: list[pickle.PickleBuffer] = []
-    head = pickle.dumps(findings, protocol=5, buffer_callback=buffers.append)
-    with path.open("wb") as file:
-        extents = []
-        for buffer in buffers:
-            file.write(b"\0" * (-file.tell() % 64))
-            extents.append((file.tell(), file.write(buffer.raw())))
-    path.with_suffix(".head").write_bytes(pickle.dumps((head, extents)))
-
-
-def _read(path: Path) -> Findings:
-    head, extents = pickle.loads(path.with_suffix(".head").read_bytes())
-    if not path.stat().st_size:
-        return pickle.loads(head, buffers=[b""] * len(extents))
-    with path.open("rb") as file:
-        memory = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-    path.unlink()  # the mapping keeps it until the arrays are gone
-    return pickle.loads(head, buffers=[memory[start : start + size] for start, size in extents])
+            waiting += 1
+            release()
+        connection.poll(None)  # an end of this process would be one of the findings that wait

@@ -59,6 +59,8 @@ class Case:
       modes: the modes that are compared; `("inference",)` for a model that has no gradient.
       interpret: by the name of an edge input, what the outputs mean to a person, as `{label: reading}`; takes the
         outputs as numpy arrays in the reference's structure. That input is run in inference alone.
+      sweep: takes a generator and a batch size, gives inputs of that size, to be timed at several
+        (`graphmode bench CASE --sweep 1,8,64`).
       tags: free words for selection (`graphmode list --tag vision`).
 
     Raises:
@@ -80,6 +82,7 @@ class Case:
     patience: Mapping[str, float] = field(default_factory=dict)
     modes: tuple[Mode, ...] = MODES
     interpret: Mapping[str, Callable[[Any], Mapping[str, str]]] = field(default_factory=dict)
+    sweep: Callable[[np.random.Generator, int], Inputs] | None = None
     tags: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -122,6 +125,8 @@ class Case:
         for name, make in self.edge_inputs.items():
             if not callable(make):
                 yield f"edge_inputs[{name!r}] is {type(make).__name__}; give a callable like inputs"
+        if self.sweep is not None and not callable(self.sweep):
+            yield f"sweep is {type(self.sweep).__name__}; give a callable that takes a generator and a batch size"
         for name in self.interpret:
             if name not in self.edge_inputs:
                 yield f"interpret names {name!r}, which is none of edge_inputs ({', '.join(self.edge_inputs)})"

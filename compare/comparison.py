@@ -9,18 +9,27 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import msgspec
+
 from graphmode.weights import WeightsError
 
 from . import interrupt
-from .ahead import Ahead, Lost, can_go_ahead
+from .ahead import Ahead, Lost
 from .case import Case, CaseError
 from .draw import random_inputs, signature
+from .dtypes import check_dtype
+from .findings import Findings
+from .locate import absolute
 from .parity.examination import Examination
 from .release import release
+from .report.ratios import groups
 from .report.results import CaseInfo, Cell, Parity, Results
 from .speed.bench import Budget, CaseBench
 from .speed.environment import choose_device, describe
+from .speed.forkserver import Died
+from .speed.rooms import Rooms
 from .speed.rows import selected
+from .sweep import narrowed, resized
 
 QUICK = Budget(prepare_s=15.0, time_s=0.25)
 
@@ -33,19 +42,28 @@ class Plan:
       speed: whether to time, after the parity check that every number needs.
       rows: patterns of row names; all where empty.
       device: `"auto"`, `"cpu"` or `"gpu"`.
+      dtypes: in which parity is judged precise, and rows are timed: `"float32"`, `"bfloat16"`, on a GPU `"tf32"`.
+      sweep: batch sizes at which the fastest rows of each case that has a `sweep` are timed, too.
       seed: of weights, inputs and cotangents.
       quick: shorter budgets.
       budget: of each cell; None for the usual one.
       prepare_s: the part of the budget before the first timed call, where it is to be another.
+      processes: that each contender for the fastest row runs in; times differ from process to process.
+      isolate: whether each row runs in a process of its own, where the system can fork: what hangs or crashes costs
+        its own cell. In one process a debugger can reach it.
     """
 
     speed: bool = True
     rows: tuple[str, ...] = ()
     device: str = "auto"
+    dtypes: tuple[str, ...] = ("float32",)
+    sweep: tuple[int, ...] = ()
     seed: int = 0
     quick: bool = False
     budget: Budget | None = None
     prepare_s: float | None = None
+    processes: int = 2
+    isolate: bool = True
 
     @property
     def cell_budget(self) -> Budget:
@@ -85,7 +103,7 @@ def run(
         them, the parity of later cases is found by that process while earlier ones are prepared; on a CPU alone.
 
     Raises:
-      DeviceError, RowError: for a device that is not there, a pattern that matches no row.
+      DeviceError, DtypeError, RowError: for a device or dtype that is not there, a pattern that matches no row.
       KeyboardInterrupt: on Ctrl-C, at the next step at the latest, whatever a framework does with it.
     """
     heard = listener or Listener()
@@ -95,101 +113,150 @@ def run(
             interrupted()
             heard.on_step(text)
 
-        return _run(cases, plan or Plan(), replace(heard, on_step=step), save_to, locations)
+        return _Run(plan or Plan(), replace(heard, on_step=step), save_to, locations).over(cases)
 
 
-def _run(
-    cases: Iterable[Case],
-    plan: Plan,
-    listener: Listener,
-    save_to: Path | None,
-    locations: Sequence[str],
-) -> Results:
-    rows = selected(plan.rows)
-    device = choose_device(plan.device)
-    start = time.perf_counter()
-    results = Results(
-        created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        seed=plan.seed,
-        quick=plan.quick,
-        environment=describe(device),
-    )
+class _Run:
+    """What the steps of one run share."""
 
-    def save() -> None:
-        results.duration_s = time.perf_counter() - start
-        if save_to is not None:
-            results.save(save_to)
-
-    save()
-    # the first is at hand here before it could be there
-    later = locations[1:] if plan.speed and device == "cpu" and can_go_ahead() else ()
-    ahead = Ahead(later, seed=plan.seed, device=device) if later else None
-    with contextlib.closing(ahead) if ahead else contextlib.nullcontext():
-        for number, case in enumerate(cases):
-            listener.on_case(case)
-            try:
-                exam, verdicts = _examine(case, plan, device, listener, ahead if number else None)
-                undisturbed = ahead.paused if ahead else contextlib.nullcontext
-                _run_case(exam, verdicts, plan, rows, results, listener, save, undisturbed)
-                del exam, verdicts
-            except (CaseError, WeightsError) as error:
-                info = CaseInfo(name=case.name, summary=case.summary, problem=str(error))
-                results.cases = [*(c for c in results.cases if c.name != case.name), info]
-                listener.on_problem(info)
-                save()
-            release()
-    results.complete = True
-    save()
-    return results
-
-
-def _run_case(
-    exam: Examination,
-    verdicts: Iterable[Parity],
-    plan: Plan,
-    rows: frozenset[str],
-    results: Results,
-    listener: Listener,
-    save: Callable[[], None],
-    undisturbed: Callable[[], contextlib.AbstractContextManager[object]],
-) -> None:
-    case = exam.case
-    shapes = signature(random_inputs(case, plan.seed, 0))
-    results.cases.append(
-        CaseInfo(name=case.name, summary=case.summary, inputs=shapes, parameters=exam.judge.parameters)
-    )
-    judged: list[Parity] = []
-    for parity in verdicts:
-        judged.append(parity)
-        results.parity.append(parity)
-        listener.on_parity(parity)
-        save()
-    if plan.speed:
-        bench = CaseBench(
-            exam,
-            judged,
-            rows=rows,
-            named=bool(plan.rows),
-            budget=plan.cell_budget,
-            undisturbed=undisturbed,
+    def __init__(self, plan: Plan, listener: Listener, save_to: Path | None, locations: Sequence[str]):
+        self.plan, self.listener = plan, listener
+        self.rows = selected(plan.rows)
+        self.device = choose_device(plan.device)
+        for dtype in plan.dtypes:
+            check_dtype(dtype, self.device)
+        self._save_to, self._locations = save_to, locations
+        self._start = time.perf_counter()
+        self.results = Results(
+            created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            seed=plan.seed,
+            quick=plan.quick,
+            environment=describe(self.device),
         )
-        for cells in bench.cells(listener.on_step):
-            results.cells += cells
-            listener.on_cells(cells)
-            save()
+        self._rooms: Rooms | None = None
+        self._ahead: Ahead | None = None
 
+    def over(self, cases: Iterable[Case]) -> Results:
+        self._save()
+        with contextlib.ExitStack() as stack:
+            if self.plan.speed:
+                self._rooms = stack.enter_context(
+                    Rooms(isolate=self.plan.isolate, seed=self.plan.seed, device=self.device)
+                )
+                if self.device == "cpu" and any(row.startswith("torch.compile") for row in self.rows):
+                    self._rooms.set_up_compilers()
+                # the first is at hand here before it could be there
+                later = [(absolute(location), dtype) for location in self._locations for dtype in self.plan.dtypes][1:]
+                if later and self.device == "cpu" and self._rooms.server is not None:
+                    with contextlib.suppress(Died):
+                        self._ahead = Ahead(self._rooms.server, later, seed=self.plan.seed, device=self.device)
+                        stack.enter_context(contextlib.closing(self._ahead))
+            for number, case in enumerate(cases):
+                self.listener.on_case(case)
+                try:
+                    self._case(case, number)
+                except (CaseError, WeightsError) as error:
+                    info = CaseInfo(name=case.name, summary=case.summary, problem=str(error))
+                    self.results.cases = [*(c for c in self.results.cases if c.name != case.name), info]
+                    self.listener.on_problem(info)
+                    self._save()
+        self.results.complete = True
+        self._save()
+        return self.results
 
-def _examine(
-    case: Case, plan: Plan, device: str, listener: Listener, ahead: Ahead | None
-) -> tuple[Examination, Iterable[Parity]]:
-    """The examination and the verdicts, found by the process ahead or here."""
-    listener.on_step(f"{case.name}: checking parity")
-    if ahead is not None:
-        with contextlib.suppress(Lost):
-            found = ahead.findings()
-            return Examination(case, seed=plan.seed, device=device, truths=found.truths), found.verdicts
-    exam = Examination(case, seed=plan.seed, device=device)
-    return exam, exam.verdicts()
+    def _case(self, case: Case, number: int) -> None:
+        location = self._locations[number] if number < len(self._locations) else ""
+        for i, dtype in enumerate(self.plan.dtypes):
+            exam, found, path = self._examined(case, dtype, is_first=number == i == 0)
+            if i == 0:
+                shapes = signature(random_inputs(case, self.plan.seed, 0))
+                parameters = exam.judge.parameters
+                self.results.cases.append(
+                    CaseInfo(name=case.name, summary=case.summary, inputs=shapes, parameters=parameters)
+                )
+            verdicts = self._recorded(found)
+            cells = self._timed(exam, verdicts, location, path) if self.plan.speed else []
+            if self.plan.sweep and case.sweep is not None:
+                self._sweep(exam, verdicts, location, cells)
+            del exam, found, verdicts
+            release()
+
+    def _examined(self, case: Case, dtype: str, *, is_first: bool) -> tuple[Examination, Iterable[Parity], Path | None]:
+        """The examination and the verdicts, and the file where they lie if the process ahead found them."""
+        plan = self.plan
+        self.listener.on_step(f"{case.name}: checking parity")
+        if self._ahead is not None and not is_first:
+            with contextlib.suppress(Lost):
+                path = self._ahead.findings()
+                findings = Findings.read(path)
+                exam = Examination(case, seed=plan.seed, dtype=dtype, device=self.device, truths=findings.truths)
+                return exam, findings.verdicts, path
+        exam = Examination(case, seed=plan.seed, dtype=dtype, device=self.device)
+        return exam, exam.verdicts(), None
+
+    def _recorded(self, found: Iterable[Parity]) -> list[Parity]:
+        """The verdicts, each recorded as soon as it is there."""
+        verdicts: list[Parity] = []
+        for parity in found:
+            verdicts.append(parity)
+            self.results.parity.append(parity)
+            self.listener.on_parity(parity)
+            self._save()
+        return verdicts
+
+    def _timed(
+        self,
+        exam: Examination,
+        verdicts: list[Parity],
+        location: str,
+        found: Path | None = None,
+        *,
+        size: int | None = None,
+        rows: frozenset[str] | None = None,
+    ) -> list[Cell]:
+        assert self._rooms is not None
+        timed: list[Cell] = []
+        with self._rooms.of(exam, verdicts, location=location, found=found, size=size) as seats:
+            bench = CaseBench(
+                exam,
+                verdicts,
+                rows=self.rows if rows is None else rows,
+                named=bool(self.plan.rows),
+                budget=self.plan.cell_budget,
+                processes=1 if self.plan.quick or size is not None else self.plan.processes,
+                batch=size,
+                seat=seats.open,
+                undisturbed=self._ahead.paused if self._ahead else contextlib.nullcontext,
+            )
+            for cells in bench.cells(self.listener.on_step):
+                timed += cells
+                self.results.cells += cells
+                self._note(seats.notes)
+                self.listener.on_cells(cells)
+                self._save()
+        return timed
+
+    def _sweep(self, exam: Examination, verdicts: list[Parity], location: str, cells: list[Cell]) -> None:
+        """The rows that matter, at other batch sizes: eager PyTorch, and the fastest of each framework."""
+        fastest = [group.fastest_torch for group in groups(cells)] + [group.fastest_jax for group in groups(cells)]
+        wanted = [cell for cell in fastest if cell is not None]
+        rows = frozenset({"torch.eager", *(cell.row for cell in wanted)})
+        case = narrowed(exam.case, *({c.variant for c in wanted if c.framework == f} for f in ("torch", "jax")))
+        for size in self.plan.sweep:
+            sized = Examination(
+                resized(case, size), seed=self.plan.seed, dtype=exam.dtype, device=self.device, truths=[]
+            )
+            self._timed(sized, verdicts, location, size=size, rows=rows & self.rows)
+            release()
+
+    def _note(self, notes: Sequence[str]) -> None:
+        last = self.results.cases[-1]
+        self.results.cases[-1] = msgspec.structs.replace(last, notes=list(dict.fromkeys([*last.notes, *notes])))
+
+    def _save(self) -> None:
+        self.results.duration_s = time.perf_counter() - self._start
+        if self._save_to is not None:
+            self.results.save(self._save_to)
 
 
 def bench(case: Case, plan: Plan | None = None) -> Results:

@@ -17,10 +17,9 @@ from graphmode.weights import load, named_arrays
 
 from .case import Case, CaseError, Inputs, Mode
 from .draw import input_name, signature
+from .dtypes import JAX_DTYPES, matmul_precision
 from .observation import Observation
 from .trees import is_floating, named_leaves, to_arrays
-
-DTYPES = {"float32": jnp.float32, "float64": jnp.float64, "bfloat16": jnp.bfloat16}
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class PortSide:
       case: for its model, weights, layout and loss.
       variant: of the model.
       state_dict: the judge's, in float32, as numpy arrays.
-      dtype: `"float32"`, `"float64"` or `"bfloat16"`.
+      dtype: `"float64"`, or one of `RUN_DTYPES`.
       device: a JAX platform, `"cpu"` or `"gpu"`.
       seed: for `nnx.Rngs`.
 
@@ -103,14 +102,14 @@ class PortSide:
         for name in ("dtype", "param_dtype"):
             fixed = getattr(module, name, None)
             if fixed is not None and jnp.dtype(fixed) == jnp.float32:
-                setattr(module, name, DTYPES[self.dtype])
+                setattr(module, name, JAX_DTYPES[self.dtype])
 
     @contextlib.contextmanager
     def context(self) -> Iterator[None]:
-        """The dtype's rules: x64 for float64 alone, and full-precision matrix products."""
+        """The dtype's rules: x64 for float64 alone, and products in no lower precision."""
         with (
             jax.enable_x64(self.dtype == "float64"),
-            jax.default_matmul_precision("highest"),
+            jax.default_matmul_precision(matmul_precision(self.dtype)),
             jax.default_device(self.device),
         ):
             yield
@@ -217,7 +216,7 @@ class PortSide:
         return {input_name(path): np.asarray(g) for path, g in jtu.tree_leaves_with_path(gradients)}
 
     def _cast(self, value: Any) -> Any:
-        return value.astype(DTYPES[self.dtype]) if is_floating(value) else value
+        return value.astype(JAX_DTYPES[self.dtype]) if is_floating(value) else value
 
     def _device_array(self, path: Any, value: np.ndarray) -> jax.Array:
         kept = jax.dtypes.canonicalize_dtype(value.dtype)

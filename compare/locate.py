@@ -28,7 +28,7 @@ def locate(text: str) -> Case:
       CaseError: where there is no such file or module, it cannot be imported, or NAME is missing or no `Case`.
     """
     place, separator, attribute = text.rpartition(":") if ":" in text else (text, "", "")
-    module = _from_file(Path(place)) if place.endswith(".py") or "/" in place else _from_module(place)
+    module = _from_file(Path(place)) if _is_file(place) else _from_module(place)
     found = {name: value for name, value in vars(module).items() if isinstance(value, Case)}
     if not separator or not attribute:
         if len(found) == 1:
@@ -46,6 +46,16 @@ def locate(text: str) -> Case:
             f"{', '.join(found) or 'none'}"
         )
     return value
+
+
+def absolute(text: str) -> str:
+    """The same location for a process that works in another folder."""
+    place, separator, attribute = text.rpartition(":") if ":" in text else (text, "", "")
+    return f"{Path(place).absolute()}{separator}{attribute}" if _is_file(place) else text
+
+
+def _is_file(place: str) -> bool:
+    return place.endswith(".py") or "/" in place
 
 
 def _from_file(path: Path) -> ModuleType:

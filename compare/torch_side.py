@@ -17,10 +17,10 @@ from graphmode.weights import Drop, WeightRule
 
 from .case import Case, CaseError, Inputs, Mode
 from .draw import input_name
+from .dtypes import torch_dtype
 from .observation import Observation
 from .trees import is_floating, named_leaves, to_arrays
 
-DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
 _NORMS = (torch.nn.modules.batchnorm._NormBase,)
 
 
@@ -86,13 +86,13 @@ class TorchSide:
     Args:
       module: in float32; a copy is made and cast.
       case: for its loss.
-      dtype: `"float32"`, `"float64"` or `"bfloat16"`.
+      dtype: `"float64"`, or one of `RUN_DTYPES`.
       device: a torch device, `"cpu"` or `"cuda"`.
     """
 
     def __init__(self, module: torch.nn.Module, case: Case, *, dtype: str, device: str):
         self.case = case
-        self.dtype = DTYPES[dtype]
+        self.dtype = torch_dtype(dtype)
         self.device = device
         self.memory_format: torch.memory_format | None = None  # of the rank-4 inputs that are placed
         self.module = copy.deepcopy(module).to(device=device, dtype=self.dtype)

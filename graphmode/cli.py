@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO
 
 import typer
 from rich.console import Console
@@ -62,6 +62,27 @@ BudgetS = Annotated[
         show_default="30; quick: 15",
     ),
 ]
+Dtypes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--dtype",
+        help="float32, bfloat16 or, on a GPU, tf32: what people run; may be repeated.",
+        show_default="float32",
+    ),
+]
+Sweep = Annotated[
+    str,
+    typer.Option(
+        help="Batch sizes, as 1,8,64, at which the fastest rows of a case with a sweep are timed too.",
+        show_default="none",
+    ),
+]
+Processes = Annotated[
+    int, typer.Option(help="That each contender for the fastest row is timed in.", min=1, max=20, show_default="2")
+]
+OneProcess = Annotated[
+    bool, typer.Option("--one-process", help="Run every row in this process, where a debugger reaches it.")
+]
 Folder = Annotated[Path, typer.Option("--out", "-o", help="Where results.json, report.md and report.html go.")]
 OptionalFolder = Annotated[
     Path | None,
@@ -90,12 +111,13 @@ def check(
     cases: Cases = None,
     tag: Tags = None,
     device: Device = "auto",
+    dtype: Dtypes = None,
     seed: Seed = 0,
     quick: Quick = False,
     out: OptionalFolder = None,
 ) -> None:
     """Check that ports are equal (float64) and precise (float32): outputs, gradients, buffers."""
-    _main(cases, tag, out, speed=False, device=device, seed=seed, quick=quick)
+    _main(cases, tag, out, speed=False, device=device, dtypes=tuple(dtype or ()), seed=seed, quick=quick)
 
 
 @app.command()
@@ -104,13 +126,30 @@ def bench(
     row: Rows = None,
     tag: Tags = None,
     device: Device = "auto",
+    dtype: Dtypes = None,
+    sweep: Sweep = "",
     seed: Seed = 0,
     quick: Quick = False,
     budget: BudgetS = None,
+    processes: Processes = 2,
+    one_process: OneProcess = False,
     out: OptionalFolder = None,
 ) -> None:
     """Time every way of running, each after it has passed the parity check."""
-    _main(cases, tag, out, rows=tuple(row or ()), device=device, seed=seed, quick=quick, budget=budget)
+    _main(
+        cases,
+        tag,
+        out,
+        rows=tuple(row or ()),
+        device=device,
+        dtypes=tuple(dtype or ()),
+        sweep=_sizes(sweep),
+        seed=seed,
+        quick=quick,
+        prepare_s=budget,
+        processes=processes,
+        isolate=not one_process,
+    )
 
 
 @app.command()
@@ -119,13 +158,30 @@ def compare(
     row: Rows = None,
     tag: Tags = None,
     device: Device = "auto",
+    dtype: Dtypes = None,
+    sweep: Sweep = "",
     seed: Seed = 0,
     quick: Quick = False,
     budget: BudgetS = None,
+    processes: Processes = 2,
+    one_process: OneProcess = False,
     out: Folder = DEFAULT_FOLDER,
 ) -> None:
     """The main job: parity and speed of every case, and the report."""
-    _main(cases, tag, out, rows=tuple(row or ()), device=device, seed=seed, quick=quick, budget=budget)
+    _main(
+        cases,
+        tag,
+        out,
+        rows=tuple(row or ()),
+        device=device,
+        dtypes=tuple(dtype or ()),
+        sweep=_sizes(sweep),
+        seed=seed,
+        quick=quick,
+        prepare_s=budget,
+        processes=processes,
+        isolate=not one_process,
+    )
 
 
 @app.command()
@@ -182,13 +238,11 @@ def _main(
     tags: list[str] | None,
     out: Path | None,
     *,
-    speed: bool = True,
-    rows: tuple[str, ...] = (),
     device: str,
-    seed: int,
-    quick: bool,
-    budget: float | None = None,
+    dtypes: tuple[str, ...],
+    **plans: Any,
 ) -> None:
+    """Makes the plan, whose other fields are `plans`, and runs it."""
     with _errors():
         if device not in ("auto", "cpu", "gpu"):
             raise typer.BadParameter(f"--device is {device!r}; choose auto, cpu or gpu")
@@ -197,7 +251,7 @@ def _main(
 
         chosen = _choose(names or [], tags or [])
         folder = prepare_folder(out) if out is not None else None
-        plan = Plan(speed=speed, rows=rows, device=device, seed=seed, quick=quick, prepare_s=budget)
+        plan = Plan(device=device, dtypes=tuple(dict.fromkeys(dtypes)) or ("float32",), **plans)
         _run(chosen, plan, folder)
 
 
@@ -214,7 +268,7 @@ def _run(cases: dict[str, Case], plan: Plan, folder: Path | None) -> None:
     with console.status("starting") if console.is_terminal else nullcontext() as status:
         listener = _listener(console, status, len(cases))
         try:
-            locations = [_location(text) for text in cases] if len(cases) > 1 else []
+            locations = [_location(text) for text in cases]
             results: Results = run(cases.values(), plan, listener=listener, save_to=save_to, locations=locations)
         except KeyboardInterrupt:
             interrupted = True
@@ -260,6 +314,17 @@ def _listener(console: Console, status: object, total: int) -> Listener:
         on_cells=lambda cells: console.print(speed_table(cells[0].case, cells[0].mode, cells)) if cells else None,
         on_problem=lambda info: console.print(info.problem, style="bold red", markup=False),
     )
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    """`1,8,64` as numbers."""
+    try:
+        sizes = tuple(int(part) for part in text.split(",") if part.strip())
+    except ValueError:
+        sizes = (0,)
+    if any(size < 1 for size in sizes):
+        raise typer.BadParameter(f"--sweep is {text!r}; give batch sizes from 1 on with commas between them, as 1,8,64")
+    return tuple(dict.fromkeys(sizes))
 
 
 def _location(text: str) -> str:
@@ -313,12 +378,13 @@ def _refuse(message: str) -> NoReturn:
 
 def _user_errors() -> tuple[type[ValueError], ...]:
     from graphmode.compare import CaseError
+    from graphmode.compare.dtypes import DtypeError
     from graphmode.compare.report import ResultsError
     from graphmode.compare.speed.environment import DeviceError
     from graphmode.compare.speed.rows import RowError
     from graphmode.weights import WeightsError
 
-    return CaseError, WeightsError, ResultsError, DeviceError, RowError
+    return CaseError, WeightsError, ResultsError, DeviceError, DtypeError, RowError
 
 
 def _console() -> Console:

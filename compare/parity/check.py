@@ -63,7 +63,7 @@ def check(
       case: what to compare.
       seed: repeats a run.
       draws: how many random inputs.
-      dtype: that people run, `"float32"` or `"bfloat16"`.
+      dtype: that people run: `"float32"`, `"bfloat16"`, or on a GPU `"tf32"`.
       device: `"cpu"` or `"gpu"`.
       on_verdict: called with each verdict as it is found.
 

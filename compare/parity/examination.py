@@ -138,6 +138,7 @@ class Examination:
             tensors=tensors,
             notes=list(dict.fromkeys(notes)),
             readings=readings,
+            dtype=self.dtype,
             duration_s=time.perf_counter() - start,
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import jax.tree_util as jtu
 import numpy as np
@@ -13,6 +14,7 @@ from graphmode.weights import as_numpy
 
 from ..case import Case, CaseError, Inputs, Mode
 from ..draw import check_inputs, edge_inputs, generator, random_inputs
+from ..dtypes import HALF_ULP, allow_tf32
 from ..errors import describe
 from ..observation import Observation
 from ..quiet import quiet
@@ -20,6 +22,9 @@ from ..release import trim
 from ..trees import is_floating
 from . import yardstick
 from .yardstick import magnitude
+
+if TYPE_CHECKING:
+    from ..torch_side import TorchSide
 
 TIMED_DRAWS = 2
 JITTERS = 2
@@ -72,7 +77,7 @@ class Judge:
     Args:
       case: whose references it builds, all with the weights of the first.
       seed: of weights, inputs and cotangents.
-      dtype: that people run, `"float32"` or `"bfloat16"`.
+      dtype: that people run, one of `RUN_DTYPES`.
       device: `"cpu"` or `"gpu"`.
 
     Attributes:
@@ -88,16 +93,28 @@ class Judge:
     """
 
     def __init__(self, case: Case, *, seed: int, dtype: str, device: str):
-        from ..torch_side import TorchSide, build_references
+        from ..torch_side import build_references
 
         self.case, self.seed, self.dtype = case, seed, dtype
+        allow_tf32(dtype)
         self.torch_device = "cuda" if device == "gpu" else "cpu"
         self.references = build_references(case, seed)
         self.name, module = next(iter(self.references.items()))
         self.state_dict = {name: as_numpy(value) for name, value in module.state_dict().items()}
         self.parameters = sum(p.numel() for p in module.parameters())
-        self._exact = TorchSide(module, case, dtype="float64", device=self.torch_device)
-        self._usual = TorchSide(module, case, dtype=dtype, device=self.torch_device)
+
+    @functools.cached_property
+    def _exact(self) -> TorchSide:
+        return self._side("float64")
+
+    @functools.cached_property
+    def _usual(self) -> TorchSide:
+        return self._side(self.dtype)
+
+    def _side(self, dtype: str) -> TorchSide:
+        from ..torch_side import TorchSide
+
+        return TorchSide(self.references[self.name], self.case, dtype=dtype, device=self.torch_device)
 
     def truths(self, draws: int) -> list[Truth]:
         """Its answers on random inputs and every edge input, in every mode of the case.
@@ -171,7 +188,7 @@ class Judge:
         def move(leaf: np.ndarray) -> np.ndarray:
             if not is_floating(leaf):
                 return leaf
-            noise = rng.uniform(-1, 1, leaf.shape) * 2 * yardstick.HALF_ULP[self.dtype]
+            noise = rng.uniform(-1, 1, leaf.shape) * 2 * HALF_ULP[self.dtype]
             return np.asarray(leaf * (1 + noise), leaf.dtype)
 
         return jtu.tree_map(move, question.inputs)

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..dtypes import HALF_ULP
+
 EQUAL_TOLERANCE = 1e-10
 PRECISE_RATIO = 5.0
 JUDGED_ELEMENTS = 64
 SMALLEST_SCALE = 1e-6  # of a tensor's scale over all inputs: below, an output is a cancellation, its own scale noise
-HALF_ULP = {"float32": 2.0**-24, "bfloat16": 2.0**-9, "float64": 2.0**-53}
 
 
 @dataclass(frozen=True, slots=True)

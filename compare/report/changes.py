@@ -20,7 +20,7 @@ import numpy as np
 
 from .ratios import MIN_SAMPLES, RESAMPLES, SEED, Ratio
 from .results import Cell, Parity, Results
-from .wording import batch_text, parity_verdict, plain, row_name, status_text
+from .wording import batch_text, dtype_text, parity_verdict, plain, row_name, status_text
 
 CONFIDENCE = 0.95
 TO_SIGMA = 1.4826  # of a normal distribution, from its median absolute deviation
@@ -88,7 +88,7 @@ def changes(before: Results, after: Results) -> Changes:
     both = [(cell, cells[1][key]) for key, cell in cells[0].items() if key in cells[1]]
     timed = [(a, b) for a, b in both if a.median_s and b.median_s]
     steady = [(a, b) for a, b in timed if not any(map(_is_untold, (a, b)))]
-    verdicts = [{(p.case, p.side, p.variant): p for p in results.parity} for results in (before, after)]
+    verdicts = [{(p.case, p.side, p.variant, p.dtype): p for p in results.parity} for results in (before, after)]
     judged = [(parity, verdicts[1][key]) for key, parity in verdicts[0].items() if key in verdicts[1]]
     names: list[dict[str, None]] = [
         {**{_cell_name(c): None for c in results.cells}, **{_parity_name(p): None for p in results.parity}}
@@ -204,7 +204,7 @@ def _cell_name(cell: Cell) -> str:
 
 def _parity_name(parity: Parity) -> str:
     whose = "port" if parity.side == "jax" else "reference"
-    return f"{plain(parity.case)}: parity of the {whose} {plain(parity.variant)}"
+    return f"{plain(parity.case)}: parity of the {whose} {plain(parity.variant)}{dtype_text(parity.dtype)}"
 
 
 def _median(cell: Cell) -> float:

@@ -10,7 +10,7 @@ from .plots.ratio_bars import ratio_bars, span
 from .ratios import Mean
 from .results import Results
 from .speed_tables import case_anchors
-from .wording import DEFAULT_VARIANT, count, mode_text, number, plain, ratio_text, reason_text
+from .wording import DEFAULT_VARIANT, batch_text, count, dtype_text, mode_text, number, plain, ratio_text, reason_text
 
 INTERRUPTED = "This run was interrupted: what had finished is shown, and the rest was not compared."
 WINS = 5
@@ -28,7 +28,10 @@ def headline(results: Results, derived: Derived | None = None) -> Headline:
         tone=tone,
         lines=(*_parity_lines(results, derived), *map(_speed_line, derived.means), *_pass_lines(derived)),
         tiles=tuple(_tiles(derived)),
-        notes=tuple(text for text, holds in ((INTERRUPTED, not results.complete), (QUICK, results.quick)) if holds),
+        notes=(
+            *(text for text, holds in ((INTERRUPTED, not results.complete), (QUICK, results.quick)) if holds),
+            *(f"{plain(case.name)}: {plain(note)}" for case in results.cases for note in case.notes),
+        ),
         failures=failures(results),
         losses=losses(own),
         wins=wins(own),
@@ -43,7 +46,9 @@ def failures(results: Results) -> tuple[str, ...]:
     rows: dict[tuple[str, str, str, str], list[str]] = {}
     for c in results.cells:
         if c.unexpected:
-            rows.setdefault((c.case, c.variant, c.status, reason_text(c)), []).append(f"{c.row} ({c.mode})")
+            rows.setdefault((c.case, c.variant, c.status, reason_text(c)), []).append(
+                f"{c.row} ({c.mode}{batch_text(c.batch)}{dtype_text(c.dtype)})"
+            )
     cells = (
         f"{case} ({variant}): {', '.join(names)}: {status}, {reason}"
         for (case, variant, status, reason), names in rows.items()
@@ -129,7 +134,8 @@ def _parity_lines(results: Results, derived: Derived) -> list[str]:
     if not judged:
         return []
     cases = len({p.case for p in results.parity if p.side == "jax"})
-    lines = [f"Ports equal in float64 and precise in float32: {passed} of {judged} ({count(cases, 'case')})."]
+    dtypes = " or ".join(dict.fromkeys(p.dtype for p in results.parity))
+    lines = [f"Ports equal in float64 and precise in {dtypes}: {passed} of {judged} ({count(cases, 'case')})."]
     if derived.variants.tried:
         agree = f"{derived.variants.ok} of {derived.variants.tried}"
         lines.append(f"Further PyTorch variants that agree with the judge: {agree}.")

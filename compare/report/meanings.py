@@ -1,14 +1,17 @@
 """What the words of a report mean, for the end of every page. A term is a column's title, as it stands there."""
 
 MEANINGS = {
-    "case, variant, mode, on": (
+    "case, variant, mode, on, dtype": (
         "A model with its inputs; one way of writing it, where the case gives several; what one step is (inference, "
         "forward_backward, train_step); the device and dtype."
     ),
     "row": "A way of running: torch.* and onnxruntime run the PyTorch reference, jax.* the JAX port.",
     "judged": "Whether the port is judged, or a further variant of the reference.",
     "equal": "In float64 the port computes the same function: outputs, gradients and buffers agree on every input.",
-    "precise": "In float32 the port is about as close to the float64 reference as PyTorch is itself.",
+    "precise": (
+        "In the dtype that is timed (float32 unless another is named) the port is about as close to the float64 "
+        "reference as PyTorch is itself."
+    ),
     "worst error, error": (
         "The largest absolute difference in float64 over the tensor's scale, of all tensors and inputs."
     ),

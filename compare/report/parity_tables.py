@@ -6,13 +6,14 @@ from collections.abc import Sequence
 
 from .page import Block, Bullets, Column, Entry, Paragraph, Section, Table
 from .results import Parity, Tensor
-from .wording import count, elapsed, error_text, plain
+from .wording import count, dtype_text, elapsed, error_text, plain
 
 MAX_FAILED = 12
 
 VERDICTS = (
     Column("case"),
     Column("variant"),
+    Column("dtype"),
     Column("judged"),
     Column("equal"),
     Column("precise"),
@@ -25,6 +26,7 @@ VERDICTS = (
 EVIDENCE = (
     Column("case"),
     Column("variant"),
+    Column("dtype"),
     Column("tensor"),
     Column("error", "number"),
     Column("error ratio", "number"),
@@ -67,6 +69,7 @@ def _verdict(p: Parity) -> tuple[Entry, ...]:
     return (
         Entry(plain(p.case), code=True),
         Entry(plain(p.variant), code=True),
+        Entry(p.dtype),
         Entry("JAX port" if p.side == "jax" else "PyTorch variant"),
         _holds(p, p.equal),
         _holds(p, p.precise),
@@ -112,6 +115,7 @@ def _tensor_row(p: Parity, why: str, t: Tensor) -> tuple[Entry, ...]:
     return (
         Entry(plain(p.case), code=True),
         Entry(plain(p.variant), code=True),
+        Entry(p.dtype),
         Entry(plain(t.name), code=True),
         Entry(error_text(t.error, holds=t.equal), "" if t.equal else "bad"),
         Entry(error_text(t.ratio, holds=t.precise), "" if t.precise else "bad"),
@@ -132,10 +136,10 @@ def _readings(parity: Sequence[Parity]) -> tuple[tuple[Entry, ...], ...]:
         for label, reading in p.readings.items():
             variants.setdefault((plain(p.case), plain(label), plain(reading)), []).append(plain(p.variant))
     return tuple(
-        (Entry(case, code=True), Entry(", ".join(names)), Entry(label), Entry(reading))
+        (Entry(case, code=True), Entry(", ".join(dict.fromkeys(names))), Entry(label), Entry(reading))
         for (case, label, reading), names in variants.items()
     )
 
 
 def _name(p: Parity) -> str:
-    return f"{plain(p.case)} ({plain(p.variant)})"
+    return f"{plain(p.case)} ({plain(p.variant)}{dtype_text(p.dtype)})"

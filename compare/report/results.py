@@ -11,6 +11,7 @@ import msgspec
 
 from .atomic import write_atomically
 from .derived import Derived, derive
+from .wording import batch_text, dtype_text
 
 SCHEMA = "graphmode.results"
 VERSION = 2
@@ -50,8 +51,8 @@ class Tensor(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Parity(msgspec.Struct, frozen=True, kw_only=True):
-    """The two verdicts on one variant of one case, with the evidence. `side` is who was judged: the port, or a further
-    variant of the reference."""
+    """The two verdicts on one variant of one case, with the evidence; *precise* is one in `dtype`. `side` is who was
+    judged: the port, or a further variant of the reference."""
 
     case: str
     variant: str
@@ -64,6 +65,7 @@ class Parity(msgspec.Struct, frozen=True, kw_only=True):
     readings: dict[str, str] = msgspec.field(default_factory=dict)
     error: str = ""
     duration_s: float = 0.0
+    dtype: str = "float32"
 
     @property
     def passed(self) -> bool:
@@ -185,13 +187,15 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CaseInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What a page says of a case before its numbers. `problem` is set where the case itself could not be compared."""
+    """What a page says of a case before its numbers. `problem` is set where the case itself could not be compared;
+    `notes` say what was done in another way than usual."""
 
     name: str
     summary: str
     inputs: str = ""
     parameters: int = 0
     problem: str = ""
+    notes: list[str] = msgspec.field(default_factory=list)
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):
@@ -287,7 +291,8 @@ class Results(msgspec.Struct, kw_only=True, tag_field="schema", tag=SCHEMA):
         yield from self.failed_verdicts()
         for c in self.cells:
             if c.unexpected:
-                yield f"{c.case} ({c.variant}) {c.row}, {c.mode}: {c.status}, {c.reason or 'no reason was recorded'}"
+                where = f"{c.case} ({c.variant}) {c.row}, {c.mode}{batch_text(c.batch)}{dtype_text(c.dtype)}"
+                yield f"{where}: {c.status}, {c.reason or 'no reason was recorded'}"
 
     def failed_verdicts(self) -> Iterable[str]:
         """The part of `failures` that is about parity."""
@@ -296,10 +301,10 @@ class Results(msgspec.Struct, kw_only=True, tag_field="schema", tag=SCHEMA):
                 continue
             who = "the port" if p.side == "jax" else "this variant of the reference"
             if p.error:
-                yield f"{p.case} ({p.variant}): {who} could not be judged: {p.error}"
+                yield f"{p.case} ({p.variant}{dtype_text(p.dtype)}): {who} could not be judged: {p.error}"
             else:
                 verdict = [word for word, holds in (("not equal", p.equal), ("not precise", p.precise)) if not holds]
-                yield f"{p.case} ({p.variant}): {who} is {' and '.join(verdict)}"
+                yield f"{p.case} ({p.variant}{dtype_text(p.dtype)}): {who} is {' and '.join(verdict)}"
 
     @classmethod
     def merged(cls, parts: Sequence[Results]) -> Results:

@@ -17,6 +17,7 @@ from .results import Cell, Parity, Results, Tensor
 from .wording import (
     DEFAULT_VARIANT,
     NONE,
+    dtype_text,
     duration,
     elapsed,
     error_text,
@@ -38,7 +39,7 @@ def parity_line(parity: Parity) -> Text:
         plain(parity.case) if parity.variant == DEFAULT_VARIANT else f"{plain(parity.case)} [{plain(parity.variant)}]"
     )
     line = Text.assemble(
-        (f"{name}{' (PyTorch)' if parity.side == 'torch' else ''}", "bold"),
+        (f"{name}{' (PyTorch)' if parity.side == 'torch' else ''}{dtype_text(parity.dtype)}", "bold"),
         "  ",
         (parity_verdict(parity), "green" if parity.passed else "bold red"),
     )

@@ -79,6 +79,11 @@ def batch_text(batch: int | None) -> str:
     return "" if batch is None else f", batch {batch:,}"
 
 
+def dtype_text(dtype: str) -> str:
+    """What follows a name where the dtype is not the usual one: `, bfloat16`."""
+    return "" if dtype == "float32" else f", {dtype}"
+
+
 def bounds(ratio: Ratio | None) -> str:
     """A ratio's 95% interval: `0.51 to 0.60`."""
     if ratio is None or ratio.low is None or ratio.high is None:

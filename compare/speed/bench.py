@@ -3,31 +3,39 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-import jax
-import torch
+import msgspec
+import numpy as np
 
 from ..case import Mode
-from ..draw import signature
-from ..errors import describe_briefly
-from ..jax_side import PortSide
-from ..observation import Observation
 from ..parity.examination import Examination
-from ..parity.yardstick import JUDGED_ELEMENTS, PRECISE_RATIO, difference
-from ..quiet import quiet
-from ..release import release, trim
-from ..report.results import Cell, Parity, Status
-from ..torch_side import TorchSide
-from .rows import Row, Step, Unavailable, all_rows
-from .timing import Expired, Timed, deadline, interleave
+from ..release import release
+from ..report.results import Cell, Launches, Memory, Parity, Status
+from .rows import Row, all_rows
+from .runner import Ready, Refusal
+from .seats import Failed, Seat
+from .timing import (
+    FAR_BEHIND,
+    LEAST_REPEATS,
+    MOST_CALLS,
+    NARROW,
+    SHORTEST_SAMPLE_S,
+    Timed,
+    interleave,
+    relative_width,
+)
 
-INPUT_SETS = 3  # at most, in rotation
-WARM_UP = 2  # calls after the first, those of the gate counted
-GROSS_ERROR = 1e-3  # of the scale, in any one draw: for outputs, and gradients too small for an error ratio
+CONTENDERS = 2  # of each framework, at most: the rows that decide a comparison run in further processes
+LONGEST_CALLS = 50  # times what a call took before, after which it hangs
+LEAST_PATIENCE_S = 20.0
+SECONDARY_S = 0.05  # of calls for each of the secondary times, where not even three take as long
+SECONDARY_CALLS = (3, 100)  # at least, and at most
+LONG_CALL_S = 0.2  # of which one is made
 
 
 @dataclass(frozen=True)
@@ -39,17 +47,39 @@ class Budget:
 
 
 @dataclass
-class Runner:
-    """A row that is ready to be timed."""
+class Entrant:
+    """A row that has passed its gate, with every process that runs it."""
 
     row: Row
     variant: str
-    side: TorchSide | PortSide
-    step: Step
-    compile_s: float
-    warm_s: float
-    error_ratio: float | None
-    batches: list[Any]
+    ready: Ready
+    seats: list[Seat]
+    timed: list[Timed] = field(default_factory=list)
+    warm_start_s: float | None = None
+    enqueue_s: float | None = None
+    steady_s: float | None = None
+    memory: Memory | None = None
+    launches: Launches | None = None
+
+    def start_timing(self, patience_s: float) -> Timed:
+        """The competitor that its newest process is."""
+        self.timed.append(_competitor(self.seats[-1], self.ready.warm_s, patience_s))
+        return self.timed[-1]
+
+    @property
+    def samples(self) -> list[float]:
+        return [sample for one in self.timed for sample in one.samples]
+
+    @property
+    def median(self) -> float:
+        return float(np.median(self.samples)) if self.samples else math.inf
+
+    @property
+    def is_noisy(self) -> bool:
+        """Whether the median is not known to 5 %: within a process, or from one process to another."""
+        medians = [one.median for one in self.timed if one.samples]
+        apart = max(medians) / min(medians) - 1 if len(medians) > 1 else 0.0
+        return len(self.samples) < LEAST_REPEATS or relative_width(self.samples) > NARROW or apart > NARROW
 
 
 class CaseBench:
@@ -61,6 +91,9 @@ class CaseBench:
       rows: names of the rows that are wanted.
       named: whether the run names them, and so wants those too that are left out otherwise.
       budget: of each cell.
+      processes: that each contender runs in.
+      batch: the batch size of a sweep, None for the case's own inputs.
+      seat: gives a row of a variant a place to run.
       undisturbed: a context in which nothing else of ours runs; rows are timed in it.
     """
 
@@ -72,132 +105,119 @@ class CaseBench:
         rows: frozenset[str],
         named: bool,
         budget: Budget,
+        processes: int,
+        batch: int | None = None,
+        seat: Callable[[Row, str, float], Seat],
         undisturbed: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext,
     ):
         self.exam, self.case = exam, exam.case
         self.verdicts = {(p.side, p.variant): p for p in verdicts}
         self.rows = [row for row in all_rows() if row.name in rows]
-        self.budget, self._named = budget, named
-        self._undisturbed = undisturbed
-        self._ports: dict[str, PortSide] = {}
+        self.budget, self._named, self._processes, self._batch = budget, named, processes, batch
+        self._open, self._undisturbed = seat, undisturbed
+        self._seats: dict[tuple[str, str], Seat] = {}
 
     def cells(self, on_row: Callable[[str], None] = lambda _: None) -> Iterator[list[Cell]]:
         """The cells of each mode together, since they are timed together. `on_row` hears what is being prepared."""
-        on_row(f"{self.case.name}: running the reference on what is timed")
-        self.exam.ask_timed()
-        for mode in self.case.modes:
-            yield self._mode(mode, on_row)
+        try:
+            for mode in self.case.modes:
+                yield self._mode(mode, on_row)
+        finally:
+            for seat in self._seats.values():
+                seat.close()
 
     def _mode(self, mode: Mode, on_row: Callable[[str], None]) -> list[Cell]:
         cells: dict[tuple[str, str], Cell] = {}
-        runners: list[Runner] = []
+        entrants: list[Entrant] = []
         release()  # what was compiled before counts against torch.compile's limit, too
-        with self._context(), quiet():
-            for row in self.rows:
-                variants = self.case.references if row.framework == "torch" else self.case.models
-                for variant in variants:
-                    on_row(f"{self.case.name} {mode}: {row.name} {variant}")
-                    outcome = self._prepare(row, variant, mode)
-                    trim()
-                    if isinstance(outcome, Cell):
-                        cells[row.name, variant] = outcome
-                    else:
-                        runners.append(outcome)
-            on_row(f"{self.case.name} {mode}: timing {len(runners)} rows in turn")
-            timed = [Timed(self._caller(runner), runner.warm_s) for runner in runners]
+        for row in self.rows:
+            for variant in self.case.references if row.framework == "torch" else self.case.models:
+                on_row(f"{self.case.name} {mode}: {row.name} {variant}")
+                outcome = self._prepare(row, variant, mode)
+                if isinstance(outcome, Entrant):
+                    entrants.append(outcome)
+                else:
+                    cells[row.name, variant] = self._cell(
+                        row, variant, mode, outcome.status, outcome.reason, error_ratio=outcome.error_ratio
+                    )
+        on_row(f"{self.case.name} {mode}: timing {len(entrants)} rows in turn")
+        with self._undisturbed():
+            self._time([entrant.start_timing(self.budget.prepare_s) for entrant in entrants])
+        for _ in range(self._processes - 1):
+            added = []
+            for entrant in _contenders(entrants):
+                on_row(f"{self.case.name} {mode}: {entrant.row.name} {entrant.variant} in another process")
+                if self._add_process(entrant, mode):
+                    added.append(entrant.start_timing(self.budget.prepare_s))
             with self._undisturbed():
-                interleave(timed, budget_s=self.budget.time_s, input_sets=INPUT_SETS)
-        for runner, times in zip(runners, timed, strict=True):
-            cells[runner.row.name, runner.variant] = self._timed_cell(runner, times, mode)
+                self._time(added)
+        with self._undisturbed():
+            for entrant in entrants:
+                self._secondary(entrant)
+        for entrant in entrants:
+            cells[entrant.row.name, entrant.variant] = self._timed_cell(entrant, mode)
+            for seat in entrant.seats[1:]:
+                seat.close()
         order = [(row.name, v) for row in self.rows for v in (*self.case.references, *self.case.models)]
         return [cells[key] for key in dict.fromkeys(order) if key in cells]
 
-    @contextlib.contextmanager
-    def _context(self) -> Iterator[None]:
-        with jax.enable_x64(False), jax.default_matmul_precision("highest"), contextlib.ExitStack() as stack:
-            if self.exam.device != jax.default_backend():
-                stack.enter_context(jax.default_device(jax.devices(self.exam.device)[0]))
-            yield
-
-    def _prepare(self, row: Row, variant: str, mode: Mode) -> Runner | Cell:
-        """Builds, warms up and gates one row: ready to be timed, or the cell that says why not."""
+    def _prepare(self, row: Row, variant: str, mode: Mode) -> Entrant | Refusal:
+        """A row that is ready to be timed, or why it is not."""
         if row.needs_cuda and self.exam.device != "gpu":
-            return self._cell(row, variant, mode, "unavailable", "needs a CUDA device, and this run is on the CPU")
+            return Refusal("unavailable", "needs a CUDA device, and this run is on the CPU")
         if row.left_out and self.exam.device == "cpu" and not self._named:
-            reason = f"left out on a CPU: {row.left_out}; ask for it with --row {row.name}"
-            return self._cell(row, variant, mode, "unavailable", reason)
+            return Refusal("unavailable", f"left out on a CPU: {row.left_out}; ask for it with --row {row.name}")
         if (blame := self._not_equal(row, variant)) is not None:
-            return self._cell(row, variant, mode, "wrong", blame)
+            return Refusal("wrong", blame)
+        budget = min(self.budget.prepare_s, self.case.patience_with(row.name, variant) or math.inf)
         start = time.perf_counter()
-        budget = first_call = self.budget.prepare_s
-        if (patience := self.case.patience_with(row.name, variant)) is not None:
-            budget = min(budget, patience)
-            first_call = budget / 2 if row.optimises_late else budget
         try:
-            with deadline(budget):
-                return self._ready(row, variant, mode, first_call)
-        except Unavailable as error:
-            return self._cell(row, variant, mode, "unavailable", str(error))
-        except Expired:
-            spent = time.perf_counter() - start
-            reason = f"not ready after {spent:.0f} s; its budget is {budget:g} s"
-            return self._cell(row, variant, mode, "timeout", reason)
-        except Wrong as error:
-            return self._cell(row, variant, mode, "wrong", str(error), error_ratio=error.ratio)
-        except Exception as error:
-            if time.perf_counter() - start >= budget:  # a framework wrapped what ended its work
-                reason = f"not ready after its budget, {budget:g} s"
-                return self._cell(row, variant, mode, "timeout", reason)
-            plain = row.name in ("torch.eager", "jax.eager", "jax.jit")
-            return self._cell(row, variant, mode, "failed" if plain else "unsupported", describe_briefly(error))
+            seat = self._seats.get((row.name, variant))
+            if seat is None:
+                seat = self._seats[row.name, variant] = self._open(row, variant, self.budget.prepare_s)
+            ready = seat.prepare(mode, budget)
+        except Failed as error:
+            self._dismiss(row, variant)
+            if error.status == "timeout":
+                spent = time.perf_counter() - start
+                return Refusal("timeout", f"not ready after {spent:.0f} s; its budget is {budget:g} s")
+            return Refusal(error.status, error.reason)
+        if isinstance(ready, Refusal):
+            return ready
+        return Entrant(row, variant, ready, [seat])
 
-    def _ready(self, row: Row, variant: str, mode: Mode, first_call: float) -> Runner:
-        side = self._side(row, variant)
-        rows = self._questions(mode)
-        first = self.exam.truths[rows[0]].question
-        start = time.perf_counter()
-        sample = side.place(first.inputs, mode, first.cotangents)
-        step = row.build(side, mode, sample)
-        result = _finish(step(sample := side.place(first.inputs, mode, first.cotangents)))
-        compile_s = time.perf_counter() - start
-        if compile_s > first_call:
-            raise Expired
-        answers = {rows[0]: _observe(side, result, sample, mode)}
-        # the first one again, where there is no other: a first call may still be unoptimised, and is never gated alone
-        for i in rows[1:] or rows:
-            question = self.exam.truths[i].question
-            batch = side.place(question.inputs, mode, question.cotangents)
-            start = time.perf_counter()
-            result = _finish(step(batch))
-            warm_s = time.perf_counter() - start
-            answers[i] = _observe(side, result, batch, mode)
-        ratio = self._gate(mode, rows, answers)
-        questions = [self.exam.truths[i].question for i in rows[:INPUT_SETS]]
-        batches = [side.place(q.inputs, mode, q.cotangents) for q in questions]
-        for batch in batches[: max(0, WARM_UP + 1 - len(rows))]:
-            start = time.perf_counter()
-            _finish(step(batch))
-            warm_s = time.perf_counter() - start
-        return Runner(row, variant, side, step, compile_s, warm_s, ratio, batches)
+    def _dismiss(self, row: Row, variant: str) -> None:
+        seat = self._seats.pop((row.name, variant), None)
+        if seat is not None:
+            seat.close()
 
-    def _side(self, row: Row, variant: str) -> TorchSide | PortSide:
-        exam = self.exam
-        if row.framework == "torch":
-            return TorchSide(
-                exam.judge.references[variant], self.case, dtype=exam.dtype, device=exam.judge.torch_device
-            )
-        if variant not in self._ports:
-            self._ports[variant] = PortSide(
-                self.case, variant, exam.judge.state_dict, dtype=exam.dtype, device=exam.device, seed=exam.seed
-            )
-        return self._ports[variant]
+    def _add_process(self, entrant: Entrant, mode: Mode) -> bool:
+        """A fresh process for the row, which finds what the first one compiled on disk; whether it is ready, too."""
+        with contextlib.suppress(Failed):
+            seat = self._open(entrant.row, entrant.variant, self.budget.prepare_s)
+            ready = seat.prepare(mode, self.budget.prepare_s)
+            if isinstance(ready, Ready):
+                entrant.seats.append(seat)
+                entrant.warm_start_s = ready.first_s
+                return True
+            seat.close()
+        return False
 
-    def _questions(self, mode: Mode) -> list[int]:
-        """The inputs that one graph takes: those with the first one's shapes, random ones first."""
-        timed = self.case.check_inputs is not None
-        rows = [i for i, t in enumerate(self.exam.truths) if (t.question.mode, t.question.is_timed) == (mode, timed)]
-        shapes = signature(self.exam.truths[rows[0]].question.inputs)
-        return [i for i in rows if signature(self.exam.truths[i].question.inputs) == shapes]
+    def _time(self, competitors: Sequence[Timed]) -> None:
+        interleave(competitors, budget_s=self.budget.time_s)
+
+    def _secondary(self, entrant: Entrant) -> None:
+        """Enqueue and steady-state times, then memory and launches, which may disturb."""
+        if entrant.timed[0].error is not None or not entrant.samples:
+            return
+        seat, a_call = entrant.seats[0], entrant.median
+        fewest, most = SECONDARY_CALLS
+        calls = 1 if a_call > LONG_CALL_S else min(most, max(fewest, math.ceil(SECONDARY_S / a_call)))
+        patience = max(LEAST_PATIENCE_S, LONGEST_CALLS * calls * a_call)
+        with contextlib.suppress(Failed):
+            entrant.enqueue_s = seat.enqueue(0, calls, patience)
+            entrant.steady_s = seat.steady(calls, patience)
+            entrant.memory, entrant.launches = seat.examined(patience)
 
     def _not_equal(self, row: Row, variant: str) -> str | None:
         """Why the function itself is not the reference's, by the parity check of this run; None where it is."""
@@ -211,80 +231,35 @@ class CaseBench:
         verdicts = (("not equal to the reference", parity.equal), ("not precise", parity.precise))
         return parity.error or "the parity check found it " + " and ".join(word for word, ok in verdicts if not ok)
 
-    def _gate(self, mode: Mode, rows: list[int], answers: Mapping[int, Observation]) -> float | None:
-        """The worst error ratio of this row's own answers.
-
-        Raises:
-          Wrong: where they are not as precise as the reference's, with the first tensor and input that tell.
-        """
-        usual = [answers.get(i, truth.torch) for i, truth in enumerate(self.exam.truths)]
-        worst: float | None = None
-        for kind, name, _ in self.exam.truths[rows[0]].reference.tensors():
-            key = (kind, name)
-            if kind == "buffer" or any(answers[i].find(key) is None for i in rows):
-                if kind == "output":
-                    raise Wrong(f"it does not give the output {name}")
-                continue
-            faults = [fault for i in rows if (fault := self._gross_fault(key, i, answers[i]))]
-            # one draw of a gradient may pass a kink on one side alone; a wrong gradient is wrong in every draw
-            if faults and (kind == "output" or len(faults) == len(rows)):
-                raise Wrong(faults[0])
-            ratio, precise, why = self.exam.precision(mode, key, rows, usual)
-            if not precise:
-                raise Wrong(f"{kind} {name}: error ratio {ratio}, at most {PRECISE_RATIO:g} was wanted {why}", ratio)
-            if ratio is not None and (worst is None or ratio > worst):
-                worst = ratio
-        return worst
-
-    def _gross_fault(self, key: tuple[str, str], row: int, answer: Observation) -> str:
-        """How one answer to one input is further off than any rounding, where PyTorch's own is not; else empty."""
-        truth = self.exam.truths[row]
-        theirs, ours = truth.reference.get(key), answer.get(key)
-        if key[0] != "output" and theirs.size >= JUDGED_ELEMENTS and ours.shape == theirs.shape:
-            return ""  # its error ratio tells more
-        found = difference(ours, theirs, self.exam.scale(truth, key))
-        if found.error <= GROSS_ERROR or not self._reference_holds(key, row):
-            return ""
-        values = f": {found.port} for {found.reference} at {list(found.index)}" if found.port else ""
-        return f"{key[0]} {key[1]} on the input {truth.question.label!r}{values} {found.note}".rstrip()
-
-    def _reference_holds(self, key: tuple[str, str], row: int) -> bool:
-        """Whether PyTorch itself, in the dtype in use, is no further off on this input."""
-        truth = self.exam.truths[row]
-        return (
-            difference(truth.torch.get(key), truth.reference.get(key), self.exam.scale(truth, key)).error <= GROSS_ERROR
-        )
-
-    def _caller(self, runner: Runner) -> Callable[[int], None]:
-        step, batches = runner.step, runner.batches
-        if runner.row.framework == "jax":
-            return lambda i: jax.block_until_ready(step(batches[i % len(batches)]))
-        if self.exam.device == "gpu":
-
-            def call(i: int) -> None:
-                step(batches[i % len(batches)])
-                torch.cuda.synchronize()
-
-            return call
-        return lambda i: step(batches[i % len(batches)])
-
-    def _timed_cell(self, runner: Runner, times: Timed, mode: Mode) -> Cell:
-        if times.error is not None or not times.samples:
-            reason = describe_briefly(times.error) if times.error is not None else "no repeat was finished"
-            return self._cell(runner.row, runner.variant, mode, "failed", reason)
+    def _timed_cell(self, entrant: Entrant, mode: Mode) -> Cell:
+        row, variant, ready = entrant.row, entrant.variant, entrant.ready
+        error = entrant.timed[0].error
+        if error is not None or not entrant.samples:
+            status: Status = error.status if isinstance(error, Failed) else "failed"
+            self._dismiss(row, variant)
+            return self._cell(row, variant, mode, status, str(error or "no repeat was finished"))
+        samples = entrant.samples
+        low, high = np.percentile(samples, [25, 75])
+        several = len([one for one in entrant.timed if one.samples]) > 1
         return self._cell(
-            runner.row,
-            runner.variant,
+            row,
+            variant,
             mode,
             "ok",
-            error_ratio=runner.error_ratio,
-            noisy=times.noisy,
-            median_s=times.median,
-            iqr_s=times.iqr,
-            p95_s=times.p95,
-            samples_s=times.samples,
-            calls_per_sample=times.calls_per_sample,
-            compile_s=runner.compile_s,
+            error_ratio=ready.error_ratio,
+            noisy=entrant.is_noisy,
+            median_s=entrant.median,
+            iqr_s=float(high - low),
+            p95_s=float(np.percentile(samples, 95)),
+            samples_s=samples,
+            calls_per_sample=entrant.timed[0].calls_per_sample,
+            process_of=[i for i, one in enumerate(entrant.timed) for _ in one.samples] if several else [],
+            enqueue_s=entrant.enqueue_s,
+            steady_s=entrant.steady_s,
+            compile_s=ready.first_s,
+            cold=msgspec.structs.replace(ready.cold, warm_start_s=entrant.warm_start_s),
+            memory=entrant.memory,
+            launches=entrant.launches,
         )
 
     def _cell(self, row: Row, variant: str, mode: Mode, status: Status, reason: str = "", **measured: Any) -> Cell:
@@ -305,32 +280,27 @@ class CaseBench:
             reason=reason,
             expected=self.case.expectation(row.name, variant) if status != "ok" else None,
             equal=equal,
+            batch=self._batch,
             **measured,
         )
 
 
-class Wrong(Exception):
-    """A row whose answers are not the reference's."""
+def _competitor(seat: Seat, warm_s: float, least_patience_s: float) -> Timed:
+    def patience(calls: int) -> float:
+        return max(least_patience_s, LONGEST_CALLS * calls * warm_s)
 
-    def __init__(self, message: str, ratio: float | None = None):
-        super().__init__(message)
-        self.ratio = ratio
-
-
-def _observe(side: TorchSide | PortSide, result: Any, batch: Any, mode: Mode) -> Observation:
-    if isinstance(side, TorchSide):
-        if mode == "inference":
-            return side.observe(result)
-        outputs, gradients = result
-        return side.observe(outputs, gradients, batch)
-    if mode == "inference":
-        return side.observe(result, batch)
-    outputs, gradients, state = result
-    return side.observe(outputs, batch, gradients, side.program(mode).rest if state is None else state)
+    is_short = warm_s < SHORTEST_SAMPLE_S
+    return Timed(
+        take=lambda offset, calls: seat.sample(offset, calls, is_short, patience(calls)),
+        calibrate=lambda: seat.calibrated(SHORTEST_SAMPLE_S, MOST_CALLS, patience(MOST_CALLS)),
+        warm_s=warm_s,
+    )
 
 
-def _finish(result: Any) -> Any:
-    jax.block_until_ready(result)
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-    return result
+def _contenders(entrants: Sequence[Entrant]) -> list[Entrant]:
+    """Of each framework the rows that are fastest, or nearly so."""
+    found: list[Entrant] = []
+    for framework in ("torch", "jax"):
+        mine = sorted((e for e in entrants if e.row.framework == framework and e.samples), key=lambda e: e.median)
+        found += [e for e in mine[:CONTENDERS] if e.median <= FAR_BEHIND * mine[0].median]
+    return found

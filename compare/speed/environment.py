@@ -70,12 +70,10 @@ def set_up_threads() -> int:
 
 
 def describe(device: str) -> Environment:
-    """This machine and process, for the head of a report. Float32 stays float32 on both sides: no TF32."""
+    """This machine and process, for the head of a report."""
     import torch
 
     threads = set_up_threads()
-    torch.backends.cuda.matmul.allow_tf32 = False
-    torch.backends.cudnn.allow_tf32 = False
     return Environment(
         device=device,
         device_name=torch.cuda.get_device_name() if device == "gpu" else _cpu(),
@@ -86,8 +84,6 @@ def describe(device: str) -> Environment:
         versions={name: version for name in PACKAGES if (version := _version(name))},
         flags={
             **{name: os.environ.get(name, "") for name in ("XLA_FLAGS", "GOMP_SPINCOUNT", "OMP_WAIT_POLICY")},
-            "jax_default_matmul_precision": "highest",
-            "torch.allow_tf32": "False",
         },
         revision=revision(),
     )

@@ -6,8 +6,7 @@ import functools
 import math
 import signal
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
@@ -21,9 +20,10 @@ MOST_CALLS = 200
 LEAST_REPEATS = 5
 FEWEST_REPEATS = 3  # for a competitor that is far behind
 FAR_BEHIND = 1.25  # times the fastest median
-MOST_REPEATS = 40
-NOISY_IQR = 0.25
-
+ENOUGH_REPEATS = 20  # where the median is known to NARROW by then
+MOST_REPEATS = 100
+NARROW = 0.05  # of the median, the width of its interval
+TWO_SIDED_95 = 1.96
 
 AGAIN_S = 0.5  # until the block has ended: code in between may have swallowed the first
 
@@ -58,20 +58,32 @@ def deadline(seconds: float) -> Iterator[None]:
 
 @dataclass
 class Timed:
-    """One competitor: `call(i)` runs input set `i` to its end; `samples` are seconds a call.
+    """One competitor.
 
-    `warm_s` is what its last call before took, where that is known: one that fills a sample needs no calibration.
+    Attributes:
+      take: `(offset, calls)` gives seconds a call, of that many calls from input set `offset` on.
+      calibrate: how many calls a sample needs; called once, for one whose calls are short.
+      warm_s: what its last call before took: one that fills a sample needs no calibration.
+      repeats: the index of the repeat that each sample was taken in.
     """
 
-    call: Callable[[int], None]
-    warm_s: float = 0.0
+    take: Callable[[int, int], float]
+    calibrate: Callable[[], int] = lambda: 1
+    warm_s: float = math.inf
     calls_per_sample: int = 1
     samples: list[float] = field(default_factory=list)
+    repeats: list[int] = field(default_factory=list)
     error: Exception | None = None
+
+    @property
+    def is_short(self) -> bool:
+        return self.warm_s < SHORTEST_SAMPLE_S
 
     def is_done(self, budget_s: float, far_behind_s: float) -> bool:
         if self.error is not None or len(self.samples) < FEWEST_REPEATS:
             return self.error is not None
+        if len(self.samples) >= ENOUGH_REPEATS and relative_width(self.samples) < NARROW:
+            return True
         enough = FEWEST_REPEATS if self.median > far_behind_s else LEAST_REPEATS
         return len(self.samples) >= enough and sum(self.samples) * self.calls_per_sample > budget_s
 
@@ -79,37 +91,36 @@ class Timed:
     def median(self) -> float:
         return float(np.median(self.samples))
 
-    @property
-    def iqr(self) -> float:
-        low, high = np.percentile(self.samples, [25, 75])
-        return float(high - low)
 
-    @property
-    def p95(self) -> float:
-        return float(np.percentile(self.samples, 95))
-
-    @property
-    def noisy(self) -> bool:
-        return len(self.samples) < LEAST_REPEATS or self.iqr > NOISY_IQR * self.median
+def relative_width(samples: Sequence[float]) -> float:
+    """The 95% interval of the median, by order statistics: its width over the median, infinite below five samples."""
+    count = len(samples)
+    if count < LEAST_REPEATS:
+        return math.inf
+    ordered = sorted(samples)
+    low = max(0, math.floor((count - TWO_SIDED_95 * math.sqrt(count)) / 2))
+    return (ordered[count - 1 - low] - ordered[low]) / float(np.median(ordered))
 
 
-def interleave(competitors: list[Timed], *, budget_s: float, input_sets: int, repeats: int = MOST_REPEATS) -> None:
+def interleave(
+    competitors: Sequence[Timed], *, budget_s: float, repeats: int = MOST_REPEATS, first_repeat: int = 0
+) -> None:
     """Fills `samples`: each repeat runs every competitor once, starting with another one each time.
 
-    A competitor is done after `repeats`, or once it has used up `budget_s` and has five, or three where it is far
-    behind the fastest. One that raises is out, with its error kept.
+    A competitor is done after `repeats`, once its median is known to 5 %, or once it has used up `budget_s` and has
+    five samples, or three where it is far behind the fastest. One that raises is out, with its error kept.
     """
     for one in competitors:
-        if one.warm_s < SHORTEST_SAMPLE_S:
-            _attempt(one, functools.partial(_calibrate, one, input_sets))
-    for repeat in range(repeats):
+        if one.is_short:
+            _attempt(one, functools.partial(_calibrate, one))
+    for repeat in range(first_repeat, first_repeat + repeats):
         fastest = min((one.median for one in competitors if one.samples), default=math.inf)
         running = [one for one in competitors if not one.is_done(budget_s, FAR_BEHIND * fastest)]
         if not running:
             return
         turn = repeat % len(running)
         for one in running[turn:] + running[:turn]:
-            _attempt(one, functools.partial(_take, one, repeat, input_sets))
+            _attempt(one, functools.partial(_take, one, repeat))
 
 
 def _attempt(one: Timed, action: Callable[[], None]) -> None:
@@ -120,20 +131,10 @@ def _attempt(one: Timed, action: Callable[[], None]) -> None:
             one.error = error
 
 
-def _calibrate(one: Timed, input_sets: int) -> None:
-    one.calls_per_sample = 1
-    fastest = _sample(one, 0, input_sets)
-    if fastest < SHORTEST_SAMPLE_S:
-        fastest = min(fastest, *(_sample(one, i, input_sets) for i in range(3)))
-    one.calls_per_sample = min(MOST_CALLS, max(1, math.ceil(SHORTEST_SAMPLE_S / max(fastest, 1e-9))))
+def _calibrate(one: Timed) -> None:
+    one.calls_per_sample = one.calibrate()
 
 
-def _take(one: Timed, offset: int, input_sets: int) -> None:
-    one.samples.append(_sample(one, offset, input_sets))
-
-
-def _sample(one: Timed, offset: int, input_sets: int) -> float:
-    start = time.perf_counter()
-    for i in range(one.calls_per_sample):
-        one.call((offset + i) % input_sets)
-    return (time.perf_counter() - start) / one.calls_per_sample
+def _take(one: Timed, repeat: int) -> None:
+    one.samples.append(one.take(repeat, one.calls_per_sample))
+    one.repeats.append(repeat)

@@ -25,6 +25,7 @@ CASE = Case(
     model=model.DoubleSine,
     inputs=lambda rng: (rng.standard_normal(LENGTH),),
     loss=(squared_distance_to_ones, squared_distance_to_ones),
+    sweep=lambda rng, batch: (rng.standard_normal(batch),),
     tags=("small",),
 )
 

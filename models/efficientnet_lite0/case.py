@@ -14,6 +14,10 @@ def _inputs(rng: np.random.Generator) -> tuple[np.ndarray]:
     return (varied(rng)[rng.integers(4)][None],)
 
 
+def _batch(rng: np.random.Generator, batch: int) -> tuple[np.ndarray]:
+    return (np.concatenate([varied(rng) for _ in range(-(-batch // 4))])[:batch],)
+
+
 def _photographs(rng: np.random.Generator) -> tuple[np.ndarray]:
     return (photographs(),)
 
@@ -43,5 +47,6 @@ CASE = Case(
     expected={"jax.eager": "compiles each distinct operation by itself before it first runs"},
     patience={"jax.eager": 1.5},
     interpret={"photographs": readings},
+    sweep=_batch,
     tags=("vision", "pretrained", "training"),
 )

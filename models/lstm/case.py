@@ -37,5 +37,6 @@ CASE = Case(
         "fused/torch.script": "TorchScript has no super()",
     },
     patience={"handwritten/torch.trace": 3.0, "handwritten/torch.compile": 2.0, "handwritten/torch.aoti": 2.0},
+    sweep=lambda rng, batch: normal(rng, batch=batch),
     tags=("recurrent",),
 )

@@ -9,9 +9,13 @@ from graphmode.compare import Case, channels_last
 from .model import ResNet, resnet18
 
 
+def _images(rng: np.random.Generator, batch: int) -> tuple[np.ndarray]:
+    return (rng.standard_normal((batch, 3, 224, 224)).astype(np.float32),)
+
+
 def _inputs(rng: np.random.Generator) -> tuple[np.ndarray]:
     # A batch of one, and so no edge input has to be.
-    return (rng.standard_normal((1, 3, 224, 224)).astype(np.float32),)
+    return _images(rng, 1)
 
 
 def _small(rng: np.random.Generator) -> tuple[np.ndarray]:
@@ -45,5 +49,6 @@ CASE = Case(
     to_model=channels_last,
     expected={"jax.eager": "compiles each distinct operation by itself before it first runs"},
     patience={"jax.eager": 1.5},
+    sweep=_images,
     tags=("vision", "training"),
 )

@@ -3,16 +3,19 @@
 import contextlib
 import os
 import signal
+import time
 
 import msgspec
 import pytest
-from graphmode.compare.ahead import Ahead, Lost, can_go_ahead
+from graphmode.compare.ahead import AHEAD, Ahead, Lost
 from graphmode.compare.comparison import Plan, run
+from graphmode.compare.findings import Findings
 from graphmode.compare.locate import locate
+from graphmode.compare.speed.forkserver import can_fork, server
 
 from graphmode.weights import WeightsError
 
-pytestmark = pytest.mark.skipif(not can_go_ahead(), reason="needs SIGSTOP, which this system lacks")
+pytestmark = pytest.mark.skipif(not can_fork(), reason="needs a system that can fork safely")
 
 CASES = """
 import numpy as np
@@ -70,13 +73,14 @@ def path(tmp_path_factory):
 
 @contextlib.contextmanager
 def ahead(path, *names):
-    with contextlib.closing(Ahead([f"{path}:{name}" for name in names], seed=3, device="cpu")) as process:
+    wanted = [(f"{path}:{name}", "float32") for name in names]
+    with contextlib.closing(Ahead(server("cpu"), wanted, seed=3, device="cpu")) as process:
         yield process
 
 
 def test_findings_are_those_of_the_main_process(path):
     with ahead(path, "FIRST", "SECOND") as process:
-        found = [process.findings() for _ in range(2)]
+        found = [Findings.read(process.findings()) for _ in range(2)]
     plan = Plan(seed=3, speed=False)
     for name, findings in zip(("FIRST", "SECOND"), found, strict=True):
         (expected,) = run([locate(f"{path}:{name}")], plan).parity
@@ -92,14 +96,14 @@ def test_errors_arrive_as_they_are_and_others_are_left_to_the_main_process(path)
         assert len(raised.value.problems) == 4
         with pytest.raises(Lost):
             process.findings()
-        assert process.findings().verdicts[0].passed
+        assert Findings.read(process.findings()).verdicts[0].passed
 
 
 def test_a_killed_process_costs_no_case(path, monkeypatch):
     findings = Ahead.findings
 
     def killed(self):
-        os.kill(self._process.pid, signal.SIGKILL)
+        os.kill(self._child.pid, signal.SIGKILL)
         return findings(self)
 
     monkeypatch.setattr(Ahead, "findings", killed)
@@ -113,7 +117,19 @@ def test_it_leaves_no_files_and_no_process(path):
     with ahead(path, "FIRST") as process:
         with process.paused():
             pass
-        folder, pid = process._folder, process._process.pid
+        folder, pid = process._folder, process._child.pid
     assert not folder.exists()
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+def test_it_finds_no_more_than_so_many_ahead_of_who_asks(path):
+    with ahead(path, *["FIRST"] * (AHEAD + 3)) as process:
+        process.findings()
+        deadline = time.monotonic() + 60
+        while len(list(process._folder.glob("*.head"))) < AHEAD and time.monotonic() < deadline:
+            time.sleep(0.1)
+        time.sleep(1.0)
+        assert len(list(process._folder.glob("*.head"))) <= AHEAD + 1
+        for _ in range(AHEAD + 2):
+            assert Findings.read(process.findings()).verdicts[0].passed

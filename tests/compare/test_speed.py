@@ -1,6 +1,7 @@
 """The speed side: timing, the gate before it, and what each cell says."""
 
 import contextlib
+import itertools
 import signal
 import sys
 import time
@@ -17,7 +18,7 @@ from graphmode.compare.errors import describe, describe_briefly
 from graphmode.compare.interrupt import remembered
 from graphmode.compare.speed.bench import Budget
 from graphmode.compare.speed.rows import ROW_NAMES, RowError, all_rows, selected
-from graphmode.compare.speed.timing import Expired, Timed, deadline, interleave
+from graphmode.compare.speed.timing import Expired, Timed, deadline, interleave, relative_width
 
 BUDGET = Budget(prepare_s=60, time_s=0.02)
 SLOW_TO_BUILD = ("torch.compile", "torch.aoti", "onnxruntime")
@@ -206,7 +207,8 @@ def test_exports_of_a_branch_are_unsupported_with_the_reason():
 
 def test_without_onnx_runtime_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    cell = by_row(bench(scale_case(modes=("inference",)), Plan(rows=("onnxruntime",), budget=BUDGET)))["onnxruntime"]
+    plan = Plan(rows=("onnxruntime",), budget=BUDGET, isolate=False)
+    cell = by_row(bench(scale_case(modes=("inference",)), plan))["onnxruntime"]
     assert cell.status == "unavailable"
     assert "pip install 'graphmode[onnx]'" in cell.reason
 
@@ -219,23 +221,49 @@ def test_row_names_are_those_of_the_rows():
         selected(("jax.pmap",))
 
 
+def competitor(name, seconds, order):
+    def take(offset, calls):
+        order.append((name, offset, calls))
+        return next(seconds) if calls else 0.0
+
+    return Timed(take, lambda: 7, warm_s=1e-5 if name == "short" else 1.0)
+
+
 def test_interleave_takes_turns_and_counts_calls():
     order = []
-    competitors = [Timed(lambda i, name=name: order.append((name, i))) for name in "ab"]
-    competitors[1].call = lambda i: (order.append(("b", i)), time.sleep(0.002))
-    interleave(competitors, budget_s=10, input_sets=3, repeats=6)
-    assert [len(one.samples) for one in competitors] == [6, 6]
-    assert competitors[0].calls_per_sample > competitors[1].calls_per_sample == 1
-    assert competitors[1].median > 0.0019 > competitors[0].median
-    assert {i for name, i in order if name == "b"} == {0, 1, 2}
+    short = competitor("short", itertools.cycle([1e-5, 1.2e-5]), order)
+    long = competitor("long", itertools.repeat(0.5), order)
+    interleave([short, long], budget_s=1e9, repeats=6)
+    assert order[:4] == [("short", 0, 7), ("long", 0, 1), ("long", 1, 1), ("short", 1, 7)]
+    assert short.repeats == long.repeats == list(range(6))
+    assert (short.calls_per_sample, long.calls_per_sample) == (7, 1)
+    assert (short.median, long.median) == (pytest.approx(1.1e-5), 0.5)
+
+
+def test_a_competitor_ends_when_its_median_is_known_or_its_budget_is_spent():
+    steady = competitor("steady", itertools.repeat(0.1), [])
+    wild = competitor("wild", itertools.cycle([0.1, 0.2, 0.4]), [])
+    far = competitor("far", itertools.repeat(3.0), [])
+    interleave([steady, wild, far], budget_s=5, repeats=100)
+    assert len(steady.samples) == 20
+    assert 5 / 0.24 < len(wild.samples) < 5 / 0.2
+    assert len(far.samples) == 3
+
+
+def test_the_width_of_a_medians_interval():
+    assert relative_width([1.0] * 4) == np.inf
+    assert relative_width([1.0] * 5) == 0
+    random = np.random.default_rng(0)
+    draws = [relative_width(random.normal(10, 1, 100)) for _ in range(200)]
+    assert np.mean(draws) == pytest.approx(2 * 1.96 * np.sqrt(np.pi / 2 / 100) * 0.1, rel=0.15)
 
 
 def test_a_competitor_that_raises_is_out_and_keeps_its_error():
-    def fail(i):
+    def fail(offset, calls):
         raise RuntimeError("broke")
 
-    good, bad = Timed(lambda i: None), Timed(fail)
-    interleave([good, bad], budget_s=0.01, input_sets=1)
+    good, bad = competitor("good", itertools.repeat(0.01), []), Timed(fail)
+    interleave([good, bad], budget_s=0.01)
     assert str(bad.error) == "broke"
     assert not bad.samples
     assert len(good.samples) >= 5

@@ -1,0 +1,205 @@
+"""One row of one variant, from its building to its last call, in whichever process it runs."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import torch
+
+from ..case import Mode
+from ..dtypes import matmul_precision
+from ..errors import describe_briefly
+from ..jax_side import PortSide
+from ..observation import Observation
+from ..parity.examination import Examination
+from ..release import trim
+from ..report.results import Cold, Launches, Memory, Status
+from ..torch_side import TorchSide
+from .cold import Stages
+from .gate import Gate, Wrong
+from .rows import Row, Step, Unavailable
+
+INPUT_SETS = 3  # at most, in rotation
+WARM_UP = 2  # calls after the first, those of the gate counted
+SHORT_S = 1e-3  # a call below this finds its caches cold after another row's turn, so one more goes before it
+PLAIN_ROWS = ("torch.eager", "jax.eager", "jax.jit")  # that any model can be run by
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A row that has passed its gate.
+
+    Attributes:
+      first_s: seconds from nothing to the end of the first call; `cold` has its parts.
+      warm_s: seconds that its last call before any timing took.
+      error_ratio: the worst of its answers, None where none was judged by one.
+    """
+
+    first_s: float
+    cold: Cold
+    warm_s: float
+    error_ratio: float | None
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A row that gets no time: the status and reason of its cell."""
+
+    status: Status
+    reason: str
+    error_ratio: float | None = None
+
+
+class Runner:
+    """Builds, gates and times one row.
+
+    Args:
+      exam: of the case; the answers of its judge are the gate.
+      row: the way of running.
+      variant: of the reference or of the port.
+    """
+
+    def __init__(self, exam: Examination, row: Row, variant: str):
+        self.exam, self.row, self.variant = exam, row, variant
+        self._port: PortSide | None = None
+        self._step: Step | None = None
+        self._batches: list[Any] = []
+
+    def prepare(self, mode: Mode) -> Ready | Refusal:
+        """Builds the row for a mode, warms it up and gates it; what was prepared before is dropped."""
+        self._step, self._batches = None, []
+        try:
+            with self._context():
+                return self._ready(mode)
+        except Unavailable as error:
+            return Refusal("unavailable", str(error))
+        except Wrong as error:
+            return Refusal("wrong", str(error), error.ratio)
+        except Exception as error:
+            plain = self.row.name in PLAIN_ROWS
+            return Refusal("failed" if plain else "unsupported", describe_briefly(error))
+        finally:
+            trim()
+
+    def sample(self, offset: int, calls: int, is_short: bool) -> float:
+        """Seconds a call, of this many in a row, each waited for; the first takes input set `offset`."""
+        with self._context():
+            if is_short:
+                self._call(offset)
+            start = time.perf_counter()
+            for i in range(offset, offset + calls):
+                self._call(i)
+            return (time.perf_counter() - start) / calls
+
+    def enqueue(self, offset: int, calls: int) -> float:
+        """The median number of seconds until a call returns, whatever it leaves to be done behind it."""
+        taken = []
+        with self._context():
+            for i in range(offset, offset + calls):
+                batch = self._batch(i)
+                start = time.perf_counter()
+                result = self._step(batch)  # type: ignore[misc]
+                taken.append(time.perf_counter() - start)
+                self._finish(result)
+        return sorted(taken)[len(taken) // 2]
+
+    def steady(self, calls: int) -> float:
+        """Seconds a call, of this many in a row with one wait at the end."""
+        with self._context():
+            start = time.perf_counter()
+            for i in range(calls):
+                result = self._step(self._batch(i))  # type: ignore[misc]
+            self._finish(result)
+            return (time.perf_counter() - start) / calls
+
+    def calibrated(self, shortest_s: float, most: int) -> int:
+        """How many calls a sample needs to last `shortest_s` seconds."""
+        fastest = min(self.sample(i, 1, True) for i in range(3))
+        return min(most, max(1, math.ceil(shortest_s / max(fastest, 1e-9))))
+
+    def examined(self) -> tuple[Memory | None, Launches | None]:
+        """What one call holds and launches; it may disturb later times."""
+        return None, None
+
+    def _ready(self, mode: Mode) -> Ready:
+        gate = Gate(self.exam)
+        side, rows = self._side(), gate.questions(mode)
+        first = self.exam.truths[rows[0]].question
+        sample = side.place(first.inputs, mode, first.cotangents)
+        stages = Stages()
+        with stages.building():
+            step = self.row.build(side, mode, sample)
+        sample = side.place(first.inputs, mode, first.cotangents)
+        with stages.first_call():
+            result = self._finish(step(sample))
+        answers = {rows[0]: _observed(side, result, sample, mode)}
+        warm_s = math.inf
+        # the first one again, where there is no other: a first call may still be unoptimised, and is never gated alone
+        for i in rows[1:] or rows:
+            question = self.exam.truths[i].question
+            batch = side.place(question.inputs, mode, question.cotangents)
+            start = time.perf_counter()
+            result = self._finish(step(batch))
+            warm_s = time.perf_counter() - start
+            answers[i] = _observed(side, result, batch, mode)
+        ratio = gate.judge(mode, rows, answers)
+        questions = [self.exam.truths[i].question for i in rows[:INPUT_SETS]]
+        self._step, self._batches = step, [side.place(q.inputs, mode, q.cotangents) for q in questions]
+        for i in range(max(0, WARM_UP + 1 - len(rows))):
+            start = time.perf_counter()
+            self._call(i)
+            warm_s = time.perf_counter() - start
+        return Ready(stages.total_s, stages.cold(), warm_s, ratio)
+
+    def _side(self) -> TorchSide | PortSide:
+        exam = self.exam
+        if self.row.framework == "torch":
+            module = exam.judge.references[self.variant]
+            return TorchSide(module, exam.case, dtype=exam.dtype, device=exam.judge.torch_device)
+        if self._port is None:
+            self._port = PortSide(
+                exam.case, self.variant, exam.judge.state_dict, dtype=exam.dtype, device=exam.device, seed=exam.seed
+            )
+        return self._port
+
+    def _batch(self, i: int) -> Any:
+        return self._batches[i % len(self._batches)]
+
+    def _call(self, i: int) -> None:
+        self._finish(self._step(self._batch(i)))  # type: ignore[misc]
+
+    def _finish(self, result: Any) -> Any:
+        if self.row.framework == "jax":
+            jax.block_until_ready(result)
+        elif self.exam.device == "gpu":
+            torch.cuda.synchronize()
+        return result
+
+    @contextlib.contextmanager
+    def _context(self) -> Iterator[None]:
+        with (
+            jax.enable_x64(False),
+            jax.default_matmul_precision(matmul_precision(self.exam.dtype)),
+            contextlib.ExitStack() as stack,
+        ):
+            if self.exam.device != jax.default_backend():
+                stack.enter_context(jax.default_device(jax.devices(self.exam.device)[0]))
+            yield
+
+
+def _observed(side: TorchSide | PortSide, result: Any, batch: Any, mode: Mode) -> Observation:
+    if isinstance(side, TorchSide):
+        if mode == "inference":
+            return side.observe(result)
+        outputs, gradients = result
+        return side.observe(outputs, gradients, batch)
+    if mode == "inference":
+        return side.observe(result, batch)
+    outputs, gradients, state = result
+    return side.observe(outputs, batch, gradients, side.program(mode).rest if state is None else state)

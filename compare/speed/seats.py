@@ -1,0 +1,156 @@
+"""Where a `Runner` runs: in a process of its own, whose end costs nothing but its own cell, or in this one."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from pathlib import Path
+from typing import Any, Protocol
+
+from ..case import Mode
+from ..errors import describe_briefly
+from ..quiet import quiet
+from ..report.results import Launches, Memory, Status
+from .forkserver import ForkServer
+from .runner import Ready, Refusal, Runner
+from .timing import Expired, deadline
+from .worker import Order
+
+LAST_WORDS = 3  # lines of a process that died
+
+
+class Failed(Exception):
+    """A row that cannot go on: the status and reason of its cell, and whether it was the row that told the reason."""
+
+    def __init__(self, status: Status, reason: str, *, is_told: bool = False):
+        super().__init__(reason)
+        self.status, self.reason, self.is_told = status, reason, is_told
+
+
+class Unloadable(Exception):
+    """A case that another process cannot load."""
+
+
+class Seat(Protocol):
+    """A row that can be asked for what `Runner` can do. Each raises `Failed` where it ended without an answer.
+
+    `limit_s` is how long an answer may take.
+    """
+
+    def prepare(self, mode: Mode, limit_s: float) -> Ready | Refusal: ...
+    def calibrated(self, shortest_s: float, most: int, limit_s: float) -> int: ...
+    def sample(self, offset: int, calls: int, is_short: bool, limit_s: float) -> float: ...
+    def enqueue(self, offset: int, calls: int, limit_s: float) -> float: ...
+    def steady(self, calls: int, limit_s: float) -> float: ...
+    def examined(self, limit_s: float) -> tuple[Memory | None, Launches | None]: ...
+    def close(self) -> None: ...
+
+
+class _Asking:
+    """The methods of a seat by way of `ask`."""
+
+    def ask(self, limit_s: float, method: str, *arguments: Any) -> Any:
+        raise NotImplementedError
+
+    def prepare(self, mode: Mode, limit_s: float) -> Ready | Refusal:
+        return self.ask(limit_s, "prepare", mode)
+
+    def calibrated(self, shortest_s: float, most: int, limit_s: float) -> int:
+        return self.ask(limit_s, "calibrated", shortest_s, most)
+
+    def sample(self, offset: int, calls: int, is_short: bool, limit_s: float) -> float:
+        return self.ask(limit_s, "sample", offset, calls, is_short)
+
+    def enqueue(self, offset: int, calls: int, limit_s: float) -> float:
+        return self.ask(limit_s, "enqueue", offset, calls)
+
+    def steady(self, calls: int, limit_s: float) -> float:
+        return self.ask(limit_s, "steady", calls)
+
+    def examined(self, limit_s: float) -> tuple[Memory | None, Launches | None]:
+        return self.ask(limit_s, "examined")
+
+
+class OwnProcess(_Asking):
+    """A process of the server's. Closing it ends it, whatever it is at.
+
+    Raises:
+      Unloadable: where the process cannot load the case.
+      Failed: where it ended, or was not ready within `limit_s`.
+      Died: where the server has ended.
+    """
+
+    def __init__(self, server: ForkServer, order: Order, limit_s: float):
+        self._log = order.log
+        self._child = server.start(order)
+        self._child.pid  # noqa: B018  (waits until it has started)
+        try:
+            self._answer(limit_s)
+        except Failed as error:
+            self.close()
+            if error.is_told:
+                raise Unloadable(error.reason) from error
+            raise
+
+    def ask(self, limit_s: float, method: str, *arguments: Any) -> Any:
+        if not self._child.is_alive:
+            raise Failed("failed", "its process has ended before")
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the answer will tell
+            self._child.connection.send((method, arguments))
+        return self._answer(limit_s)
+
+    def close(self) -> None:
+        self._child.end()
+        self._log.unlink(missing_ok=True)
+
+    def _answer(self, limit_s: float) -> Any:
+        try:
+            if not self._child.connection.poll(limit_s):
+                self.close()
+                raise Failed("timeout", f"no answer after its budget, {limit_s:g} s")
+            value, error = self._child.connection.recv()
+        except (EOFError, ConnectionResetError):
+            raise Failed("failed", self._epitaph()) from None
+        if error:
+            raise Failed("failed", error, is_told=True)
+        return value
+
+    def _epitaph(self) -> str:
+        code, words = self._child.end(), _last_words(self._log)
+        self._log.unlink(missing_ok=True)
+        how = f"ended with exit code {code}" if code is None or code >= 0 else f"died of {signal.Signals(-code).name}"
+        if code == -signal.SIGKILL:
+            how += ", as the system does where memory runs out"
+        return f"its process {how}" + (f": {words}" if words else "")
+
+
+class SameProcess(_Asking):
+    """In this process: what a row prints is caught, and what does not return to Python cannot be ended."""
+
+    def __init__(self, runner: Runner):
+        self._runner = runner
+
+    def ask(self, limit_s: float, method: str, *arguments: Any) -> Any:
+        try:
+            with quiet(), deadline(limit_s):
+                return getattr(self._runner, method)(*arguments)
+        except Expired:
+            raise Failed("timeout", f"no answer after its budget, {limit_s:g} s") from None
+        except Exception as error:
+            raise Failed("failed", describe_briefly(error)) from error
+
+    def close(self) -> None:
+        pass
+
+
+def _last_words(log: Path) -> str:
+    """The first line of a fatal error, with where it happened; else the last lines."""
+    try:
+        lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    except OSError:
+        return ""
+    fatal = next((i for i, line in enumerate(lines) if line.startswith("Fatal Python error")), None)
+    if fatal is not None:
+        where = next((line for line in lines[fatal:] if line.startswith("File ")), "")
+        return " ".join(part for part in (lines[fatal], where) if part)
+    return "; ".join(lines[-LAST_WORDS:])

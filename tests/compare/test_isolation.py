@@ -1,0 +1,140 @@
+"""Rows in processes of their own: what hangs, crashes or exits costs its own cell; cases that cannot be sent."""
+
+import dataclasses
+import textwrap
+
+import pytest
+from graphmode.compare import Plan, bench
+from graphmode.compare.comparison import run
+from graphmode.compare.locate import locate
+from graphmode.compare.report.headline import headline
+from graphmode.compare.speed.bench import Budget
+from graphmode.compare.speed.forkserver import can_fork
+
+pytestmark = pytest.mark.skipif(not can_fork(), reason="needs a system that can fork safely")
+
+CASES = """
+import ctypes
+import os
+import time
+
+import jax.numpy as jnp
+import torch
+from flax import nnx
+from graphmode.compare import Case
+
+
+class Reference(torch.nn.Module):
+    def __init__(self, trap):
+        super().__init__()
+        self.fc = torch.nn.Linear(5, 16)
+        self.trap = trap
+
+    def forward(self, x):
+        if torch.jit.is_tracing():
+            self.trap()
+        return torch.relu(self.fc(x))
+
+
+class Port(nnx.Module):
+    def __init__(self, rngs):
+        self.fc = nnx.Linear(5, 16, rngs=rngs)
+
+    def __call__(self, x):
+        return nnx.relu(self.fc(x))
+
+
+def hang():
+    while True:
+        pass
+
+
+def crash():
+    ctypes.string_at(0)
+
+
+def case(name, trap):
+    return Case(name=name, summary="", reference=lambda: Reference(trap), model=Port, modes=("inference",),
+                inputs=lambda rng: (rng.standard_normal((20, 5)),))
+
+
+HANG, CRASH, EXIT = case("hang", hang), case("crash", crash), case("exit", lambda: os._exit(7))
+"""
+PLAN = Plan(rows=("torch.eager", "torch.trace", "jax.jit"), device="cpu", budget=Budget(prepare_s=8, time_s=0.02))
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("user") / "traps.py"
+    path.write_text(textwrap.dedent(CASES))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "reason"),
+    [
+        ("HANG", "timeout", "its budget is 8 s"),
+        ("CRASH", "failed", "died of SIGSEGV: Fatal Python error: Segmentation fault"),
+        ("EXIT", "failed", "its process ended with exit code 7"),
+    ],
+)
+def test_a_row_that_hangs_or_crashes_costs_its_own_cell_alone(file, name, status, reason):
+    location = f"{file}:{name}"
+    results = run([locate(location)], PLAN, locations=[location])
+    cells = {cell.row: cell for cell in results.cells}
+    assert cells["torch.trace"].status == status
+    assert reason in cells["torch.trace"].reason
+    assert str(file.parent) not in cells["torch.trace"].reason
+    assert {row: cell.status for row, cell in cells.items() if row != "torch.trace"} == {
+        "torch.eager": "ok",
+        "jax.jit": "ok",
+    }
+    assert results.cases[0].notes == []
+    assert results.complete
+
+
+def test_a_contender_runs_in_two_processes_and_starts_again_from_a_warm_cache(file):
+    location = f"{file}:EXIT"
+    (cell,) = [c for c in run([locate(location)], PLAN, locations=[location]).cells if c.row == "jax.jit"]
+    assert set(cell.process_of) == {0, 1}
+    assert len(cell.process_of) == len(cell.samples_s)
+    assert cell.cold.warm_start_s > 0
+    parts = (cell.cold.build_s, cell.cold.trace_s, cell.cold.lower_s, cell.cold.compile_s, cell.cold.first_run_s)
+    assert sum(parts) == pytest.approx(cell.compile_s, rel=0.01)
+    assert cell.enqueue_s > 0
+    assert cell.steady_s > 0
+
+
+class Unsendable:
+    def __reduce__(self):
+        raise TypeError("it cannot leave this process")
+
+
+class Unloadable:
+    def __reduce__(self):
+        return int, ("no number",)
+
+
+@pytest.mark.parametrize(
+    ("held", "reason"),
+    [
+        (Unsendable(), "the case cannot be pickled (TypeError: it cannot leave this process)"),
+        (Unloadable(), "another process cannot load the case (ValueError: invalid literal for int"),
+    ],
+)
+def test_a_case_that_cannot_be_sent_runs_in_this_process_and_the_report_says_so(file, held, reason):
+    case = locate(f"{file}:HANG")
+    inputs = case.inputs
+    unsent = dataclasses.replace(case, inputs=lambda rng: inputs(rng) if held else None)
+    plan = Plan(rows=("torch.eager", "jax.jit"), device="cpu", budget=Budget(prepare_s=8, time_s=0.02))
+    results = bench(unsent, plan)
+    assert {cell.status for cell in results.cells} == {"ok"}
+    assert f"all rows ran in one process: {reason}" in results.cases[0].notes[0]
+    assert results.cases[0].notes[0] in str(headline(results).notes)
+
+
+def test_without_isolation_everything_runs_here(file):
+    plan = Plan(rows=("torch.eager", "jax.jit"), device="cpu", budget=Budget(prepare_s=8, time_s=0.02), isolate=False)
+    results = bench(locate(f"{file}:HANG"), plan)
+    assert {cell.status for cell in results.cells} == {"ok"}
+    assert results.cases[0].notes == []
