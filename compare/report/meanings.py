@@ -38,7 +38,7 @@ MEANINGS = {
     ),
     "repeats": (
         "Every repeat as a dot, the median as a stroke, on one axis for all rows of the table. An arrow: beyond its "
-        "end, which is at most ten times the fastest median."
+        "end. The axis holds the rows that are up to ten times as slow as the one in the middle."
     ),
     "samples": "Repeats x calls in each. The repeats of all rows are interleaved, so that drift hits all alike.",
     "ratio, to PyTorch's fastest, to eager": (

@@ -28,6 +28,8 @@ def duration(seconds: float | None) -> str:
     """A time with three digits and the unit that fits: `812 us`, `1.25 ms`, `3.07 s`."""
     if seconds is None:
         return NONE
+    if seconds < 0:
+        return f"-{duration(-seconds)}"
     for unit, scale in (("ns", 1e9), ("us", 1e6), ("ms", 1e3)):
         value = seconds * scale
         if value < 999.5:
@@ -49,7 +51,7 @@ def number(ratio: float | None) -> str:
         return NONE
     if ratio >= 100:
         return f"{ratio:.0f}"
-    return f"{ratio:.2f}" if ratio >= 0.1 else f"{ratio:.2g}"
+    return f"{ratio:.2f}" if ratio >= 0.1 else f"{ratio:#.2g}"
 
 
 def share(fraction: float | None) -> str:

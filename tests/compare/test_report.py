@@ -354,6 +354,7 @@ def test_a_missing_package_names_what_to_install(monkeypatch, passing):
         (4.2e-9, "4.20 ns"),
         (999.4e-9, "999 ns"),
         (999.6e-9, "1.00 us"),
+        (-1.58e-3, "-1.58 ms"),
         (63.4e-6, "63.4 us"),
         (0.0123456, "12.3 ms"),
         (1.5, "1.50 s"),

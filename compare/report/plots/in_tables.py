@@ -10,17 +10,18 @@ from ..results import Cell, Cold
 from .svg import LogScale, element, short
 
 WIDTH, HEIGHT, MIDDLE = 170, 16, 8  # as in page.css
-REACH = 10.0  # times the fastest median: slower rows would press the others together
+REACH = 10.0  # times the median of the row in the middle: slower rows would press the others together
 COLD_PARTS = ("build", "trace", "lower", "compile", "first_run")
 
 
 def samples_scale(cells: Sequence[Cell]) -> LogScale | None:
     """One axis for the repeats of all rows of a group; None where there are none."""
-    samples = [s for c in cells for s in c.samples_s]
-    if not samples:
+    medians = [c.median_s for c in cells if c.samples_s and c.median_s]
+    if not medians:
         return None
-    fastest = min(median(c.samples_s) for c in cells if c.samples_s)
-    low, high = min(samples), min(max(samples), REACH * fastest)
+    limit = REACH * median(medians)
+    inside = [s for c in cells if c.median_s and c.median_s <= limit for s in c.samples_s]
+    low, high = min(inside), min(max(inside), limit)
     return LogScale(low, max(high, low * 1.1), 4, WIDTH - 4)
 
 
@@ -45,7 +46,7 @@ def cold_bar(cold: Cold | None, longest_s: float) -> str:
     parts, at = [], 0.0
     for name in COLD_PARTS:
         seconds = getattr(cold, f"{name}_s") if cold else None
-        if seconds:
+        if seconds and seconds > 0:
             width = seconds / longest_s * WIDTH
             parts.append(_bar(at, width, name))
             at += width
@@ -56,7 +57,7 @@ def cold_bar(cold: Cold | None, longest_s: float) -> str:
 
 def cold_total(cold: Cold | None) -> float:
     """Seconds of all parts that are known."""
-    return sum(getattr(cold, f"{name}_s") or 0.0 for name in COLD_PARTS) if cold else 0.0
+    return sum(max(0.0, getattr(cold, f"{name}_s") or 0.0) for name in COLD_PARTS) if cold else 0.0
 
 
 def bytes_bar(amount: int | None, most: int, framework: str) -> str:

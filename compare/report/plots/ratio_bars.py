@@ -39,7 +39,7 @@ def span(compared: Sequence[Comparison]) -> tuple[float, float]:
 
 
 def _axis(scale: LogScale, height: float) -> Iterator[str]:
-    for value in (v for v in scale.ticks(6) if 3 < scale(v) < 97):  # a label at the edge would be cut
+    for value in (v for v in scale.ticks(7) if 3 < scale(v) < 97):  # a label at the edge would be cut
         at = f"{short(scale(value))}%"
         yield element("line", x1=at, x2=at, y1=HEAD, y2=height - FOOT, class_="axis" if value == 1 else "grid")
         yield text(f"{value:g}", at, height - 6, class_="tick", text_anchor="middle")
@@ -57,7 +57,7 @@ def _bar(one: Comparison, scale: LogScale, top: float) -> Iterator[str]:
     yield text(name if len(name) <= NAME else f"{name[: NAME - 3]}...", 0, top + 12, class_="label")
     yield text(number(best.value), "100%", top + 12, class_="figure", text_anchor="end")
     if one.noisy:
-        yield text("noisy", "100%", top + 12, dx=-38, class_="tick", text_anchor="end")
+        yield text("noisy", "100%", top + 12, dx=-10 - 7.5 * len(number(best.value)), class_="tick", text_anchor="end")
     left, right = sorted((scale(best.value), scale(1)))
     tone = TONES[one.verdict or "level"]
     yield element("rect", x=f"{short(left)}%", width=f"{short(right - left)}%", y=top + 17, height=9, class_=tone)
