@@ -3,7 +3,7 @@ anything is left out, and a table that has none left."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from .derived import Comparison, RowFigures
@@ -12,8 +12,6 @@ from .plots.in_tables import COLD_PARTS, bytes_bar, cold_bar, cold_total, sample
 from .ratios import Group, by_time
 from .results import Cell, Cold, Memory
 from .wording import DEFAULT_VARIANT, NONE, duration, number, plain, ratio_text, share, size, status_text
-
-COLD_LEGEND = Legend(tuple((part, part.replace("_", " ")) for part in (*COLD_PARTS, "warm_start")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +90,13 @@ def _leads(cells: Sequence[Cell]) -> list[Field]:
     variant = Field(Column("variant"), lambda c, _: Entry(plain(c.variant)), lead=True)
     named = any(c.variant != DEFAULT_VARIANT for c in cells)
     return [Field(Column("row"), row_entry, lead=True), *([variant] if named else [])]
+
+
+def cold_legend(cells: Iterable[Cell]) -> list[Legend]:
+    """The colours of the parts that these cells have; nothing where they have none."""
+    known = [c.cold for c in cells if c.cold is not None]
+    parts = [part for part in (*COLD_PARTS, "warm_start") if any(getattr(cold, f"{part}_s") for cold in known)]
+    return [Legend(tuple((part, part.replace("_", " ")) for part in parts))] if parts else []
 
 
 def _times(cells: Sequence[Cell]) -> list[Field]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from .cell_tables import COLD_LEGEND, batch_table, cell_tables, error_ratio, numeric, status_tone
+from .cell_tables import batch_table, cell_tables, cold_legend, error_ratio, numeric, status_tone
 from .derived import Comparison, Derived, paired
 from .page import Block, Bullets, Column, Entry, Heading, Paragraph, Plot, Plots, Section, Table, Tone
 from .plots.curves import break_even_plot
@@ -67,8 +67,7 @@ def speed_sections(results: Results, derived: Derived) -> list[Section]:
 def _case(info: CaseInfo | None, members: Sequence[tuple[Group, Comparison]]) -> Iterator[Block]:
     if info is not None and info.summary:
         yield Paragraph(_about(info), "muted")
-    if any(cell.cold for group, _ in members for cell in group.cells):
-        yield COLD_LEGEND
+    yield from cold_legend(cell for group, _ in members for cell in group.cells)
     swept = [group for group, _ in members if group.batch is not None]
     for group, figures in members:
         if group.batch is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from .cell_tables import COLD_LEGEND, numeric
+from .cell_tables import cold_legend, numeric
 from .derived import Comparison, Derived, paired
 from .page import Block, Column, Entry, Legend, Paragraph, Plot, Plots, Section, Table
 from .plots.curves import roofline_plot, sweep_plot
@@ -178,7 +178,7 @@ def _cold(pairs: Pairs, anchors: Mapping[str, str]) -> Section | None:
         "What comes before the first timed call, of JAX's fastest row and PyTorch's, and of eager PyTorch. A warm "
         "start is the same in a fresh process that finds the compiler's cache on disk."
     )
-    blocks: tuple[Block, ...] = (lead, *([COLD_LEGEND] if longest else []), _without_empty(Table(COLD, rows)))
+    blocks: tuple[Block, ...] = (lead, *cold_legend(cell for *_, cell in told), _without_empty(Table(COLD, rows)))
     return Section("What does the start cost, and when is it paid back?", "cold", blocks)
 
 
