@@ -30,7 +30,7 @@ COMMAND_BUFFERS = (
 
 
 def count_launches(row: str, step: Callable[[Any], Any], batch: Any, *, device: str) -> Launches:
-    """Counts in one further call of `step(batch)`, under the framework's profiler. Call it after all timing.
+    """Counts in a further call of `step(batch)`, under the framework's profiler. Call it after all timing.
 
     Args:
       row: the row's name, as in `results.json`.
@@ -58,6 +58,7 @@ def count_launches(row: str, step: Callable[[Any], Any], batch: Any, *, device: 
 def _jax(step: Callable[[Any], Any], batch: Any, device: str) -> Launches:
     options = jax.profiler.ProfileOptions()
     options.python_tracer_level, options.host_tracer_level = 0, 1
+    jax.block_until_ready(step(batch))  # what an earlier call still runs would be in the profile
     with tempfile.TemporaryDirectory(prefix="graphmode-") as folder:
         with jax.profiler.trace(folder, profiler_options=options):
             jax.block_until_ready(step(batch))

@@ -62,6 +62,7 @@ def xla_memory(compiled: Any, peak_bytes: int | None = None) -> Memory:
             ("code_bytes", "generated_code"),
         )
     }
+    sizes["code_bytes"] = sizes["code_bytes"] or None  # XLA:CPU does not tell it
     return Memory(peak_bytes=peak_bytes, **sizes)
 
 

@@ -37,9 +37,8 @@ XLA_GPU = (
 def variables() -> dict[str, str]:
     """Environment variables that are set, and those whose absence matters too."""
     named = [name for name in VARIABLES if name in ALWAYS or name in os.environ]
-    return {
-        name: os.environ.get(name, "") for name in (*named, *sorted(n for n in os.environ if n.startswith(PREFIXES)))
-    }
+    named += sorted(name for name in os.environ if name.startswith(PREFIXES))
+    return {name: os.environ.get(name, "") for name in named}
 
 
 def xla_options(device: str) -> dict[str, str]:

@@ -21,7 +21,7 @@ _RESERVES = frozenset(
     f"aten::{name}"
     for name in (
         *("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"),
-        *("resize_", "_unsafe_view", "_reshape_alias"),
+        *("resize_", "_unsafe_view", "_reshape_alias", "unsafe_split", "unsafe_chunk"),
     )
 )
 _GRAPH_LAUNCHES = ("cudaGraphLaunch", "cuGraphLaunch")
@@ -125,7 +125,8 @@ def _kind_of_operator(name: str) -> str:
 
 
 def _kind_of_overload(overload: torch._ops.OpOverload) -> str:
-    if overload.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd):
+    # not overload.has_kernel_for_dispatch_key, which knows of decompositions in Python that an eager call does not take
+    if torch._C._dispatch_has_kernel_for_dispatch_key(overload.name(), "CompositeImplicitAutograd"):
         return "composite"
     return "view" if overload.is_view or torch.Tag.inplace_view in overload.tags else "kernel"
 

@@ -60,8 +60,9 @@ def least_work(
       optimizer_bytes: the size of the optimizer's state, in mode `train_step`.
     """
     module = side.set_mode(mode)
-    given = [*side.module.parameters(), *side.module.buffers(), *_tensors((batch.args, batch.kwargs))]
-    versions = [tensor._version for tensor in given]
+    inputs = _tensors((batch.args, batch.kwargs))
+    given = [*side.module.parameters(), *side.module.buffers(), *inputs]
+    versions = [tensor._version for tensor in inputs]
     kept: list[torch.Tensor] = []
     gradients: list[torch.Tensor | None] = []
 
@@ -70,18 +71,18 @@ def least_work(
         return tensor
 
     counter = _Counter(given)
-    with _unchanged(side.module), _plain_attention(), counter:
+    with _put_back(side.module) as moved, _plain_attention(), counter:
         if mode == "inference":
             with torch.no_grad():
                 outputs = module(*batch.args, **batch.kwargs)
         else:
             with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
                 outputs, gradients = forward_backward(module, list(side.parameters.values()), batch, side.loss)
-        changed = [tensor for tensor, before in zip(given, versions, strict=True) if tensor._version != before]
+    changed = [tensor for tensor, version in zip(inputs, versions, strict=True) if tensor._version != version]
     known = {_storage(tensor) for tensor in given}
     written = [tensor for tensor in _tensors(outputs) if _storage(tensor) not in known]
     known |= {_storage(tensor) for tensor in written}
-    total = counter.read_bytes + _bytes(changed) + _bytes(written)
+    total = counter.read_bytes + _bytes([*moved, *changed]) + _bytes(written)
     how = [FLOPS, BYTES]
     if mode != "inference":
         how.append(TRAINING)
@@ -165,14 +166,19 @@ def _tensors(tree: Any) -> list[torch.Tensor]:
 
 
 @contextlib.contextmanager
-def _unchanged(module: torch.nn.Module) -> Iterator[None]:
+def _put_back(module: torch.nn.Module) -> Iterator[list[torch.Tensor]]:
+    """Buffers are as they were afterwards; then the list holds those that had changed, batch norm's too, whose versions
+    do not tell."""
     before = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
+    changed: list[torch.Tensor] = []
     try:
-        yield
+        yield changed
     finally:
         with torch.no_grad():
             for buffer, value in before:
-                buffer.copy_(value)
+                if not torch.equal(buffer, value):
+                    changed.append(buffer)
+                    buffer.copy_(value)
 
 
 @contextlib.contextmanager
