@@ -91,23 +91,26 @@ def gpu_facts() -> dict[str, str]:
     return {
         "GPU memory": f"{properties.total_memory / 2**30:.1f} GiB",
         "GPU multiprocessors": str(properties.multi_processor_count),
-        **nvidia_smi(NVIDIA_SMI),
+        **nvidia_smi(NVIDIA_SMI, _gpu_in_use()),
     }
 
 
 def gpu_moment() -> dict[str, str]:
-    return nvidia_smi(NVIDIA_SMI_NOW)
+    return nvidia_smi(NVIDIA_SMI_NOW, _gpu_in_use())
 
 
-def nvidia_smi(fields: dict[str, str]) -> dict[str, str]:
-    """What the driver says of the GPU in use, by our names, of `fields` that it knows; empty where it has no such
-    command."""
+def _gpu_in_use() -> str:
+    """As the driver names PyTorch's first, which need not be the driver's first."""
     import torch
 
     uuid = getattr(torch.cuda.get_device_properties(0), "uuid", None)
-    index = f"GPU-{uuid}" if uuid else "0"
+    return f"GPU-{uuid}" if uuid else "0"
+
+
+def nvidia_smi(fields: dict[str, str], gpu: str = "0") -> dict[str, str]:
+    """What the driver says of a GPU, by our names, of the `fields` that it knows; empty where it is not there."""
     found = {}
-    for field, value in _answers(index, list(fields)):
+    for field, value in _answers(gpu, list(fields)):
         if value and not value.startswith("["):  # "[N/A]", "[Not Supported]"
             found[fields[field]] = value
     return found
