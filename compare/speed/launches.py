@@ -7,6 +7,7 @@ of a loop counts in every round. A view, or memory that is only reserved, is no 
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections import Counter
 from collections.abc import Callable
@@ -18,15 +19,27 @@ import jax
 from ..errors import describe_briefly
 from ..report.results import Launches
 from .jax_launches import in_profile
+from .settings import xla_options
 from .torch_launches import onnx_nodes, operators, recorded_kernels
 
 MOST_KINDS = 12
 OTHER = "other"
 UNTOLD_IN_LIBRARY = "the functions in AOTInductor's shared library are not told one by one"
-COMMAND_BUFFERS = (
-    "counted with XLA's command buffers off, as it profiles by default: what share a CUDA graph replays is not told; "
-    "XLA_FLAGS=--xla_enable_command_buffers_during_profiling=true tells it"
+PROFILED_BUFFERS = "xla_enable_command_buffers_during_profiling"
+UNTOLD_SHARE = (
+    "counted with XLA's command buffers off, as it profiles by default: what share they replay is told with "
+    f"XLA_FLAGS=--{PROFILED_BUFFERS}=true"
 )
+
+
+def keep_command_buffers_in_profiles() -> None:
+    """Lets XLA run its CUDA graphs while it is profiled, too, so that the share that they replay is told.
+
+    Call it before this process has asked JAX for a device. A user's own setting is left alone.
+    """
+    flags = os.environ.get("XLA_FLAGS", "")
+    if PROFILED_BUFFERS not in flags:
+        os.environ["XLA_FLAGS"] = f"{flags} --{PROFILED_BUFFERS}=true".strip()
 
 
 def count_launches(row: str, step: Callable[[Any], Any], batch: Any, *, device: str) -> Launches:
@@ -43,7 +56,7 @@ def count_launches(row: str, step: Callable[[Any], Any], batch: Any, *, device: 
     """
     try:
         if row.startswith("jax."):
-            return _jax(step, batch, device)
+            return _jax(row, step, batch, device)
         if device == "gpu":
             return _torch_on_gpu(step, batch)
         if row == "onnxruntime":
@@ -55,10 +68,10 @@ def count_launches(row: str, step: Callable[[Any], Any], batch: Any, *, device: 
         return Launches(note=f"could not be counted: {describe_briefly(error)}")
 
 
-def _jax(step: Callable[[Any], Any], batch: Any, device: str) -> Launches:
+def _jax(row: str, step: Callable[[Any], Any], batch: Any, device: str) -> Launches:
+    jax.block_until_ready(step(batch))  # what an earlier call still runs would be in the profile
     options = jax.profiler.ProfileOptions()
     options.python_tracer_level, options.host_tracer_level = 0, 1
-    jax.block_until_ready(step(batch))  # what an earlier call still runs would be in the profile
     with tempfile.TemporaryDirectory(prefix="graphmode-") as folder:
         with jax.profiler.trace(folder, profiler_options=options):
             jax.block_until_ready(step(batch))
@@ -66,7 +79,9 @@ def _jax(step: Callable[[Any], Any], batch: Any, device: str) -> Launches:
         counts, captured = in_profile(jax.profiler.ProfileData.from_file(str(path)), device)
     if device == "cpu":
         return _told(counts)
-    return _told(counts, captured or None, "" if captured else COMMAND_BUFFERS)
+    if row.endswith(".no_command_buffers") or xla_options("gpu").get(PROFILED_BUFFERS) == "true":
+        return _told(counts, captured)
+    return _told(counts, note=UNTOLD_SHARE)
 
 
 def _torch_on_gpu(step: Callable[[Any], Any], batch: Any) -> Launches:

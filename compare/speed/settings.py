@@ -74,7 +74,6 @@ def torch_flags(device: str) -> dict[str, str]:
         "torch.cpu_capability": torch.backends.cpu.get_cpu_capability,
         "torch.onednn": lambda: torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled,
         "torch.mkl": torch.backends.mkl.is_available,
-        **{f"torch.{name}": version for name, version in _libraries().items()},
     }
     if device == "gpu":
         wanted |= {
@@ -86,7 +85,7 @@ def torch_flags(device: str) -> dict[str, str]:
                 torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction
             ),
         }
-    return {name: value for name, read in wanted.items() if (value := _told(read))}
+    return {name: value for name, read in wanted.items() if (value := _told(read))} | _libraries()
 
 
 def _told(read: Callable[[], Any]) -> str:
@@ -103,10 +102,12 @@ def _parallel_backend() -> str:
     return match[1] if match else ""
 
 
-def _libraries() -> dict[str, Callable[[], str]]:
+def _libraries() -> dict[str, str]:
     import torch
 
     text = torch.__config__.show()
-    patterns = {"onednn.version": r"(?:MKL-DNN|oneDNN) (v\S+)", "mkl.version": r"Math Kernel Library Version (\S+)"}
-    found = {name: re.search(pattern, text) for name, pattern in patterns.items()}
-    return {name: (lambda match=match: match[1]) for name, match in found.items() if match}
+    patterns = {
+        "torch.onednn.version": r"(?:MKL-DNN|oneDNN) (v\S+)",
+        "torch.mkl.version": r"Math Kernel Library Version (\S+)",
+    }
+    return {name: match[1] for name, pattern in patterns.items() if (match := re.search(pattern, text))}

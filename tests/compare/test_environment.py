@@ -8,6 +8,7 @@ import types
 
 import msgspec
 import pytest
+from graphmode.compare.report.contents import contents
 from graphmode.compare.report.results import Environment, Results, ResultsError
 from graphmode.compare.speed import machine, settings
 from graphmode.compare.speed.environment import describe
@@ -43,6 +44,7 @@ def test_the_moment_is_kept_and_not_compared(environment):
     assert not other.moment.keys() & other.facts.keys()
     assert Results.merged([results(environment), results(other)]).environment.moment == environment.moment
     slower = msgspec.structs.replace(environment, machine={**environment.machine, "cpu governor": "powersave"})
+    assert "99 99 99" in str(contents(results(other)))
     with pytest.raises(ResultsError, match="powersave"):
         Results.merged([results(slower), results(environment)])
 

@@ -1,5 +1,6 @@
 """Kernels of one call: what the profilers tell, against PyTorch's own dispatch, and numbers known by construction."""
 
+import os
 import types
 from collections import Counter
 
@@ -9,7 +10,7 @@ import pytest
 import torch
 from graphmode.compare.speed.jax_launches import in_profile, kind_of
 from graphmode.compare.speed.launch_floors import _RELU
-from graphmode.compare.speed.launches import MOST_KINDS, OTHER, count_launches
+from graphmode.compare.speed.launches import MOST_KINDS, OTHER, count_launches, keep_command_buffers_in_profiles
 from graphmode.compare.speed.torch_launches import kernel_kind
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -225,6 +226,20 @@ def test_kinds_of_instructions(instruction, kind):
 )
 def test_kinds_of_cuda_kernels(name, kind):
     assert kernel_kind(name) == kind
+
+
+@pytest.mark.parametrize(
+    ("flags", "wanted"),
+    [
+        ("", "--xla_enable_command_buffers_during_profiling=true"),
+        ("--a=1", "--a=1 --xla_enable_command_buffers_during_profiling=true"),
+        *[(f"--xla_enable_command_buffers_during_profiling={choice}",) * 2 for choice in ("true", "false")],
+    ],
+)
+def test_command_buffers_in_profiles(monkeypatch, flags, wanted):
+    monkeypatch.setenv("XLA_FLAGS", flags)
+    keep_command_buffers_in_profiles()
+    assert os.environ["XLA_FLAGS"] == wanted
 
 
 @pytest.mark.gpu
