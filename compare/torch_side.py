@@ -92,7 +92,7 @@ class TorchSide:
 
     def __init__(self, module: torch.nn.Module, case: Case, *, dtype: str, device: str):
         self.case = case
-        self.dtype = torch_dtype(dtype)
+        self.dtype, self.dtype_name = torch_dtype(dtype), dtype
         self.device = device
         self.memory_format: torch.memory_format | None = None  # of the rank-4 inputs that are placed
         self.module = copy.deepcopy(module).to(device=device, dtype=self.dtype)

@@ -43,6 +43,7 @@ def _problems(results: Results) -> list[Section]:
 def _environment(environment: Environment, results: Results) -> Section:
     facts = {
         **environment.facts,
+        **{f"{name}, at the start": value for name, value in environment.moment.items()},
         "created": results.created,
         "took": elapsed(results.duration_s),
         "seed": str(results.seed),

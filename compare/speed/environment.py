@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 
 from ..report.results import Environment
+from .machine import cpu_facts, cpu_moment, cpu_name, gpu_facts, gpu_moment, processors
+from .settings import torch_flags, variables, xla_options
 
 PACKAGES = ("graphmode", "jax", "jaxlib", "flax", "optax", "torch", "onnxruntime", "numpy")
 
@@ -64,7 +66,7 @@ def set_up_threads() -> int:
     """Gives PyTorch the processors that XLA's pool takes, those of this process's affinity; returns how many."""
     import torch
 
-    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    count = len(processors())
     torch.set_num_threads(count)
     return count
 
@@ -73,29 +75,25 @@ def describe(device: str) -> Environment:
     """This machine and process, for the head of a report."""
     import torch
 
+    moment = {**cpu_moment(), **(gpu_moment() if device == "gpu" else {})}
     threads = set_up_threads()
     return Environment(
         device=device,
-        device_name=torch.cuda.get_device_name() if device == "gpu" else _cpu(),
-        cpu=_cpu(),
+        device_name=torch.cuda.get_device_name() if device == "gpu" else cpu_name(),
+        cpu=cpu_name(),
         threads=threads,
         python=platform.python_version(),
         platform=platform.platform(),
         versions={name: version for name in PACKAGES if (version := _version(name))},
+        machine={**cpu_facts(), **(gpu_facts() if device == "gpu" else {})},
         flags={
-            **{name: os.environ.get(name, "") for name in ("XLA_FLAGS", "GOMP_SPINCOUNT", "OMP_WAIT_POLICY")},
+            **variables(),
+            **torch_flags(device),
+            **xla_options(device),
         },
         revision=revision(),
+        moment=moment,
     )
-
-
-def _cpu() -> str:
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        for line in info.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
 
 
 def _version(name: str) -> str:
