@@ -81,7 +81,9 @@ MEANINGS = {
         "The least time for the least work of a step at the bandwidth and the peak measured in this run; that work's "
         "operations over its bytes."
     ),
-    "to the floor, JAX to the floor, PyTorch to the floor": "Median over floor: 1 is the best this machine can do.",
+    "to the floor, JAX to the floor, PyTorch to the floor": (
+        "Median over floor: at 1, this machine has no more to give to the work as it is counted."
+    ),
     "measured, at best": "A large copy, a large matrix product, and empty launches, timed in this run.",
     "fixed part, each item, misfit, knee, in words": (
         "The line through a row's medians over the batch size; how far it misses one at most; and the batch at which "

@@ -122,13 +122,16 @@ def _floors(floors: Floors | None, pairs: Pairs, anchors: Mapping[str, str]) -> 
         return None
     measured = [
         ("copy, read and written", rate(floors.bytes_per_s, "B"), floors.bytes_per_s),
+        *_cache(floors),
         *((f"matrix product, {plain(d)}", rate(f, "FLOP"), f) for d, f in floors.flops_per_s.items()),
         *((f"one launch: {plain(name)}", duration(s), s) for name, s in floors.launch_s.items()),
     ]
     blocks: list[Block] = [
         Paragraph(
             "What this machine can do at best, measured in this run. The floor of a case is the larger of its least "
-            "bytes over the bandwidth and its least operations over the peak; no way of running can be below it."
+            "bytes over the bandwidth (the cache's, where they fit into it) and its least operations over the peak. "
+            "Operations are counted by the textbook, and bytes in training with what eager PyTorch keeps for the "
+            "backward pass: a better algorithm, or one that computes again, may come out below."
         ),
         Table(
             (Column("measured"), Column("at best", "number")),
@@ -146,6 +149,12 @@ def _floors(floors: Floors | None, pairs: Pairs, anchors: Mapping[str, str]) -> 
     if known:
         blocks.append(Table(FLOORS, tuple(_floor_row(g, c, anchors) for g, c in known)))
     return Section("How far from the floor?", "floors", tuple(blocks))
+
+
+def _cache(floors: Floors) -> Iterator[tuple[str, str, float]]:
+    if floors.cache_bytes_per_s:
+        within = f"the same within the last cache, of {size(floors.cache_bytes)}"
+        yield within, rate(floors.cache_bytes_per_s, "B"), floors.cache_bytes_per_s
 
 
 def _attains(one: Comparison) -> bool:

@@ -25,6 +25,8 @@ SWEPT = CASES[3::6]
 FLOORS = Floors(
     bytes_per_s=4.3e12,
     flops_per_s={"float32": 5.2e13, "tf32": 3.9e14, "bfloat16": 7.9e14},
+    cache_bytes=5e7,
+    cache_bytes_per_s=9.1e12,
     launch_s={"empty kernel": 4.9e-6, "graph of 100 nodes": 6.1e-5, "empty jit": 1.6e-5, "empty scan step": 7.8e-6},
 )
 # Share of eager's kernels, share of them captured, seconds a launch, efficiency on the device, seconds to compile.

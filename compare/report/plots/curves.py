@@ -74,25 +74,35 @@ def _side(row: str) -> str:
 
 
 def roofline_plot(compared: Sequence[Comparison], floors: Floors, dtype: str, height: float = 340) -> str:
-    """What each framework's fastest row attains over the operations a byte of its case, under the machine's roof."""
+    """What each framework's fastest row attains over the operations a byte of its case, under the machine's roof; that
+    of what fits into the last cache is dashed."""
     peak, bandwidth = floors.flops_per_s[dtype], floors.bytes_per_s
     dots = [dot for c in compared for dot in _dots(c)]
-    ridge = peak / bandwidth
     xs = [x for x, *_ in dots]
+    ridge = peak / bandwidth
     x, y = _scales([*xs, ridge, ridge / 8], [*(f for _, f, *_ in dots), peak, min(xs) * bandwidth], height)
-    roof = [(x(x.low), y(max(y.low, x.low * bandwidth))), (x(ridge), y(peak)), (x(x.high), y(peak))]
-    if x.low * bandwidth < y.low:
-        roof[0] = (x(y.low / bandwidth), y(y.low))
+    slopes = [_slope(x, y, peak, bandwidth)]
     parts = [
         frame(x, y, "operations a byte, of the least work", "FLOP/s attained", lambda v: f"{v:g}", _tick_rate),
-        path(roof, class_="roof"),
+        path([*slopes[0], (x.end, y(peak))], class_="roof"),
         text(f"{rate(peak, 'FLOP')} measured", x.end, y(peak) - 6, class_="figure", text_anchor="end"),
-        text(f"{rate(bandwidth, 'B')} measured", roof[0][0] + 8, roof[0][1] + 20, class_="figure"),
+        text(f"{rate(bandwidth, 'B')} measured", slopes[0][0][0] + 8, slopes[0][0][1] + 20, class_="figure"),
     ]
+    if floors.cache_bytes_per_s > bandwidth:
+        words = title(f"within the last cache: {rate(floors.cache_bytes_per_s, 'B')}")
+        cached = path(_slope(x, y, peak, floors.cache_bytes_per_s), class_="roof cached")
+        parts.append(element("g", words + cached))
     for intensity, attained, side, words in dots:
         hover = title(words)
         parts.append(element("circle", hover, cx=x(intensity), cy=y(attained), r=4.5, class_=f"dot {side}"))
     return picture("".join(parts), WIDTH, height, "Roofline")
+
+
+def _slope(x: LogScale, y: LogScale, peak: float, bandwidth: float) -> list[tuple[float, float]]:
+    """From the plot's edge up to the peak."""
+    first = max(x.low, y.low / bandwidth)
+    last = max(first, peak / bandwidth)
+    return [(x(first), y(min(peak, first * bandwidth))), (x(last), y(peak))]
 
 
 def _tick_rate(flops: float) -> str:
