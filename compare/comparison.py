@@ -18,6 +18,7 @@ from .ahead import Ahead, Lost
 from .case import Case, CaseError
 from .draw import random_inputs, signature
 from .dtypes import check_dtype
+from .errors import describe_briefly
 from .findings import Findings
 from .locate import absolute
 from .parity.examination import Examination
@@ -234,7 +235,23 @@ class _Run:
                 self._note(seats.notes)
                 self.listener.on_cells(cells)
                 self._save()
+            self._work(exam, size)
+            if self.results.floors is None:
+                self.listener.on_step("measuring what this machine can do at best")
+                with bench.undisturbed():
+                    self.results.floors = self._rooms.floors(self.plan.dtypes)
+                self._save()
         return timed
+
+    def _work(self, exam: Examination, size: int | None) -> None:
+        """The least that a step of each mode has to do, on what was timed."""
+        timed = exam.case.check_inputs is not None
+        for mode in exam.case.modes:
+            truths = (t for t in exam.truths if (t.question.mode, t.question.is_timed) == (mode, timed))
+            try:
+                self.results.work.append(exam.judge.least_work(mode, next(truths).question, size))
+            except Exception as error:  # it is counted beside what the run is for
+                self._note([f"the least work of {mode} could not be counted: {describe_briefly(error)}"])
 
     def _sweep(self, exam: Examination, verdicts: list[Parity], location: str, cells: list[Cell]) -> None:
         """The rows that matter, at other batch sizes: eager PyTorch, and the fastest of each framework."""

@@ -24,6 +24,7 @@ from . import yardstick
 from .yardstick import magnitude
 
 if TYPE_CHECKING:
+    from ..report.results import Work
     from ..torch_side import TorchSide
 
 TIMED_DRAWS = 2
@@ -139,6 +140,15 @@ class Judge:
         """Its answers on what is timed, where that is not what the verdicts are found on."""
         drawn = [(f"timed {i}", random_inputs(self.case, self.seed, i), True) for i in range(TIMED_DRAWS)]
         return self._answers(drawn, is_timed=True)
+
+    def least_work(self, mode: Mode, question: Question, size: int | None = None) -> Work:
+        """Of one step on this question's inputs, in the dtype that people run; `size` is the batch's, in a sweep."""
+        from ..speed.work import least_work
+
+        with quiet():
+            return least_work(
+                self._usual, mode, self._usual.place(question.inputs, mode, question.cotangents), size=size
+            )
 
     def _answers(self, drawn: list[tuple[str, Inputs, bool]], *, is_timed: bool = False) -> list[Truth]:
         with quiet():

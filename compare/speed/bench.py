@@ -114,7 +114,7 @@ class CaseBench:
         self.verdicts = {(p.side, p.variant): p for p in verdicts}
         self.rows = [row for row in all_rows() if row.name in rows]
         self.budget, self._named, self._processes, self._batch = budget, named, processes, batch
-        self._open, self._undisturbed = seat, undisturbed
+        self._open, self.undisturbed = seat, undisturbed
         self._seats: dict[tuple[str, str], Seat] = {}
 
     def cells(self, on_row: Callable[[str], None] = lambda _: None) -> Iterator[list[Cell]]:
@@ -141,7 +141,7 @@ class CaseBench:
                         row, variant, mode, outcome.status, outcome.reason, error_ratio=outcome.error_ratio
                     )
         on_row(f"{self.case.name} {mode}: timing {len(entrants)} rows in turn")
-        with self._undisturbed():
+        with self.undisturbed():
             self._time([entrant.start_timing(self.budget.prepare_s) for entrant in entrants])
         for _ in range(self._processes - 1):
             added = []
@@ -149,9 +149,9 @@ class CaseBench:
                 on_row(f"{self.case.name} {mode}: {entrant.row.name} {entrant.variant} in another process")
                 if self._add_process(entrant, mode):
                     added.append(entrant.start_timing(self.budget.prepare_s))
-            with self._undisturbed():
+            with self.undisturbed():
                 self._time(added)
-        with self._undisturbed():
+        with self.undisturbed():
             for entrant in entrants:
                 self._secondary(entrant)
         for entrant in entrants:

@@ -24,7 +24,10 @@ from typing import Protocol
 
 from .environment import spin_briefly
 
-IMPORTS = ("torch", "jax", "flax.nnx", "optax", "graphmode.compare.ahead", "graphmode.models.zoo")
+IMPORTS = (
+    *("torch", "torch.fx.experimental.symbolic_shapes", "jax", "flax.nnx", "optax"),
+    *("graphmode.compare.ahead", "graphmode.compare.speed.worker", "graphmode.compare.speed.bench"),
+)
 # its import looks for a GPU, so a row for one imports it after the fork
 IMPORTS_ON_CPU = ("torch._dynamo", "torch._inductor.compile_fx", "onnxruntime", "onnxscript")
 START_S = 120.0

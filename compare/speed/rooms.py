@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -15,15 +15,17 @@ from ..errors import describe_briefly
 from ..findings import Findings, remove
 from ..locate import absolute
 from ..parity.examination import Examination
-from ..report.results import Parity
+from ..report.results import Floors, Parity
 from . import forkserver
+from .floors import measure_floors
 from .forkserver import Child, Died, ForkServer
 from .rows import Row
 from .runner import Runner
 from .seats import OwnProcess, SameProcess, Seat, Unloadable
-from .worker import Order, Source, Toolchain
+from .worker import Order, Source, Survey, Toolchain
 
 SET_UP_S = 60.0
+SURVEY_S = 60.0
 LOAD_S = 60.0  # more than the budget of a cell, for a process to load the case
 
 
@@ -60,6 +62,23 @@ class Rooms:
                     self._setting_up.connection.poll(SET_UP_S)
             self._setting_up.end()
             self._setting_up = None
+
+    def floors(self, dtypes: Sequence[str]) -> Floors | None:
+        """What the machine can do at best, measured in a process of its own; None where that failed."""
+        if self.server is None:
+            return measure_floors(self.device, dtypes)
+        with contextlib.suppress(Died, EOFError, OSError):
+            child = self.server.start(Survey(self.device, tuple(dtypes)))
+            try:
+                if (
+                    child.pid
+                    and child.connection.poll(SURVEY_S)
+                    and isinstance(found := child.connection.recv(), Floors)
+                ):
+                    return found
+            finally:
+                child.end()
+        return None
 
     def __enter__(self) -> Rooms:
         return self

@@ -23,6 +23,8 @@ from ..report.results import Cold, Launches, Memory, Status
 from ..torch_side import TorchSide
 from .cold import Stages
 from .gate import Gate, Wrong
+from .launches import count_launches
+from .memory import baseline, measured_peak
 from .rows import Row, Step, Unavailable
 
 INPUT_SETS = 3  # at most, in rotation
@@ -63,17 +65,22 @@ class Runner:
       exam: of the case; the answers of its judge are the gate.
       row: the way of running.
       variant: of the reference or of the port.
+      is_alone: whether its process does nothing else, so that what it holds can be told.
     """
 
-    def __init__(self, exam: Examination, row: Row, variant: str):
+    def __init__(self, exam: Examination, row: Row, variant: str, *, is_alone: bool = False):
         self.exam, self.row, self.variant = exam, row, variant
         self._port: PortSide | None = None
         self._step: Step | None = None
         self._batches: list[Any] = []
+        self._is_alone = is_alone
+        self._before: int | None = None
 
     def prepare(self, mode: Mode) -> Ready | Refusal:
         """Builds the row for a mode, warms it up and gates it; what was prepared before is dropped."""
         self._step, self._batches = None, []
+        trim()
+        self._before = baseline(self.exam.device) if self._is_alone else None
         try:
             with self._context():
                 return self._ready(mode)
@@ -124,8 +131,11 @@ class Runner:
         return min(most, max(1, math.ceil(shortest_s / max(fastest, 1e-9))))
 
     def examined(self) -> tuple[Memory | None, Launches | None]:
-        """What one call holds and launches; it may disturb later times."""
-        return None, None
+        """What the row held at most, and what one call launches; it may disturb later times."""
+        with self._context():
+            peak = measured_peak(self.exam.device, self.row.framework, self._before)  # before a profiler takes memory
+            launches = count_launches(self.row.name, self._step, self._batch(0), device=self.exam.device)  # type: ignore[arg-type]
+            return None if peak is None or not self._is_alone else Memory(peak_bytes=peak), launches
 
     def _ready(self, mode: Mode) -> Ready:
         gate = Gate(self.exam)

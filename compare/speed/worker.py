@@ -82,6 +82,23 @@ class Order:
 
 
 @dataclass(frozen=True)
+class Survey:
+    """What the machine can do at best; answers with `Floors`, or with what went wrong."""
+
+    device: str
+    dtypes: tuple[str, ...]
+
+    def serve(self, connection: Connection) -> None:
+        from .floors import measure_floors
+
+        _quietly(Path(os.devnull))
+        try:
+            connection.send(measure_floors(self.device, self.dtypes))
+        except Exception as error:
+            connection.send(describe_briefly(error))
+
+
+@dataclass(frozen=True)
 class Toolchain:
     """What a compiler does once on a machine, and leaves in its cache for every model: `torch.compile` finds out what
     the processor can do and precompiles headers."""
@@ -119,6 +136,7 @@ def _runner(order: Order) -> Any:
     import torch
 
     from ..parity.examination import Examination
+    from .launches import keep_command_buffers_in_profiles
     from .rows import all_rows
     from .runner import Runner
 
@@ -126,7 +144,9 @@ def _runner(order: Order) -> Any:
     warnings.simplefilter("ignore")
     _use_cache(order.cache)
     torch.set_num_threads(order.threads)
+    (row,) = (row for row in all_rows() if row.name == order.row)
+    if order.device == "gpu" and row.framework == "jax":
+        keep_command_buffers_in_profiles()
     truths = Findings.read(order.findings).truths
     exam = Examination(order.source.case(), seed=order.seed, device=order.device, dtype=order.dtype, truths=truths)
-    (row,) = (row for row in all_rows() if row.name == order.row)
-    return Runner(exam, row, order.variant)
+    return Runner(exam, row, order.variant, is_alone=True)

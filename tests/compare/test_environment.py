@@ -28,7 +28,6 @@ def results(environment: Environment) -> Results:
 def test_what_is_told(environment):
     facts = environment.facts
     assert f"{environment.threads} threads" in facts["cpu cores"]
-    assert facts["flag torch.allow_tf32"] == "False"
     assert int(facts["flag torch.num_interop_threads"]) >= 1
     assert facts["flag xla_cpu_enable_fast_math"] == "false"
     assert "flag XLA_FLAGS" in facts  # its absence matters
