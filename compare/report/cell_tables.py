@@ -116,7 +116,7 @@ def _times(cells: Sequence[Cell]) -> list[Field]:
         Field(Column("to eager", "number"), _to_eager),
         Field(Column("to the floor", "number"), lambda c, s: numeric(number(s.of(c).to_floor), s.of(c).to_floor)),
         seconds("enqueue", lambda c: c.enqueue_s),
-        Field(Column("host share", "number"), lambda c, s: numeric(share(s.of(c).host_share), s.of(c).host_share)),
+        Field(Column("host share", "number"), _host_share),
         seconds("steady", lambda c: c.steady_s),
         Field(Column("samples", "number"), _samples),
         Field(Column("error ratio", "number"), error_ratio),
@@ -176,6 +176,12 @@ def _to_torch(cell: Cell, shown: Shown) -> Entry:
 def _to_eager(cell: Cell, shown: Shown) -> Entry:
     found = shown.of(cell).to_eager
     return numeric(number(found.value) if found else NONE, found.value if found else None)
+
+
+def _host_share(cell: Cell, shown: Shown) -> Entry:
+    """Of a GPU: on a CPU the host does the work itself."""
+    known = shown.of(cell).host_share if cell.device == "gpu" else None
+    return numeric(share(known), known)
 
 
 def _samples(cell: Cell, _: Shown) -> Entry:

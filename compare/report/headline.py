@@ -87,7 +87,7 @@ def _told(one: Comparison) -> str:
     times = f"{_row(one.fastest_jax)} takes {ratio_text(one.best)} times the time of {_row(one.fastest_torch)}"
     level = ", level within its interval" if one.verdict == "level" else ""
     noisy = ", noisy" if one.noisy else ""
-    return f"{where}: {times}{level}{noisy}" + (f". Why: {plain(one.why)}" if one.why else "")
+    return f"{where}: {times}{level}{noisy}" + (f". Why: {plain(one.why)}" if one.reasons else "")
 
 
 def _row(name: tuple[str, str] | None) -> str:

@@ -49,6 +49,8 @@ def number(ratio: float | None) -> str:
     """A ratio's value: two decimals, or two digits where it is small."""
     if ratio is None:
         return NONE
+    if ratio == 0:
+        return "0"
     if ratio >= 100:
         return f"{ratio:.0f}"
     return f"{ratio:.2f}" if ratio >= 0.1 else f"{ratio:#.2g}"
