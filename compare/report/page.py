@@ -87,13 +87,12 @@ Block = Table | Paragraph | Bullets | Heading | Legend | Plots
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A heading (`level` 2, or 3 within one) and what stands under it, shown from the start where it is `opened`."""
+    """A heading (`level` 2, or 3 within one) and what stands under it."""
 
     title: str
     anchor: str
     blocks: tuple[Block, ...] = ()
     level: int = 2
-    opened: bool = False
 
 
 @dataclass(frozen=True, slots=True)
