@@ -7,7 +7,7 @@ from pathlib import Path
 
 from graphmode.compare.report import Results
 from graphmode.compare.report.ratios import Group, groups, own_inputs
-from graphmode.compare.report.results import Cell
+from graphmode.compare.report.records import Cell
 from graphmode.compare.report.wording import duration, number
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -24,7 +24,8 @@ from .locate import absolute
 from .parity.examination import Examination
 from .release import release
 from .report.ratios import groups
-from .report.results import CaseInfo, Cell, Parity, Results
+from .report.records import CaseInfo, Cell, Parity
+from .report.results import Results
 from .speed.bench import Budget, CaseBench
 from .speed.environment import choose_device, describe
 from .speed.forkserver import Died

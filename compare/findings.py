@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .parity.judge import Truth
-    from .report.results import Parity
+    from .report.records import Parity
 
 ALIGNMENT = 64  # bytes
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from ..case import Case
-from ..report.results import Parity
+from ..report.records import Parity
 from .examination import DRAWS, Examination
 
 

@@ -18,7 +18,7 @@ from ..errors import describe
 from ..observation import Observation
 from ..quiet import quiet
 from ..release import trim
-from ..report.results import Parity, Tensor
+from ..report.records import Parity, Tensor
 from . import yardstick
 from .judge import Judge, Key, Question, Truth
 from .yardstick import (

@@ -24,7 +24,7 @@ from . import yardstick
 from .yardstick import magnitude
 
 if TYPE_CHECKING:
-    from ..report.results import Work
+    from ..report.records import Work
     from ..torch_side import TorchSide
 
 TIMED_DRAWS = 2

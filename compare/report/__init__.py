@@ -2,7 +2,8 @@
 
 from .changes_page import changes_page
 from .pages import prepare_folder, write_changes, write_pages
-from .results import CaseInfo, Cell, Environment, Parity, Results, ResultsError, Tensor
+from .records import CaseInfo, Cell, Environment, Parity, Tensor
+from .results import Results, ResultsError
 
 __all__ = [
     "CaseInfo",

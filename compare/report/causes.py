@@ -7,13 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from .ratios import EAGER, Group, ratio
+from .records import Cell
 from .wording import number, row_name, share
-
-if TYPE_CHECKING:
-    from .results import Cell
 
 HOST_BOUND = 0.9  # of its time a call needs until it returns: the device waits for the host
 NOT_HOST_BOUND = 0.5

@@ -10,7 +10,7 @@ from .derived import Comparison, RowFigures
 from .page import Column, Entry, Legend, Table, Tone
 from .plots.in_tables import COLD_PARTS, bytes_bar, cold_bar, cold_total, samples_scale, strip
 from .ratios import Group, by_time
-from .results import Cell, Cold, Memory
+from .records import Cell, Cold, Memory
 from .wording import DEFAULT_VARIANT, NONE, duration, number, plain, ratio_text, share, size, status_text
 
 

@@ -12,14 +12,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from statistics import NormalDist, median
 from typing import Literal
 
-import numpy as np
-
-from .ratios import MIN_SAMPLES, RESAMPLES, SEED, Ratio
-from .results import Cell, Parity, Results
+from .bootstrap import MIN_SAMPLES, standard_error
+from .ratios import Ratio
+from .records import Cell, Parity
+from .results import Results
 from .wording import batch_text, dtype_text, parity_verdict, plain, row_name, status_text
 
 CONFIDENCE = 0.95
@@ -108,7 +107,7 @@ def changes(before: Results, after: Results) -> Changes:
 
 def _times(pairs: Sequence[tuple[Cell, Cell]]) -> Iterable[Change]:
     logs = [math.log(_median(b) / _median(a)) for a, b in pairs]
-    errors = [math.hypot(_error(tuple(a.samples_s)), _error(tuple(b.samples_s))) for a, b in pairs]
+    errors = [math.hypot(standard_error(a), standard_error(b)) for a, b in pairs]
     drifts = _drifts(pairs, logs)
     left = [log - drift for log, drift in zip(logs, drifts, strict=True)]
     overall = _scatter(left, errors)
@@ -141,14 +140,6 @@ def _scatter(left: Sequence[float], errors: Sequence[float]) -> float:
         return 0.0
     seen = TO_SIGMA * median(map(abs, left))
     return math.sqrt(max(0.0, seen**2 - median(errors) ** 2))
-
-
-@lru_cache(maxsize=8192)
-def _error(samples: tuple[float, ...]) -> float:
-    """The bootstrap standard error of the logarithm of the median."""
-    values = np.asarray(samples)
-    picked = np.random.default_rng(SEED).integers(len(values), size=(RESAMPLES, len(values)))
-    return float(np.std(np.log(np.median(values[picked], axis=1))))
 
 
 def _by(scope: Callable[[Cell], Scope], pairs: Sequence[tuple[Cell, Cell]]) -> dict[Scope, list[int]]:

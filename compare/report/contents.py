@@ -6,7 +6,8 @@ from .headline import headline
 from .meanings import MEANINGS
 from .page import Column, Entry, Page, Paragraph, Section, Table
 from .parity_tables import parity_sections
-from .results import Environment, Results
+from .records import Environment
+from .results import Results
 from .speed_tables import speed_sections
 from .wording import elapsed, plain
 

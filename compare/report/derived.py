@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from .causes import causes, reasons, sentence
 from .ratios import Group, Mean, PassRate, Ratio, Verdict, groups, means, pass_rate, ratio
+from .records import Cell, Floors, Parity, Work
 from .sweeps import Sweep, sweeps
-
-if TYPE_CHECKING:
-    from .results import Cell, Floors, Parity, Work
 
 
 class RowFigures(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .page import Block, Bullets, Column, Entry, Paragraph, Section, Table
-from .results import Parity, Tensor
+from .records import Parity, Tensor
 from .wording import count, dtype_text, elapsed, error_text, plain
 
 MAX_FAILED = 12

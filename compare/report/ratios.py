@@ -10,18 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-import numpy as np
-
-if TYPE_CHECKING:  # results.json holds what is worked out here
-    from .results import Cell
+from .bootstrap import interval
+from .records import Cell
 
 EAGER = "torch.eager"
-RESAMPLES = 2000
-MIN_SAMPLES = 5
-SEED = 20240229
 
 Verdict = Literal["faster", "slower", "level"]
 
@@ -173,46 +167,9 @@ def ratio(cell: Cell | None, base: Cell | None) -> Ratio | None:
     value = _median(cell) / _median(base)
     if cell is base:
         return Ratio(value)
-    low, high = interval(tuple(cell.samples_s), tuple(base.samples_s)) or (None, None)
+    processes = tuple(cell.process_of), tuple(base.process_of)
+    low, high = interval(tuple(cell.samples_s), tuple(base.samples_s), processes) or (None, None)
     return Ratio(value, low, high)
-
-
-@lru_cache(maxsize=8192)
-def interval(numerator: tuple[float, ...], denominator: tuple[float, ...]) -> tuple[float, float] | None:
-    """Bootstrap 95% interval of the ratio of medians; None with fewer than five samples on a side.
-
-    Samples of one repeat stand at the same index, so both sides are resampled by the same indices: what slowed a whole
-    repeat slows both. Sides of different length cannot be paired and are resampled apart.
-    """
-    if min(len(numerator), len(denominator)) < MIN_SAMPLES:
-        return None
-    if len(numerator) == len(denominator):
-        above, below = _resampled_medians(numerator), _resampled_medians(denominator)
-    else:
-        random = np.random.default_rng(SEED)
-        above, below = (
-            _medians(side, random.integers(len(side), size=(RESAMPLES, len(side)))) for side in (numerator, denominator)
-        )
-    low, high = np.percentile(above / below, (2.5, 97.5))
-    return float(low), float(high)
-
-
-@lru_cache(maxsize=256)
-def _resampled_medians(samples: tuple[float, ...]) -> np.ndarray:
-    """`[RESAMPLES]`; which repeats are picked depends on their number alone."""
-    return _medians(samples, _picked(len(samples)))
-
-
-@lru_cache(maxsize=64)
-def _picked(count: int) -> np.ndarray:
-    return np.random.default_rng(SEED).integers(count, size=(RESAMPLES, count))
-
-
-def _medians(samples: tuple[float, ...], picked: np.ndarray) -> np.ndarray:
-    """Sorting short rows is many times as fast as `np.median` of them."""
-    rows = np.sort(np.asarray(samples)[picked], axis=1)
-    middle = len(samples) // 2
-    return rows[:, middle] if len(samples) % 2 else (rows[:, middle - 1] + rows[:, middle]) / 2
 
 
 def means(compared: Sequence[Group]) -> list[Mean]:

@@ -2,273 +2,24 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 from .atomic import write_atomically
 from .derived import Derived, derive
+from .records import CaseInfo, Cell, Environment, Floors, Parity, Work
 from .wording import batch_text, dtype_text
 
 SCHEMA = "graphmode.results"
 VERSION = 2
 READABLE = (1, 2)  # version 1 lacks what has a default here
 
-Status = Literal["ok", "wrong", "unsupported", "unavailable", "failed", "timeout"]
-
 
 class ResultsError(ValueError):
     """Results that cannot be read or written: the message says what is wrong and what to do."""
-
-
-class Tensor(msgspec.Struct, frozen=True, kw_only=True):
-    """Both verdicts on one tensor (or on one kind of scalars), the worst over all inputs of one mode.
-
-    `error` is the largest absolute difference in float64 over the tensor's scale; `ratio` the float32 RMSE of the port
-    over that of PyTorch, both against the float64 reference; None where it was not judged, with the reason in `note`,
-    and where it is not finite, which JSON cannot hold: a tensor that is not `equal` and has no `error` failed so, or by
-    its shape or dtype.
-    """
-
-    name: str
-    kind: Literal["output", "input_gradient", "parameter_gradient", "buffer"]
-    mode: str
-    equal: bool
-    precise: bool
-    error: float | None = None
-    ratio: float | None = None
-    input: str = ""
-    index: tuple[int, ...] = ()
-    port_value: str = ""
-    reference_value: str = ""
-    note: str = ""
-
-    def __post_init__(self) -> None:
-        _drop_non_finite(self, "error", "ratio")
-
-
-class Parity(msgspec.Struct, frozen=True, kw_only=True):
-    """The two verdicts on one variant of one case, with the evidence; *precise* is one in `dtype`. `side` is who was
-    judged: the port, or a further variant of the reference."""
-
-    case: str
-    variant: str
-    side: Literal["jax", "torch"]
-    equal: bool
-    precise: bool
-    inputs: list[str]
-    tensors: list[Tensor]
-    notes: list[str] = msgspec.field(default_factory=list)
-    readings: dict[str, str] = msgspec.field(default_factory=dict)
-    error: str = ""
-    duration_s: float = 0.0
-    dtype: str = "float32"
-
-    @property
-    def passed(self) -> bool:
-        return self.equal and self.precise and not self.error
-
-    @property
-    def worst_error(self) -> Tensor | None:
-        """The tensor with the largest float64 error, a failed one before any that passed."""
-        judged = [t for t in self.tensors if t.error is not None or not t.equal]
-        return max(judged, key=lambda t: (not t.equal, _or_infinite(t.error)), default=None)
-
-    @property
-    def worst_ratio(self) -> Tensor | None:
-        """The tensor with the largest float32 error ratio, a failed one before any that passed."""
-        judged = [t for t in self.tensors if t.ratio is not None or not t.precise]
-        return max(judged, key=lambda t: (not t.precise, _or_infinite(t.ratio)), default=None)
-
-
-class Cold(msgspec.Struct, frozen=True, kw_only=True):
-    """What came before the first timed call, in seconds, part by part; None where this way of running has no such part,
-    or does not tell it.
-
-    `build_s` is what makes the callable without running it: scripting, export, freezing, capture. `warm_start_s` is all
-    of it in a fresh process that finds on disk what an earlier one left in the compiler's cache.
-    """
-
-    build_s: float | None = None
-    trace_s: float | None = None
-    lower_s: float | None = None
-    compile_s: float | None = None
-    first_run_s: float | None = None
-    warm_start_s: float | None = None
-
-
-class Memory(msgspec.Struct, frozen=True, kw_only=True):
-    """Bytes. `peak_bytes` is the most that the row's own process held: on a GPU by its framework's allocator, on a CPU
-    resident, above what it held before the row was built. The others are XLA's own analysis of one call."""
-
-    peak_bytes: int | None = None
-    arguments_bytes: int | None = None
-    outputs_bytes: int | None = None
-    temporaries_bytes: int | None = None
-    code_bytes: int | None = None
-
-
-class Launches(msgspec.Struct, frozen=True, kw_only=True):
-    """What one call sets going: `kernels` on a GPU, and on a CPU the operations or fused functions that are called one
-    by one; `captured` is the share of them that a captured graph replays. `by_kind` counts them by what they are."""
-
-    kernels: int | None = None
-    captured: float | None = None
-    by_kind: dict[str, int] = msgspec.field(default_factory=dict)
-    note: str = ""
-
-
-class Cell(msgspec.Struct, frozen=True, kw_only=True):
-    """One way of running one variant of one case: its status, and its time where the status is `ok`.
-
-    Times are seconds a call. `samples_s` are interleaved repeats, synchronised; `median_s`, `iqr_s` (75th minus 25th
-    percentile) and `p95_s` (95th percentile) are theirs. `enqueue_s` is the median time until a call returns, before
-    anything is waited for; `steady_s` that of one of many calls with one synchronisation at their end. `compile_s` is
-    what came before the first timed call, and `cold` its parts. A sample comes from one of `processes` processes, whose
-    index stands in `process_of` beside it; empty where there was one. `steps_per_call` is above 1 where one launch runs
-    several steps; all times are of one step.
-
-    `error_ratio` is the worst float32 error ratio over judged tensors; `equal` the float64 verdict on the function that
-    the row runs, None where that was not evaluated. `expected` is the case's own reason for a status that is not `ok`.
-    `batch` is the size in a batch sweep, None for the case's own inputs. Cells of the judge, the reference's first
-    variant, come before those of its further variants.
-    """
-
-    case: str
-    variant: str
-    row: str
-    mode: str
-    device: str
-    dtype: str
-    status: Status
-    reason: str = ""
-    expected: str | None = None
-    noisy: bool = False
-    error_ratio: float | None = None
-    equal: bool | None = None
-    median_s: float | None = None
-    iqr_s: float | None = None
-    p95_s: float | None = None
-    samples_s: list[float] = msgspec.field(default_factory=list)
-    calls_per_sample: int = 0
-    process_of: list[int] = msgspec.field(default_factory=list)
-    steps_per_call: int = 1
-    enqueue_s: float | None = None
-    steady_s: float | None = None
-    compile_s: float | None = None
-    cold: Cold | None = None
-    memory: Memory | None = None
-    launches: Launches | None = None
-    batch: int | None = None
-
-    def __post_init__(self) -> None:
-        if (self.median_s is not None or self.samples_s) and self.status != "ok":
-            raise ValueError(f"cell {self.case}/{self.row} has a speed though its status is {self.status!r}")
-        if self.status == "ok" and self.equal is False:
-            raise ValueError(f"cell {self.case}/{self.row} is 'ok' though its function is not equal to the reference")
-        _drop_non_finite(self, "error_ratio")
-
-    @property
-    def framework(self) -> str:
-        return "jax" if self.row.startswith("jax.") else "torch"
-
-    @property
-    def unexpected(self) -> bool:
-        """Whether this cell makes the exit code 1.
-
-        A JAX row has to run wherever it is available; a PyTorch row may also be unsupported or too slow.
-        """
-        if self.expected is not None or self.status in ("ok", "unavailable"):
-            return False
-        return self.framework == "jax" or self.status in ("wrong", "failed")
-
-
-class CaseInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What a page says of a case before its numbers. `problem` is set where the case itself could not be compared;
-    `notes` say what was done in another way than usual."""
-
-    name: str
-    summary: str
-    inputs: str = ""
-    parameters: int = 0
-    problem: str = ""
-    notes: list[str] = msgspec.field(default_factory=list)
-
-
-class Work(msgspec.Struct, frozen=True, kw_only=True):
-    """The least that any way of running one step has to do: floating-point operations, and bytes that must be read or
-    written once. `how` says what was counted."""
-
-    case: str
-    mode: str
-    dtype: str
-    batch: int | None = None
-    flops: float
-    bytes: float
-    how: str = ""
-
-
-class Floors(msgspec.Struct, frozen=True, kw_only=True):
-    """What this machine can do at best, measured in this run: bytes a second of a large copy (read and written), by
-    dtype the operations a second of a large matrix product, and by name the seconds that one empty launch takes.
-
-    `cache_bytes_per_s` is the bandwidth of what fits into the last cache, of `cache_bytes`; 0 where not measured.
-    """
-
-    bytes_per_s: float
-    flops_per_s: dict[str, float]
-    launch_s: dict[str, float]
-    cache_bytes: float = 0.0
-    cache_bytes_per_s: float = 0.0
-
-    def of(self, work: Work) -> float | None:
-        """Seconds below which no step with this work can be; None where no product of its dtype was measured.
-
-        What fits into the last cache may be there from the step before.
-        """
-        peak = self.flops_per_s.get(work.dtype)
-        if peak is None:
-            return None
-        cached = work.bytes <= self.cache_bytes
-        rate = max(self.bytes_per_s, self.cache_bytes_per_s) if cached else self.bytes_per_s
-        return max(work.bytes / rate, work.flops / peak)
-
-
-class Environment(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the numbers come from.
-
-    `machine` is what the system and the driver tell of the hardware, `flags` every setting that moves a time. `moment`
-    is what differs from one process to the next by nature, such as the load: shown, and never compared.
-    """
-
-    device: str
-    device_name: str
-    cpu: str
-    threads: int
-    python: str
-    platform: str
-    versions: dict[str, str]
-    machine: dict[str, str] = msgspec.field(default_factory=dict)
-    flags: dict[str, str] = msgspec.field(default_factory=dict)
-    revision: str = ""
-    moment: dict[str, str] = msgspec.field(default_factory=dict)
-
-    @property
-    def facts(self) -> dict[str, str]:
-        """By name, for a table: all that two runs which are to be compared should share."""
-        return {
-            "device": f"{self.device}: {self.device_name}",
-            "cpu": f"{self.cpu}, {self.threads} threads",
-            **self.machine,
-            "platform": self.platform,
-            "python": self.python,
-            **self.versions,
-            **{f"flag {name}": value for name, value in self.flags.items()},
-            "revision": self.revision or "not known",
-        }
 
 
 class Results(msgspec.Struct, kw_only=True, tag_field="schema", tag=SCHEMA):
@@ -416,18 +167,6 @@ class Results(msgspec.Struct, kw_only=True, tag_field="schema", tag=SCHEMA):
             ) from error
         results.version = VERSION
         return results
-
-
-def _drop_non_finite(record: Tensor | Cell, *names: str) -> None:
-    """JSON has no infinity, so a record holds from the start what a reader of its file gets."""
-    for name in names:
-        value = getattr(record, name)
-        if value is not None and not math.isfinite(value):
-            msgspec.structs.force_setattr(record, name, None)
-
-
-def _or_infinite(value: float | None) -> float:
-    return math.inf if value is None else value
 
 
 def _without_surrogates(value: Any) -> Any:

@@ -9,7 +9,8 @@ from .derived import Comparison, Derived, paired
 from .page import Block, Bullets, Column, Entry, Heading, Paragraph, Plot, Plots, Section, Table, Tone
 from .plots.curves import break_even_plot
 from .ratios import Group, by_time
-from .results import CaseInfo, Cell, Results
+from .records import CaseInfo, Cell
+from .results import Results
 from .themes import theme_sections
 from .wording import NONE, bounds, count, duration, number, plain, reason_text, row_name, status_text
 

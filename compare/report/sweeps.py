@@ -7,13 +7,11 @@ the batch.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 
-if TYPE_CHECKING:
-    from .results import Cell
+from .records import Cell
 
 MIN_SIZES = 4
 MAX_MISFIT = 0.25  # of a measured time: a line that misses one by more says nothing

@@ -13,7 +13,8 @@ from .headline import headline
 from .page import Bullets, Page, Paragraph
 from .page import Table as PageTable
 from .ratios import Group, by_time, groups, ratio
-from .results import Cell, Parity, Results, Tensor
+from .records import Cell, Parity, Tensor
+from .results import Results
 from .wording import (
     DEFAULT_VARIANT,
     NONE,

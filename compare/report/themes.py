@@ -10,7 +10,8 @@ from .page import Block, Column, Entry, Legend, Paragraph, Plot, Plots, Section,
 from .plots.curves import roofline_plot, sweep_plot
 from .plots.in_tables import bytes_bar, cold_bar, cold_total
 from .ratios import Group
-from .results import Cell, Floors, Results
+from .records import Cell, Floors
+from .results import Results
 from .sweeps import Sweep
 from .wording import NONE, count, duration, number, plain, rate, row_name, share, size
 

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from .ratios import Ratio
-
-if TYPE_CHECKING:  # results.json holds sentences that are worded here
-    from .results import Cell, Parity
+from .records import Cell, Parity
 
 DEFAULT_VARIANT = "default"
 NONE = "-"

@@ -15,7 +15,7 @@ import numpy as np
 from ..case import Mode
 from ..parity.examination import Examination
 from ..release import release
-from ..report.results import Cell, Launches, Memory, Parity, Status
+from ..report.records import Cell, Launches, Memory, Parity, Status
 from .rows import Row, all_rows
 from .runner import Ready, Refusal
 from .seats import Failed, Seat

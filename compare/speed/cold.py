@@ -11,7 +11,7 @@ from typing import Any
 
 import jax.monitoring
 
-from ..report.results import Cold
+from ..report.records import Cold
 
 _PARTS = {
     "/jax/core/compile/jaxpr_trace_duration": "trace",

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ..report.results import Environment
+from ..report.records import Environment
 from .machine import cpu_facts, cpu_moment, cpu_name, gpu_facts, gpu_moment, processors
 from .settings import torch_flags, variables, xla_options
 

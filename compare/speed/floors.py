@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 
-from ..report.results import Floors
+from ..report.records import Floors
 from .environment import set_up_threads
 from .launch_floors import launches
 from .machine import available_bytes, cache_bytes

@@ -17,7 +17,7 @@ from typing import Any
 import jax
 
 from ..errors import describe_briefly
-from ..report.results import Launches
+from ..report.records import Launches
 from .jax_launches import in_profile
 from .settings import xla_options
 from .torch_launches import onnx_nodes, operators, recorded_kernels

@@ -15,7 +15,7 @@ from ..errors import describe_briefly
 from ..findings import Findings, remove
 from ..locate import absolute
 from ..parity.examination import Examination
-from ..report.results import Floors, Parity
+from ..report.records import Floors, Parity
 from . import forkserver
 from .floors import measure_floors
 from .forkserver import Child, Died, ForkServer

@@ -19,7 +19,7 @@ from ..jax_side import PortSide
 from ..observation import Observation
 from ..parity.examination import Examination
 from ..release import trim
-from ..report.results import Cold, Launches, Memory, Status
+from ..report.records import Cold, Launches, Memory, Status
 from ..torch_side import TorchSide
 from .cold import Stages
 from .gate import Gate, Wrong

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from ..case import Mode
 from ..errors import describe_briefly
 from ..quiet import quiet
-from ..report.results import Launches, Memory, Status
+from ..report.records import Launches, Memory, Status
 from .forkserver import ForkServer
 from .runner import Ready, Refusal, Runner
 from .timing import Expired, deadline

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry, shape_wrapper
 
 from ..case import Mode
-from ..report.results import Work
+from ..report.records import Work
 from ..torch_side import TorchBatch, TorchSide, forward_backward
 from .flops import FORMULAS
 

@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from graphmode.compare.report.results import CaseInfo, Cell, Environment, Parity, Results, Tensor
+from graphmode.compare.report.records import CaseInfo, Cell, Environment, Parity, Tensor
+from graphmode.compare.report.results import Results
 
 DTYPE = "float32"
 TRACE = "torch.jit.trace records the branch of one input"

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
-from graphmode.compare.report.results import CaseInfo, Cell, Cold, Floors, Launches, Memory, Results, Work
+from graphmode.compare.report.records import CaseInfo, Cell, Cold, Floors, Launches, Memory, Work
+from graphmode.compare.report.results import Results
 
 SAMPLE = runpy.run_path(str(Path(__file__).with_name("sample_results.py")))
 CASES = tuple(

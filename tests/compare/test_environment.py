@@ -9,7 +9,8 @@ import types
 import msgspec
 import pytest
 from graphmode.compare.report.contents import contents
-from graphmode.compare.report.results import Environment, Results, ResultsError
+from graphmode.compare.report.records import Environment
+from graphmode.compare.report.results import Results, ResultsError
 from graphmode.compare.speed import machine, settings
 from graphmode.compare.speed.environment import describe
 

@@ -4,7 +4,7 @@ import math
 import sys
 
 import pytest
-from graphmode.compare.report.results import Work
+from graphmode.compare.report.records import Work
 from graphmode.compare.speed import launch_floors
 from graphmode.compare.speed.floors import FEWEST_REPEATS, REPEATS, Probe, interleave, measure_floors
 

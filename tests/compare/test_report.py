@@ -20,7 +20,8 @@ from graphmode.compare.report.contents import contents
 from graphmode.compare.report.headline import headline
 from graphmode.compare.report.meanings import MEANINGS
 from graphmode.compare.report.page import Table
-from graphmode.compare.report.results import CaseInfo, Cold, Floors, Launches, Memory, Results, Work
+from graphmode.compare.report.records import CaseInfo, Cold, Floors, Launches, Memory, Work
+from graphmode.compare.report.results import Results
 from rich.console import Console
 
 SAMPLE = runpy.run_path(str(Path(__file__).with_name("sample_results.py")))

@@ -7,7 +7,7 @@ import itertools
 import pytest
 from graphmode.compare.report import ratios
 from graphmode.compare.report.causes import causes, reasons
-from graphmode.compare.report.results import Cell, Launches
+from graphmode.compare.report.records import Cell, Launches
 
 
 def cell(row: str, median: float, *, kernels=None, captured=None, enqueue=None, device="gpu", **more) -> Cell:

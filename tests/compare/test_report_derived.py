@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from graphmode.compare.report.derived import derive, paired
 from graphmode.compare.report.ratios import PassRate
-from graphmode.compare.report.results import Cell, Floors, Launches, Parity, Work
+from graphmode.compare.report.records import Cell, Floors, Launches, Parity, Work
 
 FLOORS = Floors(bytes_per_s=1e9, flops_per_s={"float32": 1e12}, launch_s={})
 

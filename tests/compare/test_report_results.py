@@ -9,7 +9,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from graphmode.compare.report.results import VERSION, Cell, Results, ResultsError
+from graphmode.compare.report.records import Cell
+from graphmode.compare.report.results import VERSION, Results, ResultsError
 
 SAMPLE = runpy.run_path(str(Path(__file__).with_name("sample_results.py")))
 CELL = {"case": "c", "variant": "default", "row": "jax.jit", "mode": "inference", "device": "cpu", "dtype": "float32"}

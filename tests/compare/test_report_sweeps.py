@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from graphmode.compare.report.results import Cell
+from graphmode.compare.report.records import Cell
 from graphmode.compare.report.sweeps import MAX_MISFIT, Sweep, sweeps
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)

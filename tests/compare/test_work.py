@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from graphmode.compare import Case
-from graphmode.compare.report.results import Floors, Work
+from graphmode.compare.report.records import Floors, Work
 from graphmode.compare.speed.work import least_work
 from graphmode.compare.torch_side import TorchSide
 from graphmode.models import zoo

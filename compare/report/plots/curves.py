@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from ..derived import Comparison
 from ..ratios import EAGER, Group
-from ..results import Cell, Floors
+from ..records import Cell, Floors
 from ..sweeps import Sweep
 from ..wording import count, duration, number, plain, rate, row_name
 from .svg import (

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from statistics import median
 
-from ..results import Cell, Cold
+from ..records import Cell, Cold
 from .svg import LogScale, element, short
 
 WIDTH, HEIGHT, MIDDLE = 170, 16, 8  # as in page.css
