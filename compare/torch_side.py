@@ -122,6 +122,7 @@ class TorchSide:
         self.dtype = DTYPES[dtype]
         self.device = device
         self.memory_format: torch.memory_format | None = None  # of the rank-4 inputs that are placed
+        self._start: Snapshot | None = None
         self.module = copy.deepcopy(module).to(device=device, dtype=self.dtype)
         self.parameters = {k: p for k, p in self.module.named_parameters(remove_duplicate=False) if p.requires_grad}
         persistent = self.module.state_dict(keep_vars=True)
@@ -129,6 +130,8 @@ class TorchSide:
 
     def set_mode(self, mode: Mode) -> torch.nn.Module:
         """Evaluation mode for inference; training mode otherwise, dropout being off in both."""
+        if mode == "train_step" and self._start is None:
+            self._start = Snapshot([*self.module.parameters(), *self.module.buffers()])
         self.module.train(mode != "inference")
         for child in self.module.modules():
             if isinstance(child, torch.nn.modules.dropout._DropoutNd):
@@ -183,10 +186,11 @@ class TorchSide:
     def loss(self) -> Any:
         return self.case.loss[0] if self.case.loss else None
 
-    @functools.cached_property
+    @property
     def start(self) -> Snapshot:
-        """Parameters and buffers when it was first asked for, which must be before any step of training."""
-        return Snapshot([*self.module.parameters(), *self.module.buffers()])
+        """Parameters and buffers when the mode was first set to train_step."""
+        assert self._start is not None, "set_mode comes first"
+        return self._start
 
     def new_optimizer(self) -> torch.optim.Optimizer:
         """The case's, in its first state, on the parameters that learn.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import optax
 from flax import nnx
 from graphmode.compare import Case, channels_last
 
@@ -30,6 +31,12 @@ def _reference():
     return reference()
 
 
+def _sgd(parameters):
+    import torch
+
+    return torch.optim.SGD(parameters, lr=0.001, momentum=0.9)
+
+
 def _model(rngs: nnx.Rngs) -> ResNet:
     return resnet18(rngs=rngs)
 
@@ -43,6 +50,7 @@ CASE = Case(
     check_inputs=_small,
     edge_inputs={"black": _black},
     to_model=channels_last,
+    optimizer=(_sgd, optax.sgd(0.001, momentum=0.9)),
     expected={"jax.eager": "compiles each distinct operation by itself before it first runs"},
     patience={"jax.eager": 1.5},
     tags=("vision", "training"),
