@@ -158,22 +158,23 @@ class CaseBench:
         start = time.perf_counter()
         sample = side.place(first.inputs, mode, first.cotangents)
         step = row.build(side, mode, sample)
-        result = _finish(step(sample := side.place(first.inputs, mode, first.cotangents)))
+        batch = row.pack(side.place(first.inputs, mode, first.cotangents))
+        result = _judged(row, step, mode, batch)
         compile_s = time.perf_counter() - start
         if compile_s > first_call:
             raise Expired
-        answers = {rows[0]: _observe(side, result, sample, mode)}
+        answers = {rows[0]: _observe(side, row, step, result, batch, mode)}
         # the first one again, where there is no other: a first call may still be unoptimised, and is never gated alone
         for i in rows[1:] or rows:
             question = self.exam.truths[i].question
-            batch = side.place(question.inputs, mode, question.cotangents)
+            batch = row.pack(side.place(question.inputs, mode, question.cotangents))
             start = time.perf_counter()
-            result = _finish(step(batch))
+            result = _judged(row, step, mode, batch)
             warm_s = time.perf_counter() - start
-            answers[i] = _observe(side, result, batch, mode)
+            answers[i] = _observe(side, row, step, result, batch, mode)
         ratio = self._gate(mode, rows, answers)
         questions = [self.exam.truths[i].question for i in rows[:INPUT_SETS]]
-        batches = [side.place(q.inputs, mode, q.cotangents) for q in questions]
+        batches = [row.pack(side.place(q.inputs, mode, q.cotangents)) for q in questions]
         for batch in batches[: max(0, WARM_UP + 1 - len(rows))]:
             start = time.perf_counter()
             _finish(step(batch))
@@ -279,10 +280,11 @@ class CaseBench:
             "ok",
             error_ratio=runner.error_ratio,
             noisy=times.noisy,
-            median_s=times.median,
-            iqr_s=times.iqr,
-            p95_s=times.p95,
-            samples_s=times.samples,
+            median_s=times.median / runner.row.steps_per_call,
+            iqr_s=times.iqr / runner.row.steps_per_call,
+            p95_s=times.p95 / runner.row.steps_per_call,
+            steps_per_call=runner.row.steps_per_call,
+            samples_s=[sample / runner.row.steps_per_call for sample in times.samples],
             calls_per_sample=times.calls_per_sample,
             compile_s=runner.compile_s,
         )
@@ -317,7 +319,20 @@ class Wrong(Exception):
         self.ratio = ratio
 
 
-def _observe(side: TorchSide | PortSide, result: Any, batch: Any, mode: Mode) -> Observation:
+def _judged(row: Row, step: Any, mode: Mode, batch: Any) -> Any:
+    """One call, or from the first state as many as the judge's steps of training take."""
+    if mode != "train_step":
+        return _finish(step(batch))
+    step.reset()
+    for _ in range(row.judged_calls):
+        result = _finish(step(batch))
+    return result
+
+
+def _observe(side: TorchSide | PortSide, row: Row, step: Any, result: Any, batch: Any, mode: Mode) -> Observation:
+    if mode == "train_step":
+        return step.observe(result)
+    result = row.unpack(result)
     if isinstance(side, TorchSide):
         if mode == "inference":
             return side.observe(result)
