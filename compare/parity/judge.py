@@ -183,7 +183,7 @@ class Judge:
             ) from error
 
     def _unrest(self, question: Question, reference: Observation) -> dict[Key, float]:
-        """How far the smallest change of the parameters moves each tensor in float64; on what is timed none is judged."""
+        """How far the smallest change of the parameters moves each tensor in float64, where that is judged."""
         if self._moved is None or question.mode != "train_step" or question.is_timed:
             return {}
         moved = self._moved.run(question.inputs, question.mode, question.cotangents)
