@@ -9,6 +9,8 @@ from graphmode.compare import Case, channels_last
 
 from .model import ResNet, resnet18
 
+LOOPED = "XLA on a CPU computes the gradient of a convolution inside a loop without its fast kernel, ten times slower"
+
 
 def _inputs(rng: np.random.Generator) -> tuple[np.ndarray]:
     # A batch of one, and so no edge input has to be.
@@ -51,7 +53,10 @@ CASE = Case(
     edge_inputs={"black": _black},
     to_model=channels_last,
     optimizer=(_sgd, optax.sgd(0.001, momentum=0.9)),
-    expected={"jax.eager": "compiles each distinct operation by itself before it first runs"},
-    patience={"jax.eager": 1.5},
+    expected={
+        "jax.eager": "compiles each distinct operation by itself before it first runs",
+        "jax.scan": LOOPED,
+    },
+    patience={"jax.eager": 1.5, "jax.scan": 4.0},
     tags=("vision", "training"),
 )
