@@ -278,7 +278,7 @@ def train_step(
             "train_step needs a floating output that depends on a parameter, and there is none; leave train_step out "
             "of modes"
         )
-    torch.autograd.backward(heads, starts)  # type: ignore[arg-type]
+    torch.autograd.backward(heads, starts)
     (update or optimizer.step)()
     return outputs
 

@@ -19,6 +19,8 @@ from ..port_program import PortProgram, TrainState, combine, is_trained, split
 class EagerStep:
     """Operation by operation, the update too. A call gives the outputs and the state."""
 
+    _state: TrainState
+
     def __init__(self, side: PortSide):
         self._side, self._program = side, side.program("train_step")
         self._run: Any = self._program.train_step
@@ -62,7 +64,8 @@ class NnxStep:
                 outputs = model(*args, **kwargs)
                 return _total(program.heads(outputs), cotangents), outputs
 
-            gradient = nnx.grad(loss, argnums=nnx.DiffState(0, is_trained), has_aux=True)
+            wanted = nnx.DiffState(0, is_trained)
+            gradient = nnx.grad(loss, argnums=wanted, has_aux=True, graph=True, graph_updates=True)
             gradients, outputs = gradient(model)
             optimizer.update(model, gradients)
             return outputs

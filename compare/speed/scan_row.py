@@ -84,6 +84,8 @@ class ScannedSteps:
     update before it. What the later steps make of the parameters has no counterpart.
     """
 
+    _state: TrainState
+
     def __init__(self, side: PortSide, program: PortProgram):
         self._side, self._program = side, program
 
