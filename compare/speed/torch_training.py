@@ -45,7 +45,7 @@ class CompiledUpdate:
 
     def __init__(self, side: TorchSide, module: Any, sample: TorchBatch):
         self._side, self._module = side, module
-        self._optimizer = side.new_optimizer()
+        self._optimizer = _capturable(side.new_optimizer(), side)
         self._update = _compiled_update(self._optimizer)
         self._state = OptimizerState(side, self._optimizer)
         self.reset()

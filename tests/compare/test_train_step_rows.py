@@ -1,5 +1,7 @@
 """Rows that train: each makes the judge's steps, goes on from where it was, and starts again; and `jax.scan`."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -173,6 +175,38 @@ def test_an_optimizer_goes_back_to_its_first_state_in_the_same_tensors(make):
         for kind, name, array in wanted.tensors():
             np.testing.assert_array_equal(found.get((kind, name)), array)
     assert held == {id(v) for vs in optimizer.state.values() for v in vs.values() if isinstance(v, torch.Tensor)}
+
+
+class StandIn:
+    """For streams and graphs of CUDA, where there is none: what is captured runs, and a replay runs it again."""
+
+    def __init__(self, *_):
+        pass
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def wait_stream(self, other):
+        pass
+
+
+def test_a_captured_step_copies_its_inputs_and_starts_again(monkeypatch, exam):
+    for name in ("Stream", "current_stream", "stream", "CUDAGraph", "graph"):
+        monkeypatch.setattr(torch.cuda, name, StandIn)
+    row = ROWS["torch.cudagraph"]
+    side, step, batch_of = build(row, exam)
+
+    def replay():
+        captured = dataclasses.replace(
+            batch_of(0), args=tuple(step._inputs[:1]), cotangents={"output": step._inputs[1]}
+        )
+        step._outputs = train_step(side.module, step._optimizer, captured, None)
+
+    step._graph.replay = replay
+    assert check_answers(row, exam, step, batch_of) == {"output", "parameter", "buffer"}
 
 
 @pytest.mark.parametrize("mode", ["inference", "forward_backward"])
