@@ -63,7 +63,7 @@ class Case:
         `"variant/row"` speaks of one variant only. Such a row is tried all the same.
       patience: seconds for which a row that takes too long is tried, by the same keys: `{"torch.compile": 2.0}`.
       modes: the modes that are compared; `("inference",)` for a model that has no gradient. The default is inference
-        and forward_backward, and train_step where there is an optimizer.
+        and forward_backward, and train_step where there is an optimizer; it is asked for the random inputs alone.
       interpret: by the name of an edge input, what the outputs mean to a person, as `{label: reading}`; takes the
         outputs as numpy arrays in the reference's structure. That input is run in inference alone.
       tags: free words for selection (`graphmode list --tag vision`).

@@ -1,7 +1,10 @@
 """What the words of a report mean, for the end of every page."""
 
 MEANINGS = {
-    "equal": "In float64 the port computes the same function: outputs, gradients and buffers agree on every input.",
+    "equal": (
+        "In float64 the port computes the same function: outputs, gradients and buffers agree on every input, and so "
+        "do parameters after steps of training, where the case has an optimizer."
+    ),
     "precise": "In float32 the port is about as close to the float64 reference as PyTorch is itself.",
     "worst error": "The largest absolute difference in float64 over the tensor's scale, of all tensors and inputs.",
     "worst ratio, error ratio": (
