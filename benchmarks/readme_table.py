@@ -13,6 +13,7 @@ from graphmode.compare.report.wording import duration, number
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "cpu-2-threads" / "results.json"
 BEGIN, END = "<!-- results: begin; made by benchmarks/readme_table.py -->", "<!-- results: end -->"
+MODES = {"forward_backward": "forward + backward", "train_step": "training step"}
 
 
 def section(results: Results) -> str:
@@ -35,7 +36,7 @@ def section(results: Results) -> str:
 def _line(group: Group) -> str:
     best = group.best
     cells = _fastest(group.fastest_torch), _fastest(group.fastest_jax), number(best.value) if best else "-"
-    return f"| {group.case} | {group.mode.replace('_', ' + ')} | {' | '.join(cells)} |"
+    return f"| {group.case} | {MODES.get(group.mode, group.mode)} | {' | '.join(cells)} |"
 
 
 def _fastest(cell: Cell | None) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 from graphmode.weights import WeightRule
 
 if TYPE_CHECKING:
+    import optax
     import torch
     from flax import nnx
 
@@ -21,7 +22,8 @@ Inputs = tuple[Any, ...] | dict[str, Any]
 T = TypeVar("T")
 
 DEFAULT_VARIANT = "default"
-MODES: tuple[Mode, ...] = ("inference", "forward_backward")
+MODES: tuple[Mode, ...] = ("inference", "forward_backward", "train_step")
+TRAIN_STEPS = 3  # that are judged: momentum and bias correction show from the second on
 
 
 class CaseError(ValueError):
@@ -52,11 +54,16 @@ class Case:
         write it with `jnp` or array methods. `channels_last` is the common one.
       to_reference: takes the port's outputs, gives them in the reference's layout and structure. Gradients follow
         both by the chain rule. `channels_first` is the common one.
-      loss: `(torch outputs) -> scalar` and its `jnp` twin; the default is a random cotangent for each output.
+      loss: `(torch outputs) -> scalar` and its `jnp` twin; the default is a random cotangent for each output, which
+        is the loss that sums outputs times cotangents.
+      optimizer: for the mode `train_step`: `(parameters) -> torch.optim.Optimizer`, which takes the list of those that
+        learn, and an optax transformation that steps alike:
+        `(lambda parameters: torch.optim.SGD(parameters, lr=0.01, momentum=0.9), optax.sgd(0.01, momentum=0.9))`.
       expected: rows known to be wrong or unsupported, with the reason: `{"torch.trace": "records one branch"}`. The key
         `"variant/row"` speaks of one variant only. Such a row is tried all the same.
       patience: seconds for which a row that takes too long is tried, by the same keys: `{"torch.compile": 2.0}`.
-      modes: the modes that are compared; `("inference",)` for a model that has no gradient.
+      modes: the modes that are compared; `("inference",)` for a model that has no gradient. The default is inference
+        and forward_backward, and train_step where there is an optimizer; it is asked for the random inputs alone.
       interpret: by the name of an edge input, what the outputs mean to a person, as `{label: reading}`; takes the
         outputs as numpy arrays in the reference's structure. That input is run in inference alone.
       sweep: takes a generator and a batch size, gives inputs of that size, to be timed at several
@@ -80,12 +87,17 @@ class Case:
     loss: tuple[Callable[[Any], Any], Callable[[Any], Any]] | None = None
     expected: Mapping[str, str] = field(default_factory=dict)
     patience: Mapping[str, float] = field(default_factory=dict)
-    modes: tuple[Mode, ...] = MODES
+    optimizer: (
+        tuple[Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer], optax.GradientTransformation] | None
+    ) = None
+    modes: tuple[Mode, ...] = ()
     interpret: Mapping[str, Callable[[Any], Mapping[str, str]]] = field(default_factory=dict)
     sweep: Callable[[np.random.Generator, int], Inputs] | None = None
     tags: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        if self.modes == ():
+            object.__setattr__(self, "modes", MODES if self.optimizer is not None else MODES[:2])
         problems = list(self._problems())
         if problems:
             raise CaseError(f"case {self.name!r}: " + "; ".join(problems))
@@ -137,6 +149,13 @@ class Case:
             isinstance(self.loss, tuple) and len(self.loss) == 2 and all(map(callable, self.loss))
         ):
             yield "loss must be a pair: (a function of the torch outputs, its jnp twin)"
+        if self.optimizer is not None and not _is_optimizer(self.optimizer):
+            yield (
+                f"optimizer is {self.optimizer!r}; give a pair, (a function of the parameters that gives a "
+                "torch.optim.Optimizer, an optax transformation): " + _OPTIMIZER
+            )
+        if "train_step" in self.modes and self.optimizer is None:
+            yield f"modes has train_step, which needs optimizer={_OPTIMIZER}; give one, or leave train_step out"
         for label, keys in (("expected", self.expected), ("patience", self.patience)):
             for key in keys:
                 variant, _, row = key.rpartition("/")
@@ -147,6 +166,15 @@ class Case:
         for key, seconds in self.patience.items():
             if not isinstance(seconds, int | float) or seconds <= 0:
                 yield f"patience[{key!r}] is {seconds!r}; give seconds above 0"
+
+
+_OPTIMIZER = "(lambda parameters: torch.optim.SGD(parameters, lr=0.01), optax.sgd(0.01))"
+
+
+def _is_optimizer(pair: Any) -> bool:
+    if not (isinstance(pair, tuple) and len(pair) == 2 and callable(pair[0])):
+        return False
+    return all(callable(getattr(pair[1], name, None)) for name in ("init", "update"))
 
 
 def channels_last(tree: T) -> T:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,10 +16,11 @@ from flax import nnx
 
 from graphmode.weights import load, named_arrays
 
-from .case import Case, CaseError, Inputs, Mode
+from .case import TRAIN_STEPS, Case, CaseError, Inputs, Mode
 from .draw import input_name, signature
 from .dtypes import JAX_DTYPES, matmul_precision
 from .observation import Observation
+from .port_program import PortProgram, TrainState, combine, partition, set_mode
 from .trees import is_floating, named_leaves, to_arrays
 
 
@@ -39,7 +41,7 @@ class PortBatch:
 
     @property
     def call(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        return _combine(self.diff, self.rest)
+        return combine(self.diff, self.rest)
 
 
 class PortSide:
@@ -117,8 +119,7 @@ class PortSide:
     def program(self, mode: Mode) -> PortProgram:
         if mode not in self._programs:
             set_mode(self.model, mode)
-            loss = self.case.loss[1] if self.case.loss else None
-            self._programs[mode] = PortProgram(self.model, loss, self.case.to_reference)
+            self._programs[mode] = PortProgram(self.model, self.case)
         return self._programs[mode]
 
     def place(self, inputs: Inputs, mode: Mode, cotangents: Mapping[str, np.ndarray] | None = None) -> PortBatch:
@@ -129,24 +130,29 @@ class PortSide:
         """
         with self.context():
             source = jtu.tree_map_with_path(self._device_array, inputs)
-            diff, rest = _partition(_as_call(self.case, source))
+            diff, rest = partition(_as_call(self.case, source))
             starts = None
             if cotangents is not None and self.case.loss is None:
                 key = mode, signature(inputs)
                 if key not in self._output_shapes:
-                    program, call = self.program(mode), _combine(diff, rest)
+                    program, call = self.program(mode), combine(diff, rest)
                     self._output_shapes[key] = jax.eval_shape(program.inference, program.params, program.rest, *call)
                 starts = self._port_cotangents(self._output_shapes[key], cotangents)
             return PortBatch(diff, rest, starts, source)
 
     def run(self, inputs: Inputs, mode: Mode, cotangents: Mapping[str, np.ndarray] | None = None) -> Observation:
-        """One run as one compiled graph."""
+        """One run, or `TRAIN_STEPS` steps of training from the first state, as one compiled graph each."""
         with self.context():
             program = self.program(mode)
             batch = self.place(inputs, mode, cotangents)
             key = mode, signature(inputs)
             if key not in self._compiled:
                 self._compiled[key] = _compiled(program, mode, batch)
+            if mode == "train_step":
+                state = program.start()
+                for _ in range(TRAIN_STEPS):
+                    outputs, state = self._compiled[key](state, batch.diff, batch.rest, batch.cotangents)
+                return self.observe_steps(outputs, state)
             if mode == "inference":
                 return self.observe(self._compiled[key](program.params, program.rest, *batch.call), batch)
             outputs, gradients, state = self._compiled[key](
@@ -161,13 +167,13 @@ class PortSide:
             self._compiled[mode, signature(inputs)] = _compiled(self.program(mode), mode, batch)
 
     def observe(
-        self, outputs: Any, batch: PortBatch, gradients: tuple[Any, Any] | None = None, state: Any = None
+        self, outputs: Any, batch: PortBatch | None, gradients: tuple[Any, Any] | None = None, state: Any = None
     ) -> Observation:
         """Takes what a program gave back to the reference's layout and names."""
         with self.context():
             outputs = self.case.to_reference(outputs)
             named, aliases = to_arrays(named_leaves(outputs)), tuple(named_leaves(outputs, fields=False))
-            if gradients is None:
+            if gradients is None or batch is None:
                 return Observation(outputs=named, aliases=aliases)
             program = self.program("forward_backward")
             by_parameters, by_inputs = gradients
@@ -180,6 +186,26 @@ class PortSide:
                 parameter_gradients=by_name,
                 input_gradients=self._input_gradients(batch, by_inputs),
                 buffers={k: v for k, v in named_arrays(moved, self.case.weights).items() if k not in by_name},
+            )
+
+    def observe_steps(self, outputs: Any, state: TrainState | None = None) -> Observation:
+        """Takes what steps of training left to the reference's layout and names; `outputs` are those of the last one.
+        Without a state only they are seen."""
+        with self.context():
+            seen = self.observe(outputs, None)
+            if state is None:
+                return seen
+            program = self.program("train_step")
+
+            def named(params: Any, rest: Any, of: type[nnx.Variable] = nnx.Variable) -> dict[str, np.ndarray]:
+                return named_arrays(nnx.merge(program.graphdef, params, rest), self.case.weights, of=of)
+
+            before, after = (named(p, program.rest, nnx.Param) for p in (program.params, state.params))
+            moved = named(program.params, state.rest)
+            return dataclasses.replace(
+                seen,
+                parameters={k: v.astype(np.float64) - before[k].astype(np.float64) for k, v in after.items()},
+                buffers={k: v for k, v in moved.items() if k not in after},
             )
 
     def _port_cotangents(self, shapes: Any, cotangents: Mapping[str, np.ndarray]) -> list[jax.Array]:
@@ -210,8 +236,8 @@ class PortSide:
         return starts
 
     def _input_gradients(self, batch: PortBatch, by_inputs: Any) -> dict[str, np.ndarray]:
-        floats, others = _partition(batch.source)
-        _, pull = jax.vjp(lambda f: _partition(_as_call(self.case, _combine(f, others)))[0], floats)
+        floats, others = partition(batch.source)
+        _, pull = jax.vjp(lambda f: partition(_as_call(self.case, combine(f, others)))[0], floats)
         (gradients,) = pull(by_inputs)
         return {input_name(path): np.asarray(g) for path, g in jtu.tree_leaves_with_path(gradients)}
 
@@ -230,70 +256,6 @@ class PortSide:
         return jax.device_put(self._cast(value) if is_floating(value) else value.astype(kept))
 
 
-class PortProgram:
-    """A module in one mode as pure functions of flat state: what every JAX row runs, each in its way.
-
-    Attributes:
-      graphdef: static.
-      params: floating `nnx.Param`s, which gradients are taken by.
-      rest: all other state.
-    """
-
-    def __init__(self, model: nnx.Module, loss: Callable[[Any], Any] | None, to_reference: Callable[[Any], Any]):
-        self.graphdef, self.params, self.rest = split(model)
-        self._loss = loss
-        self._to_reference = to_reference
-
-    def inference(self, params: Any, rest: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Outputs in the port's layout."""
-        return nnx.merge(self.graphdef, params, rest, copy=True)(*args, **kwargs)
-
-    def forward_backward(
-        self, params: Any, rest: Any, diff: Any, other: Any, cotangents: list[jax.Array] | None
-    ) -> tuple[Any, tuple[Any, Any], Any]:
-        """Outputs, gradients by parameters and by floating inputs, and the state after the step."""
-
-        def forward(params: Any, diff: Any) -> tuple[list[jax.Array], tuple[Any, Any]]:
-            model = nnx.merge(self.graphdef, params, rest, copy=True)  # its variables may be written at this level
-            args, kwargs = _combine(diff, other)
-            outputs = model(*args, **kwargs)
-            _, _, state = split(model)
-            if self._loss is not None:
-                return [self._loss(self._to_reference(outputs))], (outputs, state)
-            return [leaf for leaf in jtu.tree_leaves(outputs) if is_floating(leaf)], (outputs, state)
-
-        heads, pull, (outputs, state) = jax.vjp(forward, params, diff, has_aux=True)
-        starts = [jnp.ones_like(h) for h in heads] if cotangents is None else cotangents
-        return outputs, pull(starts), state
-
-
-def _compiled(program: PortProgram, mode: Mode, batch: PortBatch) -> Callable[..., Any]:
-    if mode == "inference":
-        return jax.jit(program.inference).lower(program.params, program.rest, *batch.call).compile()
-    step = jax.jit(program.forward_backward)
-    return step.lower(program.params, program.rest, batch.diff, batch.rest, batch.cotangents).compile()
-
-
-def set_mode(model: nnx.Module, mode: Mode) -> None:
-    """Evaluation for inference, training otherwise, dropout being off in both, on every module that has the switch."""
-    switches = {"deterministic": True, "use_running_average": mode == "inference", "training": mode != "inference"}
-    for _, module in nnx.iter_modules(model):
-        for name, value in switches.items():
-            if isinstance(getattr(module, name, value), bool | None) and hasattr(module, name):
-                setattr(module, name, value)
-
-
-def split(model: nnx.Module) -> tuple[Any, Any, Any]:
-    """The static part, the floating parameters (which gradients are taken by), and all other state."""
-    parts: tuple[Any, ...] = nnx.split(model, _is_trained, ...)
-    graphdef, params, rest = parts
-    return graphdef, params, rest
-
-
-def _is_trained(path: Any, value: Any) -> bool:
-    return isinstance(value, nnx.Param) and jnp.issubdtype(value.get_value().dtype, jnp.floating)
-
-
 def _as_call(case: Case, source: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     given = case.to_model(source)
     if isinstance(given, dict):
@@ -306,12 +268,10 @@ def _as_call(case: Case, source: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     )
 
 
-def _partition(tree: Any) -> tuple[Any, Any]:
-    """Floating leaves, and all others, with None in the holes."""
-    floats = jtu.tree_map(lambda x: x if is_floating(x) else None, tree)
-    others = jtu.tree_map(lambda x: None if is_floating(x) else x, tree)
-    return floats, others
-
-
-def _combine(floats: Any, others: Any) -> Any:
-    return jtu.tree_map(lambda f, o: o if f is None else f, floats, others, is_leaf=lambda x: x is None)
+def _compiled(program: PortProgram, mode: Mode, batch: PortBatch) -> Callable[..., Any]:
+    if mode == "inference":
+        return jax.jit(program.inference).lower(program.params, program.rest, *batch.call).compile()
+    given = batch.diff, batch.rest, batch.cotangents
+    if mode == "train_step":
+        return jax.jit(program.train_step).lower(program.start(), *given).compile()
+    return jax.jit(program.forward_backward).lower(program.params, program.rest, *given).compile()

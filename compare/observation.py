@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-Kind = Literal["output", "input_gradient", "parameter_gradient", "buffer"]
+Kind = Literal["output", "input_gradient", "parameter_gradient", "parameter", "buffer"]
 Named = dict[str, np.ndarray]
 
 
@@ -17,12 +17,15 @@ Named = dict[str, np.ndarray]
 class Observation:
     """Numpy arrays by name, as `trees.named_leaves` names outputs and a `state_dict` names parameters.
 
+    `parameters` has, after steps of training, what was added to each parameter, in float64: beside the parameter itself
+    it is small, and would be lost. The outputs are then those of the last step.
     `aliases` are the names of the outputs, in order, where fields count as positions.
     """
 
     outputs: Named
     input_gradients: Named = field(default_factory=dict)
     parameter_gradients: Named = field(default_factory=dict)
+    parameters: Named = field(default_factory=dict)
     buffers: Named = field(default_factory=dict)
 
     aliases: tuple[str, ...] = ()
@@ -52,6 +55,7 @@ class Observation:
             ("output", self.outputs),
             ("input_gradient", self.input_gradients),
             ("parameter_gradient", self.parameter_gradients),
+            ("parameter", self.parameters),
             ("buffer", self.buffers),
         )
         for kind, named in groups:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +17,7 @@ from torch.utils import _pytree as pytree
 
 from graphmode.weights import Drop, WeightRule
 
-from .case import Case, CaseError, Inputs, Mode
+from .case import TRAIN_STEPS, Case, CaseError, Inputs, Mode
 from .draw import input_name
 from .dtypes import torch_dtype
 from .observation import Observation
@@ -30,7 +32,7 @@ class TorchBatch:
 
     Attributes:
       args, kwargs: as the module takes them.
-      leaves: the floating tensors among them, by name, that gradients are taken by; empty in inference.
+      leaves: the floating tensors among them, by name, that gradients are taken by; empty but in forward_backward.
       cotangents: by the name of each floating output; None for a loss.
     """
 
@@ -44,6 +46,31 @@ class TorchBatch:
         """Those of the inputs in PyTorch's order, then the cotangents; found once, since a row asks at each call."""
         leaves = pytree.tree_leaves((self.args, self.kwargs, self.cotangents))
         return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+
+
+class Snapshot:
+    """Tensors as they were when it was taken.
+
+    Attributes:
+      pairs: each tensor, and a copy of what it held.
+    """
+
+    def __init__(self, tensors: Sequence[torch.Tensor]):
+        self.pairs = [(tensor, tensor.detach().clone()) for tensor in tensors]
+
+    @torch.no_grad()
+    def restore(self) -> None:
+        """Writes the copies back in place."""
+        for tensor, value in self.pairs:
+            tensor.copy_(value)
+
+    @contextlib.contextmanager
+    def restored(self) -> Iterator[None]:
+        """Whatever happens to the tensors inside, after this block they are as they were."""
+        try:
+            yield
+        finally:
+            self.restore()
 
 
 def build_references(case: Case, seed: int) -> dict[str, torch.nn.Module]:
@@ -95,6 +122,7 @@ class TorchSide:
         self.dtype, self.dtype_name = torch_dtype(dtype), dtype
         self.device = device
         self.memory_format: torch.memory_format | None = None  # of the rank-4 inputs that are placed
+        self._start: Snapshot | None = None
         self.module = copy.deepcopy(module).to(device=device, dtype=self.dtype)
         self.parameters = {k: p for k, p in self.module.named_parameters(remove_duplicate=False) if p.requires_grad}
         persistent = self.module.state_dict(keep_vars=True)
@@ -102,6 +130,8 @@ class TorchSide:
 
     def set_mode(self, mode: Mode) -> torch.nn.Module:
         """Evaluation mode for inference; training mode otherwise, dropout being off in both."""
+        if mode == "train_step" and self._start is None:
+            self._start = Snapshot([*self.module.parameters(), *self.module.buffers()])
         self.module.train(mode != "inference")
         for child in self.module.modules():
             if isinstance(child, torch.nn.modules.dropout._DropoutNd):
@@ -120,7 +150,7 @@ class TorchSide:
                 tensor = tensor.to(self.dtype)
                 if self.memory_format is not None and tensor.ndim == 4:
                     tensor = tensor.to(memory_format=self.memory_format)
-                if mode != "inference":
+                if mode == "forward_backward":
                     leaves[input_name(path)] = tensor.requires_grad_()
             return tensor
 
@@ -132,24 +162,74 @@ class TorchSide:
         return TorchBatch(args, kwargs, leaves, heads)
 
     def run(self, inputs: Inputs, mode: Mode, cotangents: Mapping[str, np.ndarray] | None = None) -> Observation:
-        """One eager run from the same buffers each time."""
+        """One eager run, or `TRAIN_STEPS` steps of training, from the same parameters and buffers each time.
+
+        Raises:
+          CaseError: where nothing can be trained, or the case's optimizer is none.
+        """
         module = self.set_mode(mode)
-        before = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
         batch = self.place(inputs, mode, cotangents)
-        try:
+        if mode == "train_step":
+            with self.start.restored():
+                optimizer = self.new_optimizer()
+                for _ in range(TRAIN_STEPS):
+                    outputs = train_step(module, optimizer, batch, self.loss)
+                return self.observe_steps(outputs)
+        with Snapshot(list(module.buffers())).restored():
             if mode == "inference":
                 with torch.no_grad():
                     return self.observe(module(*batch.args, **batch.kwargs))
             outputs, gradients = forward_backward(module, list(self.parameters.values()), batch, self.loss)
             return self.observe(outputs, gradients, batch)
-        finally:
-            with torch.no_grad():
-                for buffer, value in before:
-                    buffer.copy_(value)
 
     @property
     def loss(self) -> Any:
         return self.case.loss[0] if self.case.loss else None
+
+    @property
+    def start(self) -> Snapshot:
+        """Parameters and buffers when the mode was first set to train_step."""
+        assert self._start is not None, "set_mode comes first"
+        return self._start
+
+    def new_optimizer(self) -> torch.optim.Optimizer:
+        """The case's, in its first state, on the parameters that learn.
+
+        Raises:
+          CaseError: where there is nothing to train, or the case gives something else.
+        """
+        trained = [p for p in self.module.parameters() if p.requires_grad]
+        if not trained:
+            raise CaseError(
+                f"case {self.case.name!r}: train_step needs parameters that learn, and the reference has none; leave "
+                "train_step out of modes"
+            )
+        assert self.case.optimizer is not None  # the case saw to that
+        optimizer = self.case.optimizer[0](trained)
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            raise CaseError(
+                f"case {self.case.name!r}: optimizer[0] gives {type(optimizer).__name__}, and a torch.optim.Optimizer "
+                "was wanted"
+            )
+        return optimizer
+
+    def move_parameters(self, amount: float, seed: int) -> None:
+        """Moves each number by up to twice this fraction of it, and so, in the last digit, up, down or not at all."""
+        generator = torch.Generator(self.device).manual_seed(seed)
+        with torch.no_grad():
+            for p in self.module.parameters():
+                noise = torch.rand(p.shape, generator=generator, dtype=p.dtype, device=p.device) - 0.5
+                p.add_(p * noise * 4 * amount)
+
+    def observe_steps(self, outputs: Any) -> Observation:
+        """Names what steps of training left in the module; `outputs` are those of the last one."""
+        before = {id(tensor): value for tensor, value in self.start.pairs}
+        moved = {name: p.detach().double() - before[id(p)].double() for name, p in self.parameters.items()}
+        return dataclasses.replace(
+            self.observe(outputs),
+            parameters=to_arrays(moved),
+            buffers={k: v.copy() for k, v in to_arrays(self.buffers).items()},
+        )
 
     def observe(
         self,
@@ -174,18 +254,42 @@ class TorchSide:
 def forward_backward(module: Any, parameters: list[torch.Tensor], batch: TorchBatch, loss: Any) -> tuple[Any, Any]:
     """Outputs, and gradients by parameters and floating inputs, in that order."""
     outputs = module(*batch.args, **batch.kwargs)
-    if loss is not None:
-        heads: list[torch.Tensor] = [loss(outputs)]
-        starts: list[torch.Tensor | None] = [None]
-    else:
-        leaves = named_leaves(outputs)
-        live = [name for name, leaf in leaves.items() if is_floating(leaf) and leaf.requires_grad]
-        heads = [leaves[name] for name in live]
-        starts = [batch.cotangents[name] for name in live]  # type: ignore[index]
+    heads, starts = _heads(outputs, batch, loss)
     wanted = [*parameters, *batch.leaves.values()]
     if not heads or not wanted:
         return outputs, [None] * len(wanted)
     return outputs, torch.autograd.grad(heads, wanted, starts, allow_unused=True)
+
+
+def train_step(
+    module: Any, optimizer: torch.optim.Optimizer, batch: TorchBatch, loss: Any, update: Callable[[], Any] | None = None
+) -> Any:
+    """Forward, backward and update, as a training loop has them; gives the outputs. `update` is called in place of
+    `optimizer.step`, where it is given.
+
+    Raises:
+      CaseError: where no output depends on a parameter.
+    """
+    optimizer.zero_grad(set_to_none=True)
+    outputs = module(*batch.args, **batch.kwargs)
+    heads, starts = _heads(outputs, batch, loss)
+    if not heads:
+        raise CaseError(
+            "train_step needs a floating output that depends on a parameter, and there is none; leave train_step out "
+            "of modes"
+        )
+    torch.autograd.backward(heads, starts)
+    (update or optimizer.step)()
+    return outputs
+
+
+def _heads(outputs: Any, batch: TorchBatch, loss: Any) -> tuple[list[torch.Tensor], list[torch.Tensor | None]]:
+    """What the backward pass starts at, and with: the loss, or each output that has a gradient."""
+    if loss is not None:
+        return [loss(outputs)], [None]
+    leaves = named_leaves(outputs)
+    live = [name for name, leaf in leaves.items() if is_floating(leaf) and leaf.requires_grad]
+    return [leaves[name] for name in live], [batch.cotangents[name] for name in live]  # type: ignore[index]
 
 
 def _named_gradients(

@@ -56,8 +56,10 @@ def check(
     """Compares every port of a case, and every further variant of its reference, with the judge.
 
     Outputs in evaluation mode; outputs, gradients of every parameter and floating input, and buffers after the step in
-    training mode; for `draws` random inputs and every edge input. The verdict *equal* is found in float64, *precise*
-    in `dtype`.
+    training mode; for `draws` random inputs and every edge input. With an optimizer also what `TRAIN_STEPS` steps of
+    training add to each parameter, the outputs of the last one and the buffers after it, for the random inputs; and
+    what the optimizer by itself makes of given gradients. The optimizers' states are not compared: sides that step
+    alike may keep other numbers. The verdict *equal* is found in float64, *precise* in `dtype`.
 
     Args:
       case: what to compare.

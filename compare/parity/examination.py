@@ -20,8 +20,9 @@ from ..quiet import quiet
 from ..release import trim
 from ..report.records import Parity, Tensor
 from . import yardstick
-from .judge import Judge, Key, Question, Truth
+from .judge import Judge, Key, Question, Truth, shares_scale
 from .yardstick import (
+    EQUAL_TOLERANCE,
     PRECISE_RATIO,
     SMALLEST_SCALE,
     Difference,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from ..torch_side import TorchSide
 
 DRAWS = 3
+ALLOWED_UNREST = 30.0  # another order of the same sums makes several times the rounding of the one
 
 
 class Examination:
@@ -124,6 +126,9 @@ class Examination:
             del exact
             answers = [self._answer(usual, truth, side, variant) for truth in truths]
         tensors = self._tensors(differences, answers, notes)
+        if side == "jax" and "train_step" in self.case.modes:
+            found = self._optimizer
+            (notes if isinstance(found, str) else tensors).append(found)  # type: ignore[arg-type]
         readings: dict[str, str] = {}
         for truth, answer in zip(truths, answers, strict=True):
             if truth.question.mode == "inference" and (read := self.case.interpret.get(truth.question.label)):
@@ -141,6 +146,12 @@ class Examination:
             dtype=self.dtype,
             duration_s=time.perf_counter() - start,
         )
+
+    @functools.cached_property
+    def _optimizer(self) -> Tensor | str:
+        from .optimizer import examine_optimizer
+
+        return examine_optimizer(self.case, seed=self.seed, dtype=self.dtype, device=self.device)
 
     def _compile_ahead(self, ports: Iterable[PortSide], truths: list[Truth]) -> None:
         """Compiles all graphs that the questions need on two threads: XLA compiles one graph on one."""
@@ -247,12 +258,18 @@ class Examination:
         return Difference(np.inf, note="the port has it not: parameters must be nnx.Params")
 
     def scale(self, truth: Truth, key: Key) -> float:
-        """What an error in this tensor is a fraction of; for a gradient, the largest gradient of the model."""
-        if not key[0].endswith("gradient"):
+        """What an error in this tensor is a fraction of; for a gradient, the largest gradient of the model.
+
+        It is larger where float64 itself cannot tell the tensor that well.
+        """
+        mode = truth.question.mode
+        unrest = max((t.unrest.get(key, 0.0) for t in self.truths if t.question.mode == mode), default=0.0)
+        least = ALLOWED_UNREST * unrest / EQUAL_TOLERANCE
+        if not shares_scale(key[0]):
             own = magnitude(truth.reference.get(key))
-            return max(own, SMALLEST_SCALE * self.scales[truth.question.mode, key])
-        overall = max(t.largest_gradient for t in self.truths if t.question.mode == truth.question.mode)
-        return max(truth.largest_gradient, SMALLEST_SCALE * overall)
+            return max(own, SMALLEST_SCALE * self.scales[mode, key], least)
+        overall = max(t.largest_gradient for t in self.truths if t.question.mode == mode)
+        return max(truth.largest_gradient, SMALLEST_SCALE * overall, least)
 
     def precision(
         self, mode: str, key: Key, rows: list[int], usual: list[Observation]
@@ -262,7 +279,7 @@ class Examination:
         pools = [[i for i in rows if self.truths[i].question.is_random], *edges]
         worst: float | None = None
         notes: list[str] = []
-        kinked = key[0].endswith("gradient")
+        kinked = _may_jump(mode, key)
         for pool in filter(None, pools):
             triples = [
                 (usual[i].find(key), self.truths[i].torch.find(key), self.truths[i].reference.find(key)) for i in pool
@@ -288,7 +305,7 @@ class Examination:
     ) -> float:
         """PyTorch's own error in a tensor, over these inputs and, for a gradient, jittered ones; found once."""
         if (key, pool) not in self._torch_errors:
-            kinked = key[0].endswith("gradient")
+            kinked = _may_jump(self.truths[pool[0]].question.mode, key)
             self._torch_errors[key, pool] = torch_error(
                 torch,
                 reference,
@@ -300,8 +317,14 @@ class Examination:
         return self._torch_errors[key, pool]
 
     def _floor_scale(self, key: Key, rows: list[int]) -> float:
-        """For a gradient that is nothing but rounding (zero in exact arithmetic), the size of the model's largest."""
-        if not key[0].endswith("gradient"):
+        """For a gradient that is nothing but rounding (zero in exact arithmetic), the size of the model's largest.
+
+        For a parameter's change, the parameter's own size, since it is the sum of the two that is rounded.
+        """
+        kind, name = key
+        if kind == "parameter" and name in self.judge.state_dict:
+            return yardstick.rms(self.judge.state_dict[name])
+        if not shares_scale(kind):
             return 0.0
         sizes = [(yardstick.rms(self.truths[i].reference.get(key)), self.truths[i].largest_gradient_rms) for i in rows]
         own, largest = np.median(sizes, axis=0)
@@ -315,6 +338,11 @@ class Examination:
         dropped = [rule for rule in self.case.weights if isinstance(rule, Drop)]
         names = {name for truth in self.truths for _, name, _ in truth.reference.tensors()}
         return {name for name in names if not any(rule.matches(name) for rule in dropped)}
+
+
+def _may_jump(mode: str, key: Key) -> bool:
+    """Whether a gradient is in it, which jumps where one rounding decides a relu."""
+    return mode == "train_step" or key[0].endswith("gradient")
 
 
 def gross_fault(port: np.ndarray, torch: np.ndarray, reference: np.ndarray) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import jax.tree_util as jtu
@@ -21,7 +21,7 @@ from ..quiet import quiet
 from ..release import trim
 from ..trees import is_floating
 from . import yardstick
-from .yardstick import magnitude
+from .yardstick import difference, magnitude
 
 if TYPE_CHECKING:
     from ..report.records import Work
@@ -50,26 +50,33 @@ class Truth:
     """The judge's answers to one question: in float64, and in the dtype that people run.
 
     `jitter` has the errors of further answers in that dtype, on inputs moved by half an ulp: how far rounding alone
-    moves each tensor.
+    moves each tensor. `unrest` has the same of float64 for steps of training, with the parameters moved: where a
+    gradient is zero but for rounding, Adam makes steps of that rounding.
     """
 
     question: Question
     reference: Observation
     torch: Observation
     jitter: tuple[Mapping[Key, float], ...] = ()
+    unrest: Mapping[Key, float] = field(default_factory=dict)
 
     @functools.cached_property
     def largest_gradient(self) -> float:
-        """The largest magnitude in any gradient of the model."""
+        """The largest magnitude in any gradient of the model; of steps of training, in any parameter's change."""
         return max(map(magnitude, self._gradients()), default=0.0)
 
     @functools.cached_property
     def largest_gradient_rms(self) -> float:
-        """The root mean square of the gradient where it is largest."""
+        """The root mean square of the gradient (of the parameter's change) where it is largest."""
         return max(map(yardstick.rms, self._gradients()), default=0.0)
 
     def _gradients(self) -> Iterator[np.ndarray]:
-        return (array for kind, _, array in self.reference.tensors() if kind.endswith("gradient"))
+        return (array for kind, _, array in self.reference.tensors() if shares_scale(kind))
+
+
+def shares_scale(kind: str) -> bool:
+    """Whether tensors of this kind are small or large beside each other, not each by itself."""
+    return kind.endswith("gradient") or kind == "parameter"
 
 
 class Judge:
@@ -111,6 +118,15 @@ class Judge:
     @functools.cached_property
     def _usual(self) -> TorchSide:
         return self._side(self.dtype)
+
+    @functools.cached_property
+    def _moved(self) -> TorchSide | None:
+        """In float64, its parameters moved by half an ulp; where steps of training are judged."""
+        if "train_step" not in self.case.modes:
+            return None
+        side = self._side("float64")
+        side.move_parameters(HALF_ULP["float64"], self.seed)
+        return side
 
     def _side(self, dtype: str) -> TorchSide:
         from ..torch_side import TorchSide
@@ -161,6 +177,8 @@ class Judge:
             for label, inputs, is_random in drawn:
                 if mode != "inference" and label in self.case.interpret:
                     continue  # what is there to be read has no gradient to be read
+                if mode == "train_step" and not is_random:
+                    continue  # forward and backward agree on it, and the update does not see it
                 cotangents = None
                 if mode != "inference" and self.case.loss is None:
                     rng = generator(self.case, self.seed, f"cotangents {label}")
@@ -182,14 +200,26 @@ class Judge:
                 _errors(self._usual.run(self._jitter(question, i), question.mode, question.cotangents), reference)
                 for i in range(JITTERS if question.is_random and question.mode != "inference" else 0)
             )
-            return Truth(
-                question, reference, self._usual.run(question.inputs, question.mode, question.cotangents), jitter
-            )
+            usual = self._usual.run(question.inputs, question.mode, question.cotangents)
+            return Truth(question, reference, usual, jitter, self._unrest(question, reference))
+        except CaseError:
+            raise
         except Exception as error:
             raise CaseError(
                 f"case {self.case.name!r}: the reference {self.name!r} fails on the input {question.label!r} in "
                 f"{question.mode}: {describe(error)}"
             ) from error
+
+    def _unrest(self, question: Question, reference: Observation) -> dict[Key, float]:
+        """How far the smallest change of the parameters moves each tensor in float64, where that is judged."""
+        if self._moved is None or question.mode != "train_step" or question.is_timed:
+            return {}
+        moved = self._moved.run(question.inputs, question.mode, question.cotangents)
+        return {
+            (kind, name): difference(array, reference.get((kind, name)), 1.0).error
+            for kind, name, array in moved.tensors()
+            if is_floating(array)
+        }
 
     def _jitter(self, question: Question, index: int) -> Inputs:
         """The question's inputs, each floating element moved by up to half an ulp before it is rounded again."""

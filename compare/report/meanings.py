@@ -7,7 +7,10 @@ MEANINGS = {
     ),
     "row": "A way of running: torch.* and onnxruntime run the PyTorch reference, jax.* the JAX port.",
     "judged": "Whether the port is judged, or a further variant of the reference.",
-    "equal": "In float64 the port computes the same function: outputs, gradients and buffers agree on every input.",
+    "equal": (
+        "In float64 the port computes the same function: outputs, gradients and buffers agree on every input, and so "
+        "do parameters after steps of training, where the case has an optimizer."
+    ),
     "precise": (
         "In the dtype that is timed (float32 unless another is named) the port is about as close to the float64 "
         "reference as PyTorch is itself."
@@ -76,7 +79,10 @@ MEANINGS = {
         "they are."
     ),
     "captured": "The share of them that a captured graph (a CUDA graph, an XLA command buffer) replays.",
-    "steps a launch": "Steps that one launch runs, where it is more than one; all times are of one step.",
+    "steps a launch": (
+        "Steps that one launch runs, where it is more than one; all times are of one step. Such a row is set against "
+        "PyTorch only in training, where one step feeds the next."
+    ),
     "floor, operations a byte": (
         "The least time for the least work of a step at the bandwidth and the peak measured in this run; that work's "
         "operations over its bytes."

@@ -213,7 +213,12 @@ def _values(members: list[Group], pick: Callable[[Group], Ratio | None]) -> list
 
 
 def _fastest(cells: Iterable[Cell]) -> Cell | None:
-    return min(filter(_timed, cells), key=_median, default=None)
+    return min((c for c in cells if _timed(c) and _competes(c)), key=_median, default=None)
+
+
+def _competes(cell: Cell) -> bool:
+    """Several steps in one launch are for training, where one step feeds the next; elsewhere nobody has the inputs."""
+    return cell.steps_per_call == 1 or cell.mode == "train_step"
 
 
 def _timed(cell: Cell) -> bool:

@@ -17,10 +17,13 @@ class Tensor(msgspec.Struct, frozen=True, kw_only=True):
     over that of PyTorch, both against the float64 reference; None where it was not judged, with the reason in `note`,
     and where it is not finite, which JSON cannot hold: a tensor that is not `equal` and has no `error` failed so, or by
     its shape or dtype.
+
+    The kind `parameter` is what steps of training added to a parameter; `update` what the optimizer by itself makes of
+    given gradients.
     """
 
     name: str
-    kind: Literal["output", "input_gradient", "parameter_gradient", "buffer"]
+    kind: Literal["output", "input_gradient", "parameter_gradient", "parameter", "update", "buffer"]
     mode: str
     equal: bool
     precise: bool

@@ -63,7 +63,7 @@ class Entrant:
 
     def start_timing(self, patience_s: float) -> Timed:
         """The competitor that its newest process is."""
-        self.timed.append(_competitor(self.seats[-1], self.ready.warm_s, patience_s))
+        self.timed.append(_competitor(self.seats[-1], self.row, self.ready.warm_s, patience_s))
         return self.timed[-1]
 
     @property
@@ -210,7 +210,7 @@ class CaseBench:
         """Enqueue and steady-state times, then memory and launches, which may disturb."""
         if entrant.timed[0].error is not None or not entrant.samples:
             return
-        seat, a_call = entrant.seats[0], entrant.median
+        seat, a_call = entrant.seats[0], entrant.median * entrant.row.steps_per_call
         fewest, most = SECONDARY_CALLS
         calls = 1 if a_call > LONG_CALL_S else min(most, max(fewest, math.ceil(SECONDARY_S / a_call)))
         patience = max(LEAST_PATIENCE_S, LONGEST_CALLS * calls * a_call)
@@ -232,7 +232,7 @@ class CaseBench:
         return parity.error or "the parity check found it " + " and ".join(word for word, ok in verdicts if not ok)
 
     def _timed_cell(self, entrant: Entrant, mode: Mode) -> Cell:
-        row, variant, ready = entrant.row, entrant.variant, entrant.ready
+        row, variant, ready, steps = entrant.row, entrant.variant, entrant.ready, entrant.row.steps_per_call
         error = entrant.timed[0].error
         if error is not None or not entrant.samples:
             status: Status = error.status if isinstance(error, Failed) else "failed"
@@ -254,8 +254,9 @@ class CaseBench:
             samples_s=samples,
             calls_per_sample=entrant.timed[0].calls_per_sample,
             process_of=[i for i, one in enumerate(entrant.timed) for _ in one.samples] if several else [],
-            enqueue_s=entrant.enqueue_s,
-            steady_s=entrant.steady_s,
+            steps_per_call=steps,
+            enqueue_s=_over(entrant.enqueue_s, steps),
+            steady_s=_over(entrant.steady_s, steps),
             compile_s=ready.first_s,
             cold=msgspec.structs.replace(ready.cold, warm_start_s=entrant.warm_start_s),
             memory=entrant.memory,
@@ -285,7 +286,7 @@ class CaseBench:
         )
 
 
-def _competitor(seat: Seat, warm_s: float, least_patience_s: float) -> Timed:
+def _competitor(seat: Seat, row: Row, warm_s: float, least_patience_s: float) -> Timed:
     def patience(calls: int) -> float:
         return max(least_patience_s, LONGEST_CALLS * calls * warm_s)
 
@@ -294,7 +295,12 @@ def _competitor(seat: Seat, warm_s: float, least_patience_s: float) -> Timed:
         take=lambda offset, calls: seat.sample(offset, calls, is_short, patience(calls)),
         calibrate=lambda: seat.calibrated(SHORTEST_SAMPLE_S, MOST_CALLS, patience(MOST_CALLS)),
         warm_s=warm_s,
+        steps_per_call=row.steps_per_call,
     )
+
+
+def _over(seconds: float | None, steps: int) -> float | None:
+    return None if seconds is None else seconds / steps
 
 
 def _contenders(entrants: Sequence[Entrant]) -> list[Entrant]:

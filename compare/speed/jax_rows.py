@@ -10,13 +10,17 @@ from flax import nnx
 from graphmode.graph import graphed
 
 from ..case import Mode
-from ..jax_side import PortBatch, PortProgram, PortSide, split
+from ..jax_side import PortBatch, PortSide
+from ..port_program import PortProgram, split
+from .jax_training import DonatedStep, EagerStep, GraphedStep, NnxStep
 from .rows import Row, Step
 
 
 def eager(side: PortSide, mode: Mode, sample: PortBatch) -> Step:
     """No jit: each operation is dispatched by itself; a `lax.scan` inside is still one operation."""
     program = side.program(mode)
+    if mode == "train_step":
+        return EagerStep(side)
     if mode == "inference":
         return lambda batch: program.inference(program.params, program.rest, *batch.call)
     return lambda batch: program.forward_backward(
@@ -26,6 +30,8 @@ def eager(side: PortSide, mode: Mode, sample: PortBatch) -> Step:
 
 def nnx_jit(side: PortSide, mode: Mode, sample: PortBatch) -> Step:
     program = side.program(mode)
+    if mode == "train_step":
+        return NnxStep(side)
     model = nnx.merge(program.graphdef, program.params, program.rest, copy=True)
     if mode == "inference":
         forward = nnx.jit(lambda model, args, kwargs: model(*args, **kwargs))
@@ -36,6 +42,8 @@ def nnx_jit(side: PortSide, mode: Mode, sample: PortBatch) -> Step:
 
 def jit(side: PortSide, mode: Mode, sample: PortBatch) -> Step:
     program = side.program(mode)
+    if mode == "train_step":
+        return DonatedStep(side)
     if mode == "inference":
         forward = jax.jit(program.inference)
         return lambda batch: forward(program.params, program.rest, *batch.call)
@@ -54,6 +62,8 @@ def without_command_buffers(side: PortSide, mode: Mode, sample: PortBatch) -> St
 
 def _graphed(side: PortSide, mode: Mode, sample: PortBatch, options: dict[str, str] | None = None) -> Step:
     program = side.program(mode)
+    if mode == "train_step":
+        return GraphedStep(side, sample, options)
     model = nnx.merge(program.graphdef, program.params, program.rest, copy=True)
     if mode == "inference":
         args, kwargs = sample.call

@@ -5,11 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
-from ..case import Mode
+from ..case import TRAIN_STEPS, Mode, identity
+from ..observation import Observation
 
 Step = Callable[[Any], Any]  # takes a placed batch, gives what `observe` names; does not synchronise
+
+
+class TrainStep(Protocol):
+    """The `Step` of the mode train_step: each call goes on from where the one before ended."""
+
+    def __call__(self, batch: Any) -> Any:
+        """Forward, backward and update, once or `Row.steps_per_call` times; does not synchronise."""
+
+    def reset(self) -> None:
+        """Parameters, buffers and the optimizer's state are again the first ones."""
+
+    def observe(self, result: Any) -> Observation:
+        """What the judge's `TRAIN_STEPS` steps show, given what the last of `Row.judged_calls` calls after `reset`
+        gave. To be asked before the next call, which may overwrite it."""
 
 
 class RowError(ValueError):
@@ -27,11 +42,15 @@ class Row:
     Attributes:
       name: as in `results.json`.
       framework: which side it runs.
-      build: takes the side (its own copy, which it may change), the mode and a placed sample batch, and gives the step.
-        Raises `Unavailable` where it cannot be tried; any other error means unsupported.
+      build: takes the side (its own copy, which it may change), the mode and a placed sample batch, and gives the step:
+        a `TrainStep` in the mode train_step. Raises `Unavailable` where it cannot be tried; any other error means
+        unsupported.
       needs_cuda: whether it exists on a CUDA device alone.
       left_out: why it is left out on a CPU unless a run names its rows; empty where it is not.
       optimises_late: whether it sets to work at the second call, and then cannot be interrupted.
+      steps_per_call: how many steps one call makes; a time is that of a call over this.
+      pack: makes of a placed batch what the step takes; once for each batch, and not timed.
+      unpack: makes of what the step gave what `observe` takes, in the modes but train_step: of several steps, one.
     """
 
     name: str
@@ -40,15 +59,24 @@ class Row:
     needs_cuda: bool = False
     left_out: str = ""
     optimises_late: bool = False
+    steps_per_call: int = 1
+    pack: Callable[[Any], Any] = identity
+    unpack: Callable[[Any], Any] = identity
+
+    @property
+    def judged_calls(self) -> int:
+        """Calls that make the judge's `TRAIN_STEPS` steps, or the first that makes more."""
+        return -(-TRAIN_STEPS // self.steps_per_call)
 
 
 def all_rows() -> tuple[Row, ...]:
     """Every row, PyTorch's first, in the order of the report."""
     from .exported_rows import ROWS as EXPORTED_ROWS
     from .jax_rows import ROWS as JAX_ROWS
+    from .scan_row import ROWS as SCAN_ROWS
     from .torch_rows import ROWS as TORCH_ROWS
 
-    return (*TORCH_ROWS, *EXPORTED_ROWS, *JAX_ROWS)
+    return (*TORCH_ROWS, *EXPORTED_ROWS, *JAX_ROWS, *SCAN_ROWS)
 
 
 ROW_NAMES = (
@@ -68,6 +96,7 @@ ROW_NAMES = (
     "jax.jit",
     "jax.graphed",
     "jax.graphed.no_command_buffers",
+    "jax.scan",
 )
 
 

@@ -145,27 +145,53 @@ class Runner:
         stages = Stages()
         with stages.building():
             step = self.row.build(side, mode, sample)
-        sample = side.place(first.inputs, mode, first.cotangents)
+        batch = self.row.pack(side.place(first.inputs, mode, first.cotangents))
         with stages.first_call():
-            result = self._finish(step(sample))
-        answers = {rows[0]: _observed(side, result, sample, mode)}
+            result = self._answered(step, batch, mode)
+        answers = {rows[0]: self._observed(side, step, result, batch, mode)}
         warm_s = math.inf
         # the first one again, where there is no other: a first call may still be unoptimised, and is never gated alone
         for i in rows[1:] or rows:
             question = self.exam.truths[i].question
-            batch = side.place(question.inputs, mode, question.cotangents)
+            batch = self.row.pack(side.place(question.inputs, mode, question.cotangents))
             start = time.perf_counter()
-            result = self._finish(step(batch))
-            warm_s = time.perf_counter() - start
-            answers[i] = _observed(side, result, batch, mode)
+            result = self._answered(step, batch, mode)
+            warm_s = (time.perf_counter() - start) / self._calls_to_judge(mode)
+            answers[i] = self._observed(side, step, result, batch, mode)
         ratio = gate.judge(mode, rows, answers)
         questions = [self.exam.truths[i].question for i in rows[:INPUT_SETS]]
-        self._step, self._batches = step, [side.place(q.inputs, mode, q.cotangents) for q in questions]
+        batches = [self.row.pack(side.place(q.inputs, mode, q.cotangents)) for q in questions]
+        self._step, self._batches = step, batches
         for i in range(max(0, WARM_UP + 1 - len(rows))):
             start = time.perf_counter()
             self._call(i)
             warm_s = time.perf_counter() - start
         return Ready(stages.total_s, stages.cold(), warm_s, ratio)
+
+    def _calls_to_judge(self, mode: Mode) -> int:
+        return self.row.judged_calls if mode == "train_step" else 1
+
+    def _answered(self, step: Any, batch: Any, mode: Mode) -> Any:
+        """What one call gives, or from the first state the last of as many as the judge's steps of training take."""
+        if mode == "train_step":
+            step.reset()
+        for _ in range(self._calls_to_judge(mode)):
+            result = self._finish(step(batch))
+        return result
+
+    def _observed(self, side: TorchSide | PortSide, step: Any, result: Any, batch: Any, mode: Mode) -> Observation:
+        if mode == "train_step":
+            return step.observe(result)
+        result = self.row.unpack(result)
+        if isinstance(side, TorchSide):
+            if mode == "inference":
+                return side.observe(result)
+            outputs, gradients = result
+            return side.observe(outputs, gradients, batch)
+        if mode == "inference":
+            return side.observe(result, batch)
+        outputs, gradients, state = result
+        return side.observe(outputs, batch, gradients, side.program(mode).rest if state is None else state)
 
     def _side(self) -> TorchSide | PortSide:
         exam = self.exam
@@ -201,15 +227,3 @@ class Runner:
             if self.exam.device != jax.default_backend():
                 stack.enter_context(jax.default_device(jax.devices(self.exam.device)[0]))
             yield
-
-
-def _observed(side: TorchSide | PortSide, result: Any, batch: Any, mode: Mode) -> Observation:
-    if isinstance(side, TorchSide):
-        if mode == "inference":
-            return side.observe(result)
-        outputs, gradients = result
-        return side.observe(outputs, gradients, batch)
-    if mode == "inference":
-        return side.observe(result, batch)
-    outputs, gradients, state = result
-    return side.observe(outputs, batch, gradients, side.program(mode).rest if state is None else state)

@@ -62,6 +62,7 @@ class Timed:
 
     Attributes:
       take: `(offset, calls)` gives seconds a call, of that many calls from input set `offset` on.
+      steps_per_call: a sample is seconds a step.
       calibrate: how many calls a sample needs; called once, for one whose calls are short.
       warm_s: what its last call before took: one that fills a sample needs no calibration.
       repeats: the index of the repeat that each sample was taken in.
@@ -70,6 +71,7 @@ class Timed:
     take: Callable[[int, int], float]
     calibrate: Callable[[], int] = lambda: 1
     warm_s: float = math.inf
+    steps_per_call: int = 1
     calls_per_sample: int = 1
     samples: list[float] = field(default_factory=list)
     repeats: list[int] = field(default_factory=list)
@@ -85,7 +87,8 @@ class Timed:
         if len(self.samples) >= ENOUGH_REPEATS and relative_width(self.samples) < NARROW:
             return True
         enough = FEWEST_REPEATS if self.median > far_behind_s else LEAST_REPEATS
-        return len(self.samples) >= enough and sum(self.samples) * self.calls_per_sample > budget_s
+        spent = sum(self.samples) * self.steps_per_call * self.calls_per_sample
+        return len(self.samples) >= enough and spent > budget_s
 
     @property
     def median(self) -> float:
@@ -136,5 +139,5 @@ def _calibrate(one: Timed) -> None:
 
 
 def _take(one: Timed, repeat: int) -> None:
-    one.samples.append(one.take(repeat, one.calls_per_sample))
+    one.samples.append(one.take(repeat, one.calls_per_sample) / one.steps_per_call)
     one.repeats.append(repeat)

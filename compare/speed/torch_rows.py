@@ -10,10 +10,13 @@ import torch
 from ..case import Mode
 from ..torch_side import TorchBatch, TorchSide, forward_backward
 from .rows import Row, Step, Unavailable
+from .torch_training import CapturedStep, CompiledUpdate, EagerUpdate, MarkedStep
 
 
 def _step(side: TorchSide, mode: Mode, module: Any) -> Step:
-    """Runs `module`, which has the side's parameters, in this mode."""
+    """Runs `module`, which has the side's parameters, in this mode; in training, with the optimizer as it is."""
+    if mode == "train_step":
+        return EagerUpdate(side, module)
     parameters: list[torch.Tensor] = list(side.parameters.values())
     loss = side.loss
 
@@ -59,12 +62,16 @@ def script(side: TorchSide, mode: Mode, sample: TorchBatch) -> Step:
 
 def compiled(side: TorchSide, mode: Mode, sample: TorchBatch) -> Step:
     """As users call it: static, and dynamic from the first size that changes, such as a count of elements."""
-    return _step(side, mode, torch.compile(side.set_mode(mode)))
+    module = torch.compile(side.set_mode(mode))
+    return CompiledUpdate(side, module, sample) if mode == "train_step" else _step(side, mode, module)
 
 
 def reduce_overhead(side: TorchSide, mode: Mode, sample: TorchBatch) -> Step:
     """Compiled, and replayed from CUDA graphs that it keeps itself; a call may overwrite what the one before gave."""
-    run = _step(side, mode, torch.compile(side.set_mode(mode), mode="reduce-overhead"))
+    module = torch.compile(side.set_mode(mode), mode="reduce-overhead")
+    if mode == "train_step":
+        return MarkedStep(CompiledUpdate(side, module, sample))
+    run = _step(side, mode, module)
 
     def step(batch: TorchBatch) -> Any:
         torch.compiler.cudagraph_mark_step_begin()
@@ -75,12 +82,16 @@ def reduce_overhead(side: TorchSide, mode: Mode, sample: TorchBatch) -> Step:
 
 def cudagraph(side: TorchSide, mode: Mode, sample: TorchBatch) -> Step:
     """Captured once on static inputs; a replay pays for copying its inputs into them."""
-    return _captured(_step(side, mode, side.set_mode(mode)), sample)
+    module = side.set_mode(mode)
+    return CapturedStep(side, module, sample) if mode == "train_step" else _captured(_step(side, mode, module), sample)
 
 
 def compiled_cudagraph(side: TorchSide, mode: Mode, sample: TorchBatch) -> Step:
     """Inductor's kernels inside one captured graph: what PyTorch itself calls its fastest."""
-    return _captured(_step(side, mode, torch.compile(side.set_mode(mode))), sample)
+    module = torch.compile(side.set_mode(mode))
+    if mode == "train_step":
+        return CapturedStep(side, module, sample, compile_update=True)
+    return _captured(_step(side, mode, module), sample)
 
 
 def _captured(run: Step, sample: TorchBatch) -> Step:

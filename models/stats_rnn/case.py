@@ -1,6 +1,7 @@
 """A loop with a print in it: `lax.scan`, `lax.cond` and `jax.debug.print`."""
 
 import numpy as np
+import optax
 from graphmode.compare.case import Case
 
 from .model import StatsRNN as Port
@@ -9,6 +10,12 @@ from .reference import StatsRNN
 STEPS, BATCH, IN_FEATURES = 30, 16, 12
 PRINTS = "printing a statistic reads it back to the host, which capture forbids"
 NOT_EXPORTABLE = "torch.export cannot turn a value into the Python number that is printed"
+
+
+def momentum(parameters):
+    import torch
+
+    return torch.optim.SGD(parameters, lr=0.01, momentum=0.9)
 
 
 def normal(rng: np.random.Generator, steps: int = STEPS, batch: int = BATCH):
@@ -21,6 +28,7 @@ CASE = Case(
     reference=StatsRNN,
     model=Port,
     inputs=normal,
+    optimizer=(momentum, optax.sgd(0.01, momentum=0.9)),
     edge_inputs={
         "batch of one": lambda rng: normal(rng, batch=1),
         "one step": lambda rng: normal(rng, steps=1),

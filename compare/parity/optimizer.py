@@ -1,0 +1,97 @@
+"""The optimizer by itself: the same gradients through both sides of it, from parameters of zero.
+
+Added to a parameter an update is rounded to the parameter's last digit, and in a step of training it comes from
+gradients with errors of their own. Either hides how well it was computed: the `1 - beta**t` of `optax.adam` has lost
+some of its seven digits in float32. Here nothing else is rounded.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import torch
+
+from ..case import TRAIN_STEPS, Case
+from ..draw import generator
+from ..dtypes import JAX_DTYPES, torch_dtype
+from ..errors import describe_briefly
+from ..report.records import Tensor
+from .yardstick import PRECISE_RATIO, Difference, difference, error_ratio
+
+SHAPE = (64, 64)
+DRAWS = 3
+SMALLEST = 1e-4  # of the largest gradient's size
+
+
+def examine_optimizer(case: Case, *, seed: int, dtype: str, device: str) -> Tensor | str:
+    """Both verdicts on the optax side of the case's optimizer, or why there are none.
+
+    Args:
+      case: with an optimizer.
+      seed: of the gradients, `[64, 64]`, whose sizes span four decades.
+      dtype: that people run.
+      device: `"cpu"` or `"gpu"`.
+    """
+    assert case.optimizer is not None
+    make, transformation = case.optimizer
+    draws = [_gradients(case, seed, i) for i in range(DRAWS)]
+    try:
+        exact, usual = ([_in_torch(make, g, name, device) for g in draws] for name in ("float64", dtype))
+        ported = [[_in_jax(transformation, g, name, device) for g in draws] for name in ("float64", dtype)]
+    except Exception as error:
+        return f"train_step: the optimizer was not judged by itself, on a single array: {describe_briefly(error)}"
+    worst, at = Difference(0.0), 0
+    for i, (ours, theirs) in enumerate(zip(ported[0], exact, strict=True)):
+        found = difference(ours, theirs)
+        if found.error > worst.error:
+            worst, at = found, i
+    ratio = error_ratio(ported[1], usual, exact, dtype=dtype)
+    return Tensor(
+        name="optimizer",
+        kind="update",
+        mode="train_step",
+        equal=worst.equal,
+        precise=ratio is not None and ratio <= PRECISE_RATIO,
+        error=worst.error,
+        ratio=ratio,
+        input=f"gradients {at}",
+        index=worst.index,
+        port_value=worst.port,
+        reference_value=worst.reference,
+        note="; ".join(filter(None, (worst.note, "given the same gradients, from parameters of zero"))),
+    )
+
+
+def _gradients(case: Case, seed: int, index: int) -> list[np.ndarray]:
+    """One a step, each element's in a decade of its own."""
+    rng = generator(case, seed, "optimizer", index)
+    sizes = SMALLEST ** rng.uniform(0, 1, SHAPE)
+    return [np.asarray(sizes * rng.standard_normal(SHAPE), np.float32) for _ in range(TRAIN_STEPS)]
+
+
+def _in_torch(make: Any, gradients: list[np.ndarray], dtype: str, device: str) -> np.ndarray:
+    options: Any = {"dtype": torch_dtype(dtype), "device": "cuda" if device == "gpu" else "cpu"}
+    parameter = torch.nn.Parameter(torch.zeros(SHAPE, **options))
+    optimizer = make([parameter])
+    for gradient in gradients:
+        parameter.grad = torch.from_numpy(gradient).to(**options)
+        optimizer.step()
+    return parameter.detach().double().cpu().numpy()
+
+
+def _in_jax(transformation: Any, gradients: list[np.ndarray], dtype: str, device: str) -> np.ndarray:
+    @jax.jit
+    def step(parameter: jax.Array, state: Any, gradient: jax.Array) -> tuple[jax.Array, Any]:
+        updates, state = transformation.update(gradient, state, parameter)
+        return optax.apply_updates(parameter, updates), state
+
+    with jax.enable_x64(dtype == "float64"), jax.default_device(jax.devices(device)[0]):
+        parameter = jnp.zeros(SHAPE, JAX_DTYPES[dtype])
+        state = transformation.init(parameter)
+        for gradient in gradients:
+            parameter, state = step(parameter, state, jnp.asarray(gradient, parameter.dtype))
+        return np.asarray(parameter).astype(np.float64)

@@ -1,0 +1,143 @@
+"""A port in one mode as pure functions of flat state: what every JAX row runs, each in its way."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import jax.tree_util as jtu
+import optax
+from flax import nnx
+
+from .case import Case, CaseError, Mode
+from .trees import is_floating
+
+
+class TrainState(NamedTuple):
+    """What a step of training starts from, and leaves.
+
+    Attributes:
+      params: floating `nnx.Param`s, by path.
+      rest: all other state of the module.
+      opt_state: the optimizer's, as optax gives it.
+    """
+
+    params: Any
+    rest: Any
+    opt_state: Any
+
+
+class PortProgram:
+    """A module in one mode, taken apart.
+
+    Args:
+      model: set to the mode.
+      case: for its loss, layout and optimizer.
+
+    Attributes:
+      graphdef: static.
+      params: floating `nnx.Param`s, which gradients are taken by.
+      rest: all other state.
+    """
+
+    def __init__(self, model: nnx.Module, case: Case):
+        self.graphdef, self.params, self.rest = split(model)
+        self._case = case
+        self._loss = case.loss[1] if case.loss else None
+
+    @property
+    def optimizer(self) -> optax.GradientTransformation:
+        assert self._case.optimizer is not None  # the case saw to that
+        return self._case.optimizer[1]
+
+    def start(self) -> TrainState:
+        """The first state, in arrays of its own: a step may be given them to overwrite.
+
+        Raises:
+          CaseError: where there is nothing to train.
+        """
+        if not jtu.tree_leaves(self.params):
+            raise CaseError(
+                f"case {self._case.name!r}: train_step needs floating nnx.Params, and the port has none; leave "
+                "train_step out of modes"
+            )
+        return jtu.tree_map(jnp.copy, TrainState(self.params, self.rest, self.optimizer.init(self.params)))
+
+    def inference(self, params: Any, rest: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Outputs in the port's layout."""
+        return nnx.merge(self.graphdef, params, rest, copy=True)(*args, **kwargs)
+
+    def forward_backward(
+        self, params: Any, rest: Any, diff: Any, other: Any, cotangents: list[jax.Array] | None
+    ) -> tuple[Any, tuple[Any, Any], Any]:
+        """Outputs, gradients by parameters and by floating inputs, and the state after the step."""
+
+        def forward(params: Any, diff: Any) -> tuple[list[jax.Array], tuple[Any, Any]]:
+            return self._forward(params, rest, *combine(diff, other))
+
+        heads, pull, (outputs, state) = jax.vjp(forward, params, diff, has_aux=True)
+        return outputs, pull(_starts(heads, cotangents)), state
+
+    def train_step(
+        self, state: TrainState, diff: Any, other: Any, cotangents: list[jax.Array] | None
+    ) -> tuple[Any, TrainState]:
+        """Outputs, and the state after forward, backward and update."""
+
+        def forward(params: Any) -> tuple[list[jax.Array], tuple[Any, Any]]:
+            return self._forward(params, state.rest, *combine(diff, other))
+
+        heads, pull, (outputs, rest) = jax.vjp(forward, state.params, has_aux=True)
+        (gradients,) = pull(_starts(heads, cotangents))
+        updates, opt_state = self.optimizer.update(gradients, state.opt_state, state.params)
+        return outputs, TrainState(optax.apply_updates(state.params, updates), rest, opt_state)
+
+    def heads(self, outputs: Any) -> list[jax.Array]:
+        """What the backward pass starts at: the loss, or each floating output."""
+        if self._loss is not None:
+            return [self._loss(self._case.to_reference(outputs))]
+        return [leaf for leaf in jtu.tree_leaves(outputs) if is_floating(leaf)]
+
+    def _forward(
+        self, params: Any, rest: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[list[jax.Array], tuple[Any, Any]]:
+        model = nnx.merge(self.graphdef, params, rest, copy=True)  # its variables may be written at this level
+        outputs = model(*args, **kwargs)
+        _, _, state = split(model)
+        return self.heads(outputs), (outputs, state)
+
+
+def set_mode(model: nnx.Module, mode: Mode) -> None:
+    """Evaluation for inference, training otherwise, dropout being off in both, on every module that has the switch."""
+    switches = {"deterministic": True, "use_running_average": mode == "inference", "training": mode != "inference"}
+    for _, module in nnx.iter_modules(model):
+        for name, value in switches.items():
+            if isinstance(getattr(module, name, value), bool | None) and hasattr(module, name):
+                setattr(module, name, value)
+
+
+def split(model: nnx.Module) -> tuple[Any, Any, Any]:
+    """The static part, the floating parameters (which gradients are taken by), and all other state."""
+    parts: tuple[Any, ...] = nnx.split(model, is_trained, ...)
+    graphdef, params, rest = parts
+    return graphdef, params, rest
+
+
+def is_trained(path: Any, value: Any) -> bool:
+    """The filter of what gradients are taken by."""
+    return isinstance(value, nnx.Param) and jnp.issubdtype(value.get_value().dtype, jnp.floating)
+
+
+def partition(tree: Any) -> tuple[Any, Any]:
+    """Floating leaves, and all others, with None in the holes."""
+    floats = jtu.tree_map(lambda x: x if is_floating(x) else None, tree)
+    others = jtu.tree_map(lambda x: None if is_floating(x) else x, tree)
+    return floats, others
+
+
+def combine(floats: Any, others: Any) -> Any:
+    return jtu.tree_map(lambda f, o: o if f is None else f, floats, others, is_leaf=lambda x: x is None)
+
+
+def _starts(heads: list[jax.Array], cotangents: list[jax.Array] | None) -> list[jax.Array]:
+    return [jnp.ones_like(h) for h in heads] if cotangents is None else cotangents
