@@ -38,9 +38,10 @@ def _reference():
 
 
 def _sgd(parameters):
+    # The default loss sums a thousand logits. At 1e-3 one relu that a rounding flips moves later outputs by 1 %.
     import torch
 
-    return torch.optim.SGD(parameters, lr=0.001, momentum=0.9)
+    return torch.optim.SGD(parameters, lr=1e-5, momentum=0.9)
 
 
 def _model(rngs: nnx.Rngs) -> ResNet:
@@ -56,7 +57,7 @@ CASE = Case(
     check_inputs=_small,
     edge_inputs={"black": _black},
     to_model=channels_last,
-    optimizer=(_sgd, optax.sgd(0.001, momentum=0.9)),
+    optimizer=(_sgd, optax.sgd(1e-5, momentum=0.9)),
     expected={
         "jax.eager": "compiles each distinct operation by itself before it first runs",
         "jax.scan": LOOPED,
