@@ -159,12 +159,13 @@ class Judge:
 
     def least_work(self, mode: Mode, question: Question, size: int | None = None) -> Work:
         """Of one step on this question's inputs, in the dtype that people run; `size` is the batch's, in a sweep."""
-        from ..speed.work import least_work
+        from ..speed.work import least_work, optimizer_state_bytes
 
+        side = self._usual
         with quiet():
-            return least_work(
-                self._usual, mode, self._usual.place(question.inputs, mode, question.cotangents), size=size
-            )
+            batch = side.place(question.inputs, mode, question.cotangents)
+            state = optimizer_state_bytes(self.case, side) if mode == "train_step" else 0
+            return least_work(side, mode, batch, size=size, optimizer_bytes=state)
 
     def _answers(self, drawn: list[tuple[str, Inputs, bool]], *, is_timed: bool = False) -> list[Truth]:
         with quiet():

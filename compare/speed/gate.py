@@ -50,8 +50,8 @@ class Gate:
                     raise Wrong(f"it does not give the output {name}")
                 continue
             faults = [fault for i in rows if (fault := self._gross_fault(key, i, answers[i]))]
-            # one draw of a gradient may pass a kink on one side alone, and so what steps of training make of it; a wrong
-            # gradient is wrong in every draw
+            # one draw of a gradient may pass a kink on one side alone, and what steps of training make of it with it; a
+            # wrong gradient is wrong in every draw
             if faults and ((kind == "output" and mode != "train_step") or len(faults) == len(rows)):
                 raise Wrong(faults[0])
             ratio, precise, why = self.exam.precision(mode, key, rows, usual)

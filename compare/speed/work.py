@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry, shape_wrapper
 
-from ..case import Mode
+from ..case import Case, Mode
 from ..report.records import Work
 from ..torch_side import TorchBatch, TorchSide, forward_backward
 from .flops import FORMULAS
@@ -100,6 +100,17 @@ def least_work(
         bytes=float(total),
         how="; ".join(how),
     )
+
+
+def optimizer_state_bytes(case: Case, side: TorchSide) -> int:
+    """What the case's optimizer keeps for all parameters of the module, scalars apart."""
+    assert case.optimizer is not None
+    copies = [torch.nn.Parameter(parameter.detach().clone()) for parameter in side.parameters.values()]
+    for copy in copies:
+        copy.grad = torch.zeros_like(copy)
+    optimizer = case.optimizer[0](copies)
+    optimizer.step()
+    return _bytes(tensor for tensor in _tensors(list(optimizer.state.values())) if tensor.ndim)
 
 
 class _Counter(TorchDispatchMode):
