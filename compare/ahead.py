@@ -34,14 +34,23 @@ class Ahead:
       wanted: `package.module:NAME` or `path/to/file.py:NAME`, and a dtype, in the order in which they will be asked
         for.
       seed, device: of the run.
+      modes: that it wants timed, as `Plan.modes`.
 
     Raises:
       Died: where the server has ended.
     """
 
-    def __init__(self, server: ForkServer, wanted: Sequence[tuple[str, str]], *, seed: int, device: str):
+    def __init__(
+        self,
+        server: ForkServer,
+        wanted: Sequence[tuple[str, str]],
+        *,
+        seed: int,
+        device: str,
+        modes: Sequence[str] = (),
+    ):
         self._folder = Path(tempfile.mkdtemp(prefix="graphmode-"))
-        self._child = server.start(Search(tuple(wanted), seed, device, self._folder))
+        self._child = server.start(Search(tuple(wanted), seed, device, tuple(modes), self._folder))
 
     def findings(self) -> Path:
         """The file with `Findings` of the next case; waits for it. Whoever asks removes it.
@@ -88,6 +97,7 @@ class Search:
     wanted: tuple[tuple[str, str], ...]
     seed: int
     device: str
+    modes: tuple[str, ...]
     folder: Path
 
     def serve(self, connection: Connection) -> None:
@@ -111,7 +121,7 @@ class Search:
             try:
                 exam = Examination(locate(location), seed=self.seed, dtype=dtype, device=self.device)
                 verdicts = list(exam.verdicts())
-                exam.ask_timed()
+                exam.ask_timed(exam.case.timed_modes(self.modes, self.device))
                 Findings(exam.truths, verdicts).write(path)
                 del exam, verdicts
             except (CaseError, WeightsError) as error:

@@ -112,6 +112,13 @@ class Case:
         """The port's variants by name."""
         return self.model if isinstance(self.model, Mapping) else {DEFAULT_VARIANT: self.model}
 
+    def timed_modes(self, wanted: Sequence[str], device: str) -> tuple[Mode, ...]:
+        """Of its modes, those that a run times: the wanted ones; where none is named, all of them on a GPU, and on a
+        CPU, where a pass takes long, forward_backward only if no step of training holds it."""
+        if not wanted and device == "cpu" and "train_step" in self.modes:
+            return tuple(mode for mode in self.modes if mode != "forward_backward")
+        return tuple(mode for mode in self.modes if not wanted or mode in wanted)
+
     def expectation(self, row: str, variant: str) -> str | None:
         """The reason why this row is known not to be `ok`, or None."""
         return self.expected.get(f"{variant}/{row}", self.expected.get(row))

@@ -15,7 +15,7 @@ from graphmode.weights import WeightsError
 
 from . import interrupt
 from .ahead import Ahead, Lost
-from .case import Case, CaseError
+from .case import MODES, Case, CaseError, Mode
 from .draw import random_inputs, signature
 from .dtypes import check_dtype
 from .errors import describe_briefly
@@ -45,6 +45,8 @@ class Plan:
       rows: patterns of row names; all where empty.
       device: `"auto"`, `"cpu"` or `"gpu"`.
       dtypes: in which parity is judged precise, and rows are timed: `"float32"`, `"bfloat16"`, on a GPU `"tf32"`.
+      modes: that are timed; all that a case has, where none is named, but on a CPU forward_backward only where the
+        case has no train_step. Parity is judged in all of them.
       sweep: batch sizes at which the fastest rows of each case that has a `sweep` are timed, too.
       seed: of weights, inputs and cotangents.
       quick: shorter budgets.
@@ -59,6 +61,7 @@ class Plan:
     rows: tuple[str, ...] = ()
     device: str = "auto"
     dtypes: tuple[str, ...] = ("float32",)
+    modes: tuple[Mode, ...] = ()
     sweep: tuple[int, ...] = ()
     seed: int = 0
     quick: bool = False
@@ -127,6 +130,9 @@ class _Run:
         self.device = choose_device(plan.device)
         for dtype in plan.dtypes:
             check_dtype(dtype, self.device)
+        for mode in plan.modes:
+            if mode not in MODES:
+                raise CaseError(f"--mode is {mode!r}; choose from {', '.join(MODES)}")
         self._save_to, self._locations = save_to, locations
         self._start = time.perf_counter()
         self.results = Results(
@@ -151,7 +157,9 @@ class _Run:
                 later = [(absolute(location), dtype) for location in self._locations for dtype in self.plan.dtypes][1:]
                 if later and self.device == "cpu" and self._rooms.server is not None:
                     with contextlib.suppress(Died):
-                        self._ahead = Ahead(self._rooms.server, later, seed=self.plan.seed, device=self.device)
+                        self._ahead = Ahead(
+                            self._rooms.server, later, seed=self.plan.seed, device=self.device, modes=self.plan.modes
+                        )
                         stack.enter_context(contextlib.closing(self._ahead))
             for number, case in enumerate(cases):
                 self.listener.on_case(case)
@@ -218,11 +226,14 @@ class _Run:
     ) -> list[Cell]:
         assert self._rooms is not None
         timed: list[Cell] = []
+        modes = exam.case.timed_modes(self.plan.modes, self.device)
+        exam.ask_timed(modes)
         with self._rooms.of(exam, verdicts, location=location, found=found, size=size) as seats:
             bench = CaseBench(
                 exam,
                 verdicts,
                 rows=self.rows if rows is None else rows,
+                modes=modes,
                 named=bool(self.plan.rows),
                 budget=self.plan.cell_budget,
                 processes=1 if self.plan.quick or size is not None else self.plan.processes,
@@ -236,7 +247,7 @@ class _Run:
                 self._note(seats.notes)
                 self.listener.on_cells(cells)
                 self._save()
-            self._work(exam, size)
+            self._work(exam, modes, size)
             if self.results.floors is None:
                 self.listener.on_step("measuring what this machine can do at best")
                 with bench.undisturbed():
@@ -244,10 +255,10 @@ class _Run:
                 self._save()
         return timed
 
-    def _work(self, exam: Examination, size: int | None) -> None:
+    def _work(self, exam: Examination, modes: Sequence[Mode], size: int | None) -> None:
         """The least that a step of each mode has to do, on what was timed."""
         timed = exam.case.check_inputs is not None
-        for mode in exam.case.modes:
+        for mode in modes:
             truths = (t for t in exam.truths if (t.question.mode, t.question.is_timed) == (mode, timed))
             try:
                 self.results.work.append(exam.judge.least_work(mode, next(truths).question, size))

@@ -70,6 +70,16 @@ Dtypes = Annotated[
         show_default="float32",
     ),
 ]
+Modes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--mode",
+        "-m",
+        help="inference, forward_backward or train_step, to be timed; may be repeated. On a CPU forward_backward is "
+        "left out by default where a case has train_step.",
+        show_default="what the case has",
+    ),
+]
 Sweep = Annotated[
     str,
     typer.Option(
@@ -127,6 +137,7 @@ def bench(
     tag: Tags = None,
     device: Device = "auto",
     dtype: Dtypes = None,
+    mode: Modes = None,
     sweep: Sweep = "",
     seed: Seed = 0,
     quick: Quick = False,
@@ -143,6 +154,7 @@ def bench(
         rows=tuple(row or ()),
         device=device,
         dtypes=tuple(dtype or ()),
+        modes=tuple(mode or ()),
         sweep=_sizes(sweep),
         seed=seed,
         quick=quick,
@@ -159,6 +171,7 @@ def compare(
     tag: Tags = None,
     device: Device = "auto",
     dtype: Dtypes = None,
+    mode: Modes = None,
     sweep: Sweep = "",
     seed: Seed = 0,
     quick: Quick = False,
@@ -175,6 +188,7 @@ def compare(
         rows=tuple(row or ()),
         device=device,
         dtypes=tuple(dtype or ()),
+        modes=tuple(mode or ()),
         sweep=_sizes(sweep),
         seed=seed,
         quick=quick,

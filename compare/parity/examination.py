@@ -6,13 +6,13 @@ import contextlib
 import functools
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..case import Case, CaseError
+from ..case import Case, CaseError, Mode
 from ..draw import signature
 from ..errors import describe
 from ..observation import Observation
@@ -67,11 +67,11 @@ class Examination:
         self.scales = self._scales()
         self._torch_errors: dict[tuple[Key, tuple[int, ...]], float] = {}
 
-    def ask_timed(self) -> None:
+    def ask_timed(self, modes: Sequence[Mode]) -> None:
         """Adds the judge's answers on what is timed, where the verdicts were found on smaller inputs."""
         if self.case.check_inputs is None or any(truth.question.is_timed for truth in self.truths):
             return
-        self.truths += self.judge.timed_truths()
+        self.truths += self.judge.timed_truths(modes)
         self.scales = self._scales()
 
     def _scales(self) -> dict[tuple[str, Key], float]:

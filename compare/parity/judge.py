@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -141,7 +141,7 @@ class Judge:
         """
         drawn = [(f"random {i}", check_inputs(self.case, self.seed, i), True) for i in range(draws)]
         drawn += [(name, inputs, False) for name, inputs in edge_inputs(self.case, self.seed)]
-        truths = self._answers(drawn)
+        truths = self._answers(drawn, self.case.modes)
         outputs = [array for t in truths if t.question.is_random for array in t.reference.outputs.values()]
         if not any(np.isfinite(array).any() for array in outputs):
             shapes = ", ".join(dict.fromkeys(str(array.shape) for array in outputs)) or "none at all"
@@ -152,10 +152,10 @@ class Judge:
             )
         return truths
 
-    def timed_truths(self) -> list[Truth]:
-        """Its answers on what is timed, where that is not what the verdicts are found on."""
+    def timed_truths(self, modes: Sequence[Mode]) -> list[Truth]:
+        """Its answers in these modes on what is timed, where that is not what the verdicts are found on."""
         drawn = [(f"timed {i}", random_inputs(self.case, self.seed, i), True) for i in range(TIMED_DRAWS)]
-        return self._answers(drawn, is_timed=True)
+        return self._answers(drawn, modes, is_timed=True)
 
     def least_work(self, mode: Mode, question: Question, size: int | None = None) -> Work:
         """Of one step on this question's inputs, in the dtype that people run; `size` is the batch's, in a sweep."""
@@ -167,14 +167,18 @@ class Judge:
             state = optimizer_state_bytes(self.case, side) if mode == "train_step" else 0
             return least_work(side, mode, batch, size=size, optimizer_bytes=state)
 
-    def _answers(self, drawn: list[tuple[str, Inputs, bool]], *, is_timed: bool = False) -> list[Truth]:
+    def _answers(
+        self, drawn: list[tuple[str, Inputs, bool]], modes: Sequence[Mode], *, is_timed: bool = False
+    ) -> list[Truth]:
         with quiet():
-            answers = [self._truth(question) for question in self._questions(drawn, is_timed=is_timed)]
+            answers = [self._truth(question) for question in self._questions(drawn, modes, is_timed=is_timed)]
         trim()
         return answers
 
-    def _questions(self, drawn: list[tuple[str, Inputs, bool]], *, is_timed: bool) -> Iterable[Question]:
-        for mode in self.case.modes:
+    def _questions(
+        self, drawn: list[tuple[str, Inputs, bool]], modes: Sequence[Mode], *, is_timed: bool
+    ) -> Iterable[Question]:
+        for mode in modes:
             for label, inputs, is_random in drawn:
                 if mode != "inference" and label in self.case.interpret:
                     continue  # what is there to be read has no gradient to be read

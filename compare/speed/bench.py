@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +15,7 @@ from ..case import Mode
 from ..parity.examination import Examination
 from ..release import release
 from ..report.records import Cell, Launches, Memory, Parity, Status
+from .preparation import Job, prepared
 from .rows import Row, all_rows
 from .runner import Ready, Refusal
 from .seats import Failed, Seat
@@ -30,12 +30,14 @@ from .timing import (
     relative_width,
 )
 
-CONTENDERS = 2  # of each framework, at most: the rows that decide a comparison run in further processes
+CONTENDERS = 1  # of each framework: the rows that decide a comparison run in further processes
 LONGEST_CALLS = 50  # times what a call took before, after which it hangs
 LEAST_PATIENCE_S = 20.0
+LOAD_S = 90.0  # for a process to start and to load the case
+KEPT_BYTES = 150 * 2**20  # a process that held more is not kept for the next mode
 SECONDARY_S = 0.05  # of calls for each of the secondary times, where not even three take as long
 SECONDARY_CALLS = (3, 100)  # at least, and at most
-LONG_CALL_S = 0.2  # of which one is made
+LONG_CALL_S = 0.03  # of which two are made at most
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,7 @@ class CaseBench:
       exam: its examination; the answers of its judge are the gate.
       verdicts: the parity of this same run, without which no port gets a number.
       rows: names of the rows that are wanted.
+      modes: that are timed.
       named: whether the run names them, and so wants those too that are left out otherwise.
       budget: of each cell.
       processes: that each contender runs in.
@@ -103,15 +106,17 @@ class CaseBench:
         verdicts: list[Parity],
         *,
         rows: frozenset[str],
+        modes: Sequence[Mode],
         named: bool,
         budget: Budget,
         processes: int,
         batch: int | None = None,
-        seat: Callable[[Row, str, float], Seat],
+        seat: Callable[[Row, str], Seat],
         undisturbed: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext,
     ):
         self.exam, self.case = exam, exam.case
         self.verdicts = {(p.side, p.variant): p for p in verdicts}
+        self._modes = modes
         self.rows = [row for row in all_rows() if row.name in rows]
         self.budget, self._named, self._processes, self._batch = budget, named, processes, batch
         self._open, self.undisturbed = seat, undisturbed
@@ -120,88 +125,102 @@ class CaseBench:
     def cells(self, on_row: Callable[[str], None] = lambda _: None) -> Iterator[list[Cell]]:
         """The cells of each mode together, since they are timed together. `on_row` hears what is being prepared."""
         try:
-            for mode in self.case.modes:
+            for mode in self._modes:
                 yield self._mode(mode, on_row)
         finally:
             for seat in self._seats.values():
                 seat.close()
 
     def _mode(self, mode: Mode, on_row: Callable[[str], None]) -> list[Cell]:
-        cells: dict[tuple[str, str], Cell] = {}
-        entrants: list[Entrant] = []
         release()  # what was compiled before counts against torch.compile's limit, too
+        cells: dict[tuple[str, str], Cell] = {}
+        jobs: list[Job] = []
         for row in self.rows:
             for variant in self.case.references if row.framework == "torch" else self.case.models:
-                on_row(f"{self.case.name} {mode}: {row.name} {variant}")
-                outcome = self._prepare(row, variant, mode)
-                if isinstance(outcome, Entrant):
-                    entrants.append(outcome)
+                refusal = self._refusal(row, variant, mode)
+                if refusal is None:
+                    patience = self.case.patience_with(row.name, variant) or math.inf
+                    jobs.append(Job(row, variant, min(self.budget.prepare_s, patience)))
                 else:
-                    cells[row.name, variant] = self._cell(
-                        row, variant, mode, outcome.status, outcome.reason, error_ratio=outcome.error_ratio
-                    )
+                    cells[row.name, variant] = self._refused_cell(row, variant, mode, refusal)
+        entrants: list[Entrant] = []
+        for job, seat, outcome in prepared(jobs, mode, self._seat, self._announce(mode, "", on_row), LOAD_S):
+            if isinstance(outcome, Ready):
+                entrants.append(Entrant(job.row, job.variant, outcome, [seat]))
+            else:
+                cells[job.row.name, job.variant] = self._refused_cell(job.row, job.variant, mode, outcome)
+                if outcome.status in ("timeout", "failed"):
+                    self._dismiss(job.row, job.variant)
+        order = [(row.name, v) for row in self.rows for v in (*self.case.references, *self.case.models)]
+        entrants.sort(key=lambda entrant: order.index((entrant.row.name, entrant.variant)))
         on_row(f"{self.case.name} {mode}: timing {len(entrants)} rows in turn")
         with self.undisturbed():
             self._time([entrant.start_timing(self.budget.prepare_s) for entrant in entrants])
+        further = _contenders(entrants) if self._processes > 1 else []
+        self._finish([entrant for entrant in entrants if entrant not in further])  # before there are more processes
         for _ in range(self._processes - 1):
-            added = []
-            for entrant in _contenders(entrants):
-                on_row(f"{self.case.name} {mode}: {entrant.row.name} {entrant.variant} in another process")
-                if self._add_process(entrant, mode):
-                    added.append(entrant.start_timing(self.budget.prepare_s))
-            with self.undisturbed():
-                self._time(added)
-        with self.undisturbed():
-            for entrant in entrants:
-                self._secondary(entrant)
+            self._add_processes(further, mode, on_row)
+        self._finish(further)
         for entrant in entrants:
             cells[entrant.row.name, entrant.variant] = self._timed_cell(entrant, mode)
-            for seat in entrant.seats[1:]:
-                seat.close()
-        order = [(row.name, v) for row in self.rows for v in (*self.case.references, *self.case.models)]
         return [cells[key] for key in dict.fromkeys(order) if key in cells]
 
-    def _prepare(self, row: Row, variant: str, mode: Mode) -> Entrant | Refusal:
-        """A row that is ready to be timed, or why it is not."""
-        if row.needs_cuda and self.exam.device != "gpu":
+    def _refusal(self, row: Row, variant: str, mode: Mode) -> Refusal | None:
+        """Why a row is not even tried."""
+        on_cpu = self.exam.device != "gpu"
+        if row.needs_cuda and on_cpu:
             return Refusal("unavailable", "needs a CUDA device, and this run is on the CPU")
-        if row.left_out and self.exam.device == "cpu" and not self._named:
+        if row.left_out and on_cpu and not self._named and mode not in row.kept_in:
             return Refusal("unavailable", f"left out on a CPU: {row.left_out}; ask for it with --row {row.name}")
-        if (blame := self._not_equal(row, variant)) is not None:
-            return Refusal("wrong", blame)
-        budget = min(self.budget.prepare_s, self.case.patience_with(row.name, variant) or math.inf)
-        start = time.perf_counter()
-        try:
-            seat = self._seats.get((row.name, variant))
-            if seat is None:
-                seat = self._seats[row.name, variant] = self._open(row, variant, self.budget.prepare_s)
-            ready = seat.prepare(mode, budget)
-        except Failed as error:
-            self._dismiss(row, variant)
-            if error.status == "timeout":
-                spent = time.perf_counter() - start
-                return Refusal("timeout", f"not ready after {spent:.0f} s; its budget is {budget:g} s")
-            return Refusal(error.status, error.reason)
-        if isinstance(ready, Refusal):
-            return ready
-        return Entrant(row, variant, ready, [seat])
+        blame = self._not_equal(row, variant)
+        return None if blame is None else Refusal("wrong", blame)
+
+    def _seat(self, job: Job) -> Seat:
+        """Where a job runs: what it ran in for the mode before, as long as that is there."""
+        key = job.row.name, job.variant
+        if key not in self._seats or self._seats[key].is_closed:
+            self._seats[key] = self._open(job.row, job.variant)
+        return self._seats[key]
+
+    def _announce(self, mode: Mode, where: str, on_row: Callable[[str], None]) -> Callable[[Job], None]:
+        return lambda job: on_row(f"{self.case.name} {mode}: {job.row.name} {job.variant}{where}")
+
+    def _refused_cell(self, row: Row, variant: str, mode: Mode, refusal: Refusal) -> Cell:
+        return self._cell(row, variant, mode, refusal.status, refusal.reason, error_ratio=refusal.error_ratio)
 
     def _dismiss(self, row: Row, variant: str) -> None:
         seat = self._seats.pop((row.name, variant), None)
         if seat is not None:
             seat.close()
 
-    def _add_process(self, entrant: Entrant, mode: Mode) -> bool:
-        """A fresh process for the row, which finds what the first one compiled on disk; whether it is ready, too."""
-        with contextlib.suppress(Failed):
-            seat = self._open(entrant.row, entrant.variant, self.budget.prepare_s)
-            ready = seat.prepare(mode, self.budget.prepare_s)
-            if isinstance(ready, Ready):
+    def _add_processes(self, entrants: Sequence[Entrant], mode: Mode, on_row: Callable[[str], None]) -> None:
+        """A fresh process for each, which finds what the first one compiled on disk, and passes the gate too; then all
+        of these are timed in turn."""
+        by_name = {(entrant.row.name, entrant.variant): entrant for entrant in entrants}
+        jobs = [Job(entrant.row, entrant.variant, self.budget.prepare_s) for entrant in entrants]
+        announce = self._announce(mode, " in another process", on_row)
+        added = []
+        for job, seat, outcome in prepared(jobs, mode, lambda job: self._open(job.row, job.variant), announce, LOAD_S):
+            if isinstance(outcome, Ready):
+                entrant = by_name[job.row.name, job.variant]
                 entrant.seats.append(seat)
-                entrant.warm_start_s = ready.first_s
-                return True
-            seat.close()
-        return False
+                entrant.warm_start_s = outcome.first_s
+                added.append(entrant)
+            else:
+                seat.close()
+        with self.undisturbed():
+            self._time([entrant.start_timing(self.budget.prepare_s) for entrant in added])
+
+    def _finish(self, entrants: Sequence[Entrant]) -> None:
+        """The rest of what is measured of them; those that hold much make room."""
+        with self.undisturbed():
+            for entrant in entrants:
+                self._secondary(entrant)
+        for entrant in entrants:
+            for seat in entrant.seats[1:]:
+                seat.close()
+            if entrant.memory is None or (entrant.memory.peak_bytes or 0) > KEPT_BYTES:
+                self._dismiss(entrant.row, entrant.variant)
 
     def _time(self, competitors: Sequence[Timed]) -> None:
         interleave(competitors, budget_s=self.budget.time_s)
@@ -212,10 +231,10 @@ class CaseBench:
             return
         seat, a_call = entrant.seats[0], entrant.median * entrant.row.steps_per_call
         fewest, most = SECONDARY_CALLS
-        calls = 1 if a_call > LONG_CALL_S else min(most, max(fewest, math.ceil(SECONDARY_S / a_call)))
+        calls = 2 if a_call > LONG_CALL_S else min(most, max(fewest, math.ceil(SECONDARY_S / a_call)))
         patience = max(LEAST_PATIENCE_S, LONGEST_CALLS * calls * a_call)
         with contextlib.suppress(Failed):
-            entrant.enqueue_s = seat.enqueue(0, calls, patience)
+            entrant.enqueue_s = seat.enqueue(0, 1 if a_call > LONG_CALL_S else calls, patience)
             entrant.steady_s = seat.steady(calls, patience)
             entrant.memory, entrant.launches = seat.examined(patience)
 

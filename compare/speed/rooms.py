@@ -21,12 +21,11 @@ from .floors import measure_floors
 from .forkserver import Child, Died, ForkServer
 from .rows import Row
 from .runner import Runner
-from .seats import OwnProcess, SameProcess, Seat, Unloadable
+from .seats import OwnProcess, SameProcess, Seat
 from .worker import Order, Source, Survey, Toolchain
 
 SET_UP_S = 60.0
 SURVEY_S = 60.0
-LOAD_S = 60.0  # more than the budget of a cell, for a process to load the case
 
 
 class Rooms:
@@ -108,7 +107,6 @@ class Rooms:
           size: the batch size that it is to be resized to, where the examination's case is.
           found: the file with these findings, if they lie in one already; it is gone after the block.
         """
-        exam.ask_timed()
         if self.server is None:
             yield Seats(exam, None, None, [_note(self.why_not)] if self.why_not else [])
             return
@@ -157,24 +155,24 @@ class Seats:
         self._count = 0
         self.notes = notes
 
-    def open(self, row: Row, variant: str, limit_s: float) -> Seat:
-        """A place to run this row of this variant.
-
-        Raises:
-          Failed: where its process ended, or was not ready within its time.
-        """
+    def open(self, row: Row, variant: str) -> Seat:
+        """A place to run this row of this variant; in this process from the first on that cannot load the case."""
         if self._server is not None and self._order is not None:
             self._count += 1
             if row.name.startswith("torch.compile"):
                 self._wait_for_compilers()
             log = self._order.log.with_suffix(f".{self._count}")
+            order = replace(self._order, row=row.name, variant=variant, log=log)
             try:
-                order = replace(self._order, row=row.name, variant=variant, log=log)
-                return OwnProcess(self._server, order, limit_s + LOAD_S)
-            except (Unloadable, Died) as error:
-                self._server = None
-                self.notes.append(_note(f"another process cannot load the case ({error})"))
+                return OwnProcess(self._server, order, self._stay_here)
+            except Died as error:
+                self._stay_here(str(error))
         return SameProcess(Runner(self._exam, row, variant))
+
+    def _stay_here(self, why: str) -> None:
+        if self._server is not None:
+            self._server = None
+            self.notes.append(_note(f"another process cannot load the case ({why})"))
 
 
 def _note(why: str) -> str:

@@ -47,7 +47,7 @@ class Row:
         unsupported.
       needs_cuda: whether it exists on a CUDA device alone.
       left_out: why it is left out on a CPU unless a run names its rows; empty where it is not.
-      optimises_late: whether it sets to work at the second call, and then cannot be interrupted.
+      kept_in: the modes in which it is not left out.
       steps_per_call: how many steps one call makes; a time is that of a call over this.
       pack: makes of a placed batch what the step takes; once for each batch, and not timed.
       unpack: makes of what the step gave what `observe` takes, in the modes but train_step: of several steps, one.
@@ -58,7 +58,7 @@ class Row:
     build: Callable[[Any, Mode, Any], Step]
     needs_cuda: bool = False
     left_out: str = ""
-    optimises_late: bool = False
+    kept_in: tuple[Mode, ...] = ()
     steps_per_call: int = 1
     pack: Callable[[Any], Any] = identity
     unpack: Callable[[Any], Any] = identity

@@ -29,7 +29,9 @@ from .rows import Row, Step, Unavailable
 
 INPUT_SETS = 3  # at most, in rotation
 WARM_UP = 2  # calls after the first, those of the gate counted
-SHORT_S = 1e-3  # a call below this finds its caches cold after another row's turn, so one more goes before it
+# after another row's turn caches are cold, and an idle processor takes some milliseconds of calls to wake fast again:
+# a call of jax.jit that takes 10 us takes 40 us for the first hundred (measured under KVM's haltpoll)
+WAKE_S = 5e-3
 PLAIN_ROWS = ("torch.eager", "jax.eager", "jax.jit")  # that any model can be run by
 
 
@@ -95,9 +97,11 @@ class Runner:
             trim()
 
     def sample(self, offset: int, calls: int, is_short: bool) -> float:
-        """Seconds a call, of this many in a row, each waited for; the first takes input set `offset`."""
+        """Seconds a call, of this many in a row, each waited for; the first takes input set `offset`. Before those of a
+        short row, a few milliseconds of calls are made."""
         with self._context():
-            if is_short:
+            awake = time.perf_counter() + (WAKE_S if is_short else 0.0)
+            while time.perf_counter() < awake:
                 self._call(offset)
             start = time.perf_counter()
             for i in range(offset, offset + calls):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import signal
+from collections.abc import Callable
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -11,7 +13,7 @@ from ..case import Mode
 from ..errors import describe_briefly
 from ..quiet import quiet
 from ..report.records import Launches, Memory, Status
-from .forkserver import ForkServer
+from .forkserver import Died, ForkServer
 from .runner import Ready, Refusal, Runner
 from .timing import Expired, deadline
 from .worker import Order
@@ -36,6 +38,19 @@ class Seat(Protocol):
 
     `limit_s` is how long an answer may take.
     """
+
+    is_loaded: bool  # whether its process has the case
+    is_closed: bool
+
+    def begin(self, mode: Mode) -> Connection | None:
+        """Begins `prepare`, and gives what to wait for before each `advance`; None where nothing can go on beside."""
+
+    def advance(self) -> Ready | Refusal | None:
+        """Takes the next word from there: what came of it, or None where it goes on.
+
+        Raises:
+          Unloadable: where the process cannot load the case.
+        """
 
     def prepare(self, mode: Mode, limit_s: float) -> Ready | Refusal: ...
     def calibrated(self, shortest_s: float, most: int, limit_s: float) -> int: ...
@@ -75,22 +90,32 @@ class OwnProcess(_Asking):
     """A process of the server's. Closing it ends it, whatever it is at.
 
     Raises:
-      Unloadable: where the process cannot load the case.
-      Failed: where it ended, or was not ready within `limit_s`.
       Died: where the server has ended.
     """
 
-    def __init__(self, server: ForkServer, order: Order, limit_s: float):
-        self._log = order.log
+    def __init__(self, server: ForkServer, order: Order, on_unloadable: Callable[[str], None]):
+        self._log, self._on_unloadable = order.log, on_unloadable
         self._child = server.start(order)
-        self._child.pid  # noqa: B018  (waits until it has started)
-        try:
-            self._answer(limit_s)
-        except Failed as error:
-            self.close()
-            if error.is_told:
-                raise Unloadable(error.reason) from error
-            raise
+        self._has_started = False
+        self.is_loaded = False
+
+    @property
+    def is_closed(self) -> bool:
+        return not self._child.is_alive
+
+    def begin(self, mode: Mode) -> Connection | None:
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # `advance` will tell
+            self._child.connection.send(("prepare", (mode,)))
+        return self._child.connection
+
+    def advance(self) -> Ready | Refusal | None:
+        if not self._has_started:
+            self._has_started = bool(self._started())
+        elif not self.is_loaded:
+            self._load()
+        else:
+            return self._answer(0.0)
+        return None
 
     def ask(self, limit_s: float, method: str, *arguments: Any) -> Any:
         if not self._child.is_alive:
@@ -98,6 +123,25 @@ class OwnProcess(_Asking):
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the answer will tell
             self._child.connection.send((method, arguments))
         return self._answer(limit_s)
+
+    def _started(self) -> int:
+        try:
+            return self._child.pid
+        except Died as error:
+            self.close()
+            self._on_unloadable(str(error))
+            raise Unloadable(str(error)) from error
+
+    def _load(self) -> None:
+        try:
+            self._answer(0.0)
+        except Failed as error:
+            self.close()
+            if error.is_told:
+                self._on_unloadable(error.reason)
+                raise Unloadable(error.reason) from error
+            raise
+        self.is_loaded = True
 
     def close(self) -> None:
         self._child.end()
@@ -127,8 +171,16 @@ class OwnProcess(_Asking):
 class SameProcess(_Asking):
     """In this process: what a row prints is caught, and what does not return to Python cannot be ended."""
 
+    is_loaded, is_closed = True, False
+
     def __init__(self, runner: Runner):
         self._runner = runner
+
+    def begin(self, mode: Mode) -> Connection | None:
+        return None
+
+    def advance(self) -> Ready | Refusal | None:
+        raise AssertionError("nothing goes on beside")
 
     def ask(self, limit_s: float, method: str, *arguments: Any) -> Any:
         try:

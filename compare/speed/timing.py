@@ -15,13 +15,13 @@ import numpy as np
 
 from ..interrupt import is_swallowed
 
-SHORTEST_SAMPLE_S = 1e-3
+SHORTEST_SAMPLE_S = 2e-3
 MOST_CALLS = 200
 LEAST_REPEATS = 5
 FEWEST_REPEATS = 3  # for a competitor that is far behind
 FAR_BEHIND = 1.25  # times the fastest median
-ENOUGH_REPEATS = 20  # where the median is known to NARROW by then
-MOST_REPEATS = 100
+ENOUGH_REPEATS = 15  # where the median is known to NARROW by then
+MOST_REPEATS = 40
 NARROW = 0.05  # of the median, the width of its interval
 TWO_SIDED_95 = 1.96
 

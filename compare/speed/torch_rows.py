@@ -126,8 +126,8 @@ def graphed_callables(side: TorchSide, mode: Mode, sample: TorchBatch) -> Step:
 ROWS = (
     Row("torch.eager", "torch", eager),
     Row("torch.channels_last", "torch", channels_last),
-    Row("torch.trace", "torch", trace, optimises_late=True),
-    Row("torch.script", "torch", script, optimises_late=True),
+    Row("torch.trace", "torch", trace),
+    Row("torch.script", "torch", script),
     Row("torch.compile", "torch", compiled),
     Row("torch.compile.reduce_overhead", "torch", reduce_overhead, needs_cuda=True),
     Row("torch.cudagraph", "torch", cudagraph, needs_cuda=True),
