@@ -119,9 +119,11 @@ class Search:
             path = self.folder / str(number)
             failure: Exception | None = None
             try:
-                exam = Examination(locate(location), seed=self.seed, dtype=dtype, device=self.device)
+                exam = Examination(
+                    locate(location).training(self.modes), seed=self.seed, dtype=dtype, device=self.device
+                )
                 verdicts = list(exam.verdicts())
-                exam.ask_timed(exam.case.timed_modes(self.modes, self.device))
+                exam.ask_timed(exam.case.timed_modes(self.modes))
                 Findings(exam.truths, verdicts).write(path)
                 del exam, verdicts
             except (CaseError, WeightsError) as error:

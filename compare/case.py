@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -64,6 +65,7 @@ class Case:
       patience: seconds for which a row that takes too long is tried, by the same keys: `{"torch.compile": 2.0}`.
       modes: the modes that are compared; `("inference",)` for a model that has no gradient. The default is inference
         and forward_backward, and train_step where there is an optimizer; it is asked for the random inputs alone.
+        A case with an optimizer that leaves train_step out has it where a run names it (`--mode train_step`).
       interpret: by the name of an edge input, what the outputs mean to a person, as `{label: reading}`; takes the
         outputs as numpy arrays in the reference's structure. That input is run in inference alone.
       sweep: takes a generator and a batch size, gives inputs of that size, to be timed at several
@@ -112,11 +114,14 @@ class Case:
         """The port's variants by name."""
         return self.model if isinstance(self.model, Mapping) else {DEFAULT_VARIANT: self.model}
 
-    def timed_modes(self, wanted: Sequence[str], device: str) -> tuple[Mode, ...]:
-        """Of its modes, those that a run times: the wanted ones; where none is named, all of them on a GPU, and on a
-        CPU, where a pass takes long, forward_backward only if no step of training holds it."""
-        if not wanted and device == "cpu" and "train_step" in self.modes:
-            return tuple(mode for mode in self.modes if mode != "forward_backward")
+    def training(self, wanted: Sequence[str]) -> Case:
+        """The case with train_step among its modes where that is wanted by name and it has an optimizer."""
+        if "train_step" in wanted and self.optimizer is not None and "train_step" not in self.modes:
+            return dataclasses.replace(self, modes=(*self.modes, "train_step"))
+        return self
+
+    def timed_modes(self, wanted: Sequence[str]) -> tuple[Mode, ...]:
+        """Of its modes, those that a run times: the wanted ones, or all where none is named."""
         return tuple(mode for mode in self.modes if not wanted or mode in wanted)
 
     def expectation(self, row: str, variant: str) -> str | None:

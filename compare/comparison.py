@@ -45,14 +45,14 @@ class Plan:
       rows: patterns of row names; all where empty.
       device: `"auto"`, `"cpu"` or `"gpu"`.
       dtypes: in which parity is judged precise, and rows are timed: `"float32"`, `"bfloat16"`, on a GPU `"tf32"`.
-      modes: that are timed; all that a case has, where none is named, but on a CPU forward_backward only where the
-        case has no train_step. Parity is judged in all of them.
+      modes: that are timed; all that a case has, where none is named. Parity is judged in all of them.
       sweep: batch sizes at which the fastest rows of each case that has a `sweep` are timed, too.
       seed: of weights, inputs and cotangents.
       quick: shorter budgets.
       budget: of each cell; None for the usual one.
       prepare_s: the part of the budget before the first timed call, where it is to be another.
-      processes: that each contender for the fastest row runs in; times differ from process to process.
+      processes: that each contender for the fastest row runs in, since times differ from process to process; None for
+        two, where the second does not take long to prepare.
       isolate: whether each row runs in a process of its own, where the system can fork: what hangs or crashes costs
         its own cell. In one process a debugger can reach it.
     """
@@ -67,7 +67,7 @@ class Plan:
     quick: bool = False
     budget: Budget | None = None
     prepare_s: float | None = None
-    processes: int = 2
+    processes: int | None = None
     isolate: bool = True
 
     @property
@@ -164,7 +164,7 @@ class _Run:
             for number, case in enumerate(cases):
                 self.listener.on_case(case)
                 try:
-                    self._case(case, number)
+                    self._case(case.training(self.plan.modes), number)
                 except (CaseError, WeightsError) as error:
                     info = CaseInfo(name=case.name, summary=case.summary, problem=str(error))
                     self.results.cases = [*(c for c in self.results.cases if c.name != case.name), info]
@@ -226,7 +226,7 @@ class _Run:
     ) -> list[Cell]:
         assert self._rooms is not None
         timed: list[Cell] = []
-        modes = exam.case.timed_modes(self.plan.modes, self.device)
+        modes = exam.case.timed_modes(self.plan.modes)
         exam.ask_timed(modes)
         with self._rooms.of(exam, verdicts, location=location, found=found, size=size) as seats:
             bench = CaseBench(
@@ -236,7 +236,9 @@ class _Run:
                 modes=modes,
                 named=bool(self.plan.rows),
                 budget=self.plan.cell_budget,
-                processes=1 if self.plan.quick or size is not None else self.plan.processes,
+                processes=1
+                if size is not None or (self.plan.quick and not self.plan.processes)
+                else self.plan.processes,
                 batch=size,
                 seat=seats.open,
                 undisturbed=self._ahead.paused if self._ahead else contextlib.nullcontext,

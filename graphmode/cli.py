@@ -75,8 +75,7 @@ Modes = Annotated[
     typer.Option(
         "--mode",
         "-m",
-        help="inference, forward_backward or train_step, to be timed; may be repeated. On a CPU forward_backward is "
-        "left out by default where a case has train_step.",
+        help="Only inference, forward_backward or train_step is timed; may be repeated.",
         show_default="what the case has",
     ),
 ]
@@ -88,7 +87,13 @@ Sweep = Annotated[
     ),
 ]
 Processes = Annotated[
-    int, typer.Option(help="That each contender for the fastest row is timed in.", min=1, max=20, show_default="2")
+    int | None,
+    typer.Option(
+        help="That each contender for the fastest row is timed in.",
+        min=1,
+        max=20,
+        show_default="2 where that is soon done",
+    ),
 ]
 OneProcess = Annotated[
     bool, typer.Option("--one-process", help="Run every row in this process, where a debugger reaches it.")
@@ -142,7 +147,7 @@ def bench(
     seed: Seed = 0,
     quick: Quick = False,
     budget: BudgetS = None,
-    processes: Processes = 2,
+    processes: Processes = None,
     one_process: OneProcess = False,
     out: OptionalFolder = None,
 ) -> None:
@@ -176,7 +181,7 @@ def compare(
     seed: Seed = 0,
     quick: Quick = False,
     budget: BudgetS = None,
-    processes: Processes = 2,
+    processes: Processes = None,
     one_process: OneProcess = False,
     out: Folder = DEFAULT_FOLDER,
 ) -> None:

@@ -94,7 +94,7 @@ class CaseBench:
       modes: that are timed.
       named: whether the run names them, and so wants those too that are left out otherwise.
       budget: of each cell.
-      processes: that each contender runs in.
+      processes: that each contender runs in; None for two, where the second does not take long to prepare.
       batch: the batch size of a sweep, None for the case's own inputs.
       seat: gives a row of a variant a place to run.
       undisturbed: a context in which nothing else of ours runs; rows are timed in it.
@@ -109,7 +109,7 @@ class CaseBench:
         modes: Sequence[Mode],
         named: bool,
         budget: Budget,
-        processes: int,
+        processes: int | None,
         batch: int | None = None,
         seat: Callable[[Row, str], Seat],
         undisturbed: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext,
@@ -156,9 +156,11 @@ class CaseBench:
         on_row(f"{self.case.name} {mode}: timing {len(entrants)} rows in turn")
         with self.undisturbed():
             self._time([entrant.start_timing(self.budget.prepare_s) for entrant in entrants])
-        further = _contenders(entrants) if self._processes > 1 else []
+        further = [] if self._processes == 1 else _contenders(entrants)
+        if self._processes is None:
+            further = [entrant for entrant in further if entrant.ready.first_s < entrant.row.again_s]
         self._finish([entrant for entrant in entrants if entrant not in further])  # before there are more processes
-        for _ in range(self._processes - 1):
+        for _ in range((self._processes or 2) - 1):
             self._add_processes(further, mode, on_row)
         self._finish(further)
         for entrant in entrants:

@@ -73,19 +73,19 @@ def prepared(
                     limit = job.budget_s if seat.is_loaded else load_s
                     running[connection] = _Running(job, seat, time.monotonic(), limit)
             soonest = min((one.since + one.limit_s for one in running.values()), default=0.0)
-            for connection in wait(list(running), max(0.0, soonest - time.monotonic())) if running else ():
-                one = running[connection]  # type: ignore[index]
+            for ended in wait(list(running), max(0.0, soonest - time.monotonic())) if running else ():
+                one = running[ended]  # type: ignore[index]
                 was_loaded = one.seat.is_loaded
                 try:
                     outcome: Ready | Refusal | None = one.seat.advance()
                 except Failed as error:
                     outcome = Refusal(error.status, error.reason)
                 except Unloadable:
-                    del running[connection]  # type: ignore[arg-type]
+                    del running[ended]  # type: ignore[arg-type]
                     waiting.appendleft(one.job)
                     continue
                 if outcome is not None:
-                    del running[connection]  # type: ignore[arg-type]
+                    del running[ended]  # type: ignore[arg-type]
                     yield one.job, one.seat, outcome
                 elif one.seat.is_loaded and not was_loaded:
                     one.since, one.limit_s = time.monotonic(), one.job.budget_s

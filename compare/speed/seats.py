@@ -39,8 +39,12 @@ class Seat(Protocol):
     `limit_s` is how long an answer may take.
     """
 
-    is_loaded: bool  # whether its process has the case
-    is_closed: bool
+    @property
+    def is_loaded(self) -> bool:
+        """Whether its process has the case."""
+
+    @property
+    def is_closed(self) -> bool: ...
 
     def begin(self, mode: Mode) -> Connection | None:
         """Begins `prepare`, and gives what to wait for before each `advance`; None where nothing can go on beside."""

@@ -58,6 +58,7 @@ CASE = Case(
     edge_inputs={"black": _black},
     to_model=channels_last,
     optimizer=(_sgd, optax.sgd(1e-5, momentum=0.9)),
+    modes=("inference", "forward_backward"),  # its steps of training take a minute: `--mode train_step`
     expected={
         "jax.eager": "compiles each distinct operation by itself before it first runs",
         "jax.scan": LOOPED,

@@ -29,6 +29,7 @@ CASE = Case(
     model=Port,
     inputs=normal,
     optimizer=(momentum, optax.sgd(0.01, momentum=0.9)),
+    modes=("inference", "forward_backward"),  # its steps of training take a minute: `--mode train_step`
     edge_inputs={
         "batch of one": lambda rng: normal(rng, batch=1),
         "one step": lambda rng: normal(rng, steps=1),
