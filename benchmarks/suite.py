@@ -1,9 +1,10 @@
 """The whole comparison, unattended: `python benchmarks/suite.py FOLDER`, in 9 minutes unless told otherwise.
 
 For a machine that is lent for minutes and has nothing to download. Each case runs in a process of its own, the most
-telling ones first, so that a crash costs one case and the end of the time the last ones. What has finished is in FOLDER
-after every case, as `results.json` and the pages made from it; started again on the same FOLDER, the suite goes on with
-what is missing.
+telling ones first, so that a crash costs one case and the end of the time the last ones; every case in float32 first,
+on a GPU with steps of training and a batch sweep, and then in its other dtypes. What has finished is in FOLDER after
+every case, as `results.json` and the pages made from it; started again on the same FOLDER, the suite goes on with what
+is missing.
 """
 
 from __future__ import annotations
@@ -12,15 +13,19 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from graphmode.compare.case import MODES
 from graphmode.compare.report import CaseInfo, Results, ResultsError, prepare_folder, write_pages
-from graphmode.compare.speed.environment import revision
+from graphmode.compare.speed.environment import choose_device, revision
 from graphmode.models import zoo
 
 MOST_TELLING = ("efficientnet_lite0", "lstm", "resnet18", "stats_rnn", "positives_first", "conditional_scale")
+GPU_DTYPES = ("float32", "bfloat16", "tf32")
+GPU_SWEEP = "1,8,64"
 LEAST_S = 20.0  # for a case: with less left, it is not begun
 TO_END_S = 30.0  # after Ctrl-C, to write its pages
 
@@ -49,9 +54,25 @@ def found(folder: Path, *, seed: int, quick: bool) -> Results | None:
     return results if same else None
 
 
-def run_case(name: str, folder: Path, arguments: list[str], limit_s: float) -> str:
+@dataclass(frozen=True)
+class Unit:
+    """A case in one dtype, which one process compares."""
+
+    case: str
+    dtype: str
+
+    @property
+    def name(self) -> str:
+        return self.case if self.dtype == "float32" else f"{self.case}-{self.dtype}"
+
+    def arguments(self, sweep: str) -> list[str]:
+        """A sweep is made in float32 alone."""
+        return [self.case, "--dtype", self.dtype, *(["--sweep", sweep] if sweep and self.dtype == "float32" else [])]
+
+
+def run_case(folder: Path, arguments: list[str], limit_s: float) -> str:
     """Runs one case in a process of its own; says how it ended. Its output goes to `log.txt` in the folder."""
-    command = [sys.executable, "-m", "graphmode", "compare", name, "--out", str(folder), *arguments]
+    command = [sys.executable, "-m", "graphmode", "compare", *arguments, "--out", str(folder)]
     prepare_folder(folder)
     with (folder / "log.txt").open("w") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
         try:
@@ -86,6 +107,11 @@ def main(
     folder: Annotated[Path, typer.Argument(help="Where results.json, the pages and cases/ go.")],
     minutes: Annotated[float, typer.Option(help="The time for all of it.", min=0.0)] = 9.0,
     case: Annotated[list[str] | None, typer.Option("--case", "-c", help="A case of the zoo; all where none.")] = None,
+    dtype: Annotated[
+        list[str] | None, typer.Option(help="float32, bfloat16, tf32; float32 alone on a CPU, else all three.")
+    ] = None,
+    mode: Annotated[list[str] | None, typer.Option(help="What is timed; on a GPU also training steps.")] = None,
+    sweep: Annotated[str | None, typer.Option(help=f"Batch sizes; on a GPU {GPU_SWEEP} unless told otherwise.")] = None,
     row: Annotated[list[str] | None, typer.Option("--row", "-r", help="A pattern of rows; all where none.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or gpu.")] = "auto",
     seed: Annotated[int, typer.Option(help="Of weights and inputs.")] = 0,
@@ -94,10 +120,15 @@ def main(
     """Compare every case, the most telling first, each in its own process, within the time."""
     end = time.monotonic() + 60 * minutes
     names = ordered(case or [])
+    on_gpu = choose_device(device) == "gpu"
+    dtypes = dtype or (GPU_DTYPES if on_gpu else ("float32",))
+    units = [Unit(name, one) for one in dtypes for name in names]
+    sweep = (GPU_SWEEP if on_gpu else "") if sweep is None else sweep
     arguments = ["--device", device, "--seed", str(seed), *(["--quick"] if quick else [])]
+    arguments += [part for one in mode or (MODES if on_gpu else ()) for part in ("--mode", one)]
     arguments += [part for pattern in row or [] for part in ("--row", pattern)]
     try:
-        results = run_all(prepare_folder(folder), names, arguments, end=end, seed=seed, quick=quick)
+        results = run_all(prepare_folder(folder), units, arguments, sweep=sweep, end=end, seed=seed, quick=quick)
         if results is None:
             typer.echo("nothing was compared; see log.txt of each case, or give more --minutes", err=True)
             raise typer.Exit(2)
@@ -110,18 +141,19 @@ def main(
 
 
 def run_all(
-    folder: Path, names: list[str], arguments: list[str], *, end: float, seed: int, quick: bool
+    folder: Path, units: list[Unit], arguments: list[str], *, sweep: str, end: float, seed: int, quick: bool
 ) -> Results | None:
     """Runs the cases that the folder lacks until the time is over, and saves what there is after each.
 
     Raises:
       ResultsError: where the folder cannot be written to, or has results of another environment.
     """
-    places = {name: folder / "cases" / name for name in names}
-    left = {name: found(place, seed=seed, quick=quick) for name, place in places.items()}
+    places = {unit: folder / "cases" / unit.name for unit in units}
+    left = {unit.name: found(place, seed=seed, quick=quick) for unit, place in places.items()}
     notes: dict[str, str] = {}
     results = None
-    for number, (name, place) in enumerate(places.items(), 1):
+    for number, (unit, place) in enumerate(places.items(), 1):
+        name = unit.name
         start, before = time.monotonic(), left[name]
         limit_s = end - start - TO_END_S
         if before is not None and before.complete:
@@ -129,9 +161,9 @@ def run_all(
         elif limit_s < LEAST_S:
             notes[name] = "not begun: the time is over"
         else:
-            notes[name] = run_case(name, place, arguments, limit_s)
+            notes[name] = run_case(place, [*unit.arguments(sweep), *arguments], limit_s)
             left[name] = found(place, seed=seed, quick=quick)
-        typer.echo(f"{number} of {len(names)}, {name}: {notes[name]} ({time.monotonic() - start:.0f} s)")
+        typer.echo(f"{number} of {len(units)}, {name}: {notes[name]} ({time.monotonic() - start:.0f} s)")
         if (results := gather(left, notes)) is not None:
             results.save(folder / "results.json")
     return results

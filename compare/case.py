@@ -62,7 +62,8 @@ class Case:
         `(lambda parameters: torch.optim.SGD(parameters, lr=0.01, momentum=0.9), optax.sgd(0.01, momentum=0.9))`.
       expected: rows known to be wrong or unsupported, with the reason: `{"torch.trace": "records one branch"}`. The key
         `"variant/row"` speaks of one variant only. Such a row is tried all the same.
-      patience: seconds for which a row that takes too long is tried, by the same keys: `{"torch.compile": 2.0}`.
+      patience: seconds for which a row that takes too long is tried, by the same keys, or in one mode only:
+        `{"torch.compile": 2.0}`, `{"forward_backward/torch.compile": 2.0}`.
       modes: the modes that are compared; `("inference",)` for a model that has no gradient. The default is inference
         and forward_backward, and train_step where there is an optimizer; it is asked for the random inputs alone.
         A case with an optimizer that leaves train_step out has it where a run names it (`--mode train_step`).
@@ -128,9 +129,10 @@ class Case:
         """The reason why this row is known not to be `ok`, or None."""
         return self.expected.get(f"{variant}/{row}", self.expected.get(row))
 
-    def patience_with(self, row: str, variant: str) -> float | None:
+    def patience_with(self, row: str, variant: str, mode: str) -> float | None:
         """Seconds for which this row is tried, or None for the budget of the run."""
-        return self.patience.get(f"{variant}/{row}", self.patience.get(row))
+        said = (self.patience.get(key) for key in (f"{variant}/{row}", f"{mode}/{row}", row))
+        return next((seconds for seconds in said if seconds is not None), None)
 
     def _problems(self):
         if not isinstance(self.name, str) or not self.name:
@@ -171,7 +173,8 @@ class Case:
         for label, keys in (("expected", self.expected), ("patience", self.patience)):
             for key in keys:
                 variant, _, row = key.rpartition("/")
-                if variant and variant not in {**self.references, **self.models}:
+                modes = MODES if label == "patience" else ()
+                if variant and variant not in (*self.references, *self.models, *modes):
                     yield f"{label} names the variant {variant!r} in {key!r}, which the case does not have"
                 if not row.startswith(("torch.", "jax.", "onnxruntime")):
                     yield f"{label} names {row!r}, which is no row; rows look like 'torch.trace' or 'jax.jit'"

@@ -51,6 +51,8 @@ class Plan:
       quick: shorter budgets.
       budget: of each cell; None for the usual one.
       prepare_s: the part of the budget before the first timed call, where it is to be another.
+      time_s: the part of the budget that goes to timed calls, where it is to be another: more of it tells smaller
+        differences.
       processes: that each contender for the fastest row runs in, since times differ from process to process; None for
         two, where the second does not take long to prepare.
       isolate: whether each row runs in a process of its own, where the system can fork: what hangs or crashes costs
@@ -67,13 +69,15 @@ class Plan:
     quick: bool = False
     budget: Budget | None = None
     prepare_s: float | None = None
+    time_s: float | None = None
     processes: int | None = None
     isolate: bool = True
 
     @property
     def cell_budget(self) -> Budget:
         budget = self.budget or (QUICK if self.quick else Budget())
-        return budget if self.prepare_s is None else replace(budget, prepare_s=self.prepare_s)
+        given = {"prepare_s": self.prepare_s, "time_s": self.time_s}
+        return replace(budget, **{name: seconds for name, seconds in given.items() if seconds is not None})
 
 
 @dataclass

@@ -50,6 +50,19 @@ def test_it_runs_each_case_and_goes_on_where_it_was(tmp_path):
     assert (tmp_path / "report.html").exists()
 
 
+def test_every_case_in_float32_comes_before_any_in_another_dtype(tmp_path):
+    cases = ("-c", "scale_add", "-c", "double_sine")
+    finished = suite(tmp_path, *cases, "--dtype", "float32", "--dtype", "bfloat16", "--sweep", "2,64", "--minutes", "4")
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    order = [line.split(", ")[1].split(":")[0] for line in finished.stdout.splitlines() if " of 4, " in line]
+    assert order == ["scale_add", "double_sine", "scale_add-bfloat16", "double_sine-bfloat16"]
+    results = Results.load(tmp_path / "results.json")
+    assert [case.name for case in results.cases] == ["scale_add", "double_sine"]
+    assert {parity.dtype for parity in results.parity} == {"float32", "bfloat16"}
+    swept = {(cell.case, cell.dtype, cell.batch) for cell in results.cells if cell.batch is not None}
+    assert swept == {("double_sine", "float32", 2), ("double_sine", "float32", 64)}
+
+
 def test_a_process_that_dies_costs_its_case_alone(tmp_path):
     (tmp_path / "sitecustomize.py").write_text(
         "import os, signal, sys\n"

@@ -3,8 +3,8 @@
 A machine runs faster or slower from one run to the next, and all rows of a case with it, since they are timed in turn.
 So a row's change is what is left of it when the median change of the other rows of its group is taken out. Its noise
 has two parts: the bootstrap error of both medians, and the scatter between runs, estimated robustly from what is left
-of all other rows. The limit is set for all compared rows together (Bonferroni): two runs of the same thing show, with
-95 % probability, no change at all.
+of the other rows of its group, and of those that take about as long. The limit is set for all compared rows together
+(Bonferroni): two runs of the same thing show, with 95 % probability, no change at all.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from .results import Results
 from .wording import batch_text, dtype_text, parity_verdict, plain, row_name, status_text
 
 CONFIDENCE = 0.95
+TAIL = 0.9
+ENOUGH_FOR_TAIL = 20
 TO_SIGMA = 1.4826  # of a normal distribution, from its median absolute deviation
 
 Key = tuple[str, str, str, str, str, str, int | None]
@@ -59,8 +61,7 @@ class Changes:
     Attributes:
       times: each row that is timed in both, the largest change first.
       turns: parity verdicts and statuses that differ.
-      untold: rows timed in both, as they were before, of which nothing can be said: flagged noisy, or with too few
-        samples.
+      untold: rows timed in both, as they were before, of which nothing can be said: with too few samples.
       one_sided: rows and verdicts that only one of the runs has, with which one.
       circumstances: what else differs between the runs: machine, versions, flags, seed.
     """
@@ -110,14 +111,14 @@ def _times(pairs: Sequence[tuple[Cell, Cell]]) -> Iterable[Change]:
     errors = [math.hypot(standard_error(a), standard_error(b)) for a, b in pairs]
     drifts = _drifts(pairs, logs)
     left = [log - drift for log, drift in zip(logs, drifts, strict=True)]
-    overall = _scatter(left, errors)
-    groups = _by(_group, pairs)
     scatter = {
-        scope: max(overall, _scatter([left[i] for i in m], [errors[i] for i in m])) for scope, m in groups.items()
+        scope: _scatter([left[i] for i in members], [errors[i] for i in members])
+        for kind in (_group, _size)
+        for scope, members in _by(kind, pairs).items()
     }
     limit = NormalDist().inv_cdf(1 - (1 - CONFIDENCE) / 2 / max(1, len(pairs)))
     for (a, b), log, error in zip(pairs, left, errors, strict=True):
-        reach = limit * math.hypot(error, scatter[_group(a)])
+        reach = limit * math.hypot(error, max(scatter[_group(a)], scatter[_size(a)]))
         yield Change(a, b, Ratio(math.exp(log), math.exp(log - reach), math.exp(log + reach)))
 
 
@@ -135,11 +136,21 @@ def _drifts(pairs: Sequence[tuple[Cell, Cell]], logs: Sequence[float]) -> list[f
 
 
 def _scatter(left: Sequence[float], errors: Sequence[float]) -> float:
-    """The standard deviation between runs beyond the errors of the medians; robust against the rows that did change."""
+    """The standard deviation between runs beyond the errors of the medians; robust against the rows that did change.
+
+    By the middle of what is left, or by its tail where that is longer than a normal distribution's.
+    """
     if len(left) < 3:
         return 0.0
-    seen = TO_SIGMA * median(map(abs, left))
+    sizes = sorted(map(abs, left))
+    tail = sizes[int(TAIL * len(sizes))] / NormalDist().inv_cdf((1 + TAIL) / 2)
+    seen = max(TO_SIGMA * median(sizes), tail if len(sizes) >= ENOUGH_FOR_TAIL else 0.0)
     return math.sqrt(max(0.0, seen**2 - median(errors) ** 2))
+
+
+def _size(cell: Cell) -> Scope:
+    """Rows that take as long to a factor of ten: short ones differ most from run to run."""
+    return cell.device, math.floor(math.log10(_median(cell)))
 
 
 def _by(scope: Callable[[Cell], Scope], pairs: Sequence[tuple[Cell, Cell]]) -> dict[Scope, list[int]]:
@@ -154,7 +165,7 @@ def _group(cell: Cell) -> Scope:
 
 
 def _is_untold(cell: Cell) -> bool:
-    return cell.noisy or len(cell.samples_s) < MIN_SAMPLES
+    return len(cell.samples_s) < MIN_SAMPLES
 
 
 def _parity_turns(pairs: Iterable[tuple[Parity, Parity]]) -> Iterable[Turn]:

@@ -60,7 +60,7 @@ def _lines(found: Changes) -> Iterator[str]:
     )
     yield "What the rows of a case drifted by together is taken out. The intervals hold for all rows at once (95 %)."
     if found.untold:
-        yield f"Of {count(len(found.untold), 'row')} nothing can be said: flagged noisy in one of the runs."
+        yield f"Of {count(len(found.untold), 'row')} nothing can be said: they have too few samples in one of the runs."
 
 
 def _sections(found: Changes) -> Iterator[Section]:

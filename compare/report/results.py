@@ -104,10 +104,10 @@ class Results(msgspec.Struct, kw_only=True, tag_field="schema", tag=SCHEMA):
             environment=first.environment,
             complete=all(part.complete for part in parts),
             duration_s=sum(part.duration_s for part in parts),
-            cases=[case for part in parts for case in part.cases],
+            cases=_once(case for part in parts for case in part.cases),
             parity=[parity for part in parts for parity in part.parity],
             cells=[cell for part in parts for cell in part.cells],
-            floors=next((part.floors for part in parts if part.floors is not None), None),
+            floors=_merged_floors([part.floors for part in parts if part.floors is not None]),
             work=[work for part in parts for work in part.work],
         )
 
@@ -167,6 +167,22 @@ class Results(msgspec.Struct, kw_only=True, tag_field="schema", tag=SCHEMA):
             ) from error
         results.version = VERSION
         return results
+
+
+def _once(cases: Iterable[CaseInfo]) -> list[CaseInfo]:
+    """A case that was compared in several dtypes is one."""
+    known: dict[tuple[str, str], CaseInfo] = {}
+    for case in cases:
+        known.setdefault((case.name, case.problem), case)
+    return list(known.values())
+
+
+def _merged_floors(floors: Sequence[Floors]) -> Floors | None:
+    """The first, with the products of every dtype."""
+    if not floors:
+        return None
+    products = {dtype: peak for one in reversed(floors) for dtype, peak in one.flops_per_s.items()}
+    return msgspec.structs.replace(floors[0], flops_per_s=products)
 
 
 def _without_surrogates(value: Any) -> Any:

@@ -38,6 +38,7 @@ KEPT_BYTES = 150 * 2**20  # a process that held more is not kept for the next mo
 SECONDARY_S = 0.05  # of calls for each of the secondary times, where not even three take as long
 SECONDARY_CALLS = (3, 100)  # at least, and at most
 LONG_CALL_S = 0.03  # of which two are made at most
+LONGEST_STEADY_S = 0.2  # a call beyond which the wait at its end is nothing
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Budget:
     """Seconds a cell: `prepare_s` for build, compilation, warm-up and gate; `time_s` for timed calls."""
 
     prepare_s: float = 30.0
-    time_s: float = 0.5
+    time_s: float = 0.4
 
 
 @dataclass
@@ -139,7 +140,7 @@ class CaseBench:
             for variant in self.case.references if row.framework == "torch" else self.case.models:
                 refusal = self._refusal(row, variant, mode)
                 if refusal is None:
-                    patience = self.case.patience_with(row.name, variant) or math.inf
+                    patience = self.case.patience_with(row.name, variant, mode) or math.inf
                     jobs.append(Job(row, variant, min(self.budget.prepare_s, patience)))
                 else:
                     cells[row.name, variant] = self._refused_cell(row, variant, mode, refusal)
@@ -237,7 +238,8 @@ class CaseBench:
         patience = max(LEAST_PATIENCE_S, LONGEST_CALLS * calls * a_call)
         with contextlib.suppress(Failed):
             entrant.enqueue_s = seat.enqueue(0, 1 if a_call > LONG_CALL_S else calls, patience)
-            entrant.steady_s = seat.steady(calls, patience)
+            if a_call < LONGEST_STEADY_S:
+                entrant.steady_s = seat.steady(calls, patience)
             entrant.memory, entrant.launches = seat.examined(patience)
 
     def _not_equal(self, row: Row, variant: str) -> str | None:

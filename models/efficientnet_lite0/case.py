@@ -50,7 +50,8 @@ CASE = Case(
         "jax.eager": "compiles each distinct operation by itself before it first runs",
         "jax.scan": LOOPED,
     },
-    patience={"jax.eager": 1.5, "jax.scan": 4.0},
+    # Inductor needs more than the budget for the training pass, on two processors
+    patience={"forward_backward/torch.compile": 5.0, "jax.eager": 1.5, "jax.scan": 4.0},
     interpret={"photographs": readings},
     sweep=_batch,
     tags=("vision", "pretrained", "training"),

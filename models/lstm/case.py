@@ -42,6 +42,7 @@ CASE = Case(
         "handwritten/torch.trace": 3.0,
         "handwritten/torch.compile": 2.0,
         "handwritten/torch.aoti": 2.0,
+        "handwritten/onnxruntime": 5.0,
         "jax.scan": 6.0,
     },
     sweep=lambda rng, batch: normal(rng, batch=batch),

@@ -45,7 +45,7 @@ def test_no_change_at_all_where_nothing_differs(run):
     found = changes(run, run)
     assert [found.moved, found.turns, found.one_sided, found.circumstances] == [[], [], [], []]
     assert found.resolved(0.1) == len(found.times)
-    assert {(c.case, c.row) for c in found.untold} == {("lstm", "jax.jit")}  # flagged noisy
+    assert found.untold == []  # a noisy row is compared too: its noise counts
 
 
 @pytest.mark.parametrize("factor", [1.1, 0.9])
