@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
@@ -64,7 +63,7 @@ class Examination:
         self.case, self.seed, self.dtype, self.device = case, seed, dtype, device
         self.judge = Judge(case, seed=seed, dtype=dtype, device=device)
         self.truths = self.judge.truths(draws) if truths is None else truths
-        self.scales = self._scales()
+        self._magnitudes: dict[tuple[str, Key], float] = {}
         self._torch_errors: dict[tuple[Key, tuple[int, ...]], float] = {}
 
     def ask_timed(self, modes: Sequence[Mode]) -> None:
@@ -72,16 +71,14 @@ class Examination:
         if self.case.check_inputs is None or any(truth.question.is_timed for truth in self.truths):
             return
         self.truths += self.judge.timed_truths(modes)
-        self.scales = self._scales()
+        self._magnitudes.clear()
 
-    def _scales(self) -> dict[tuple[str, Key], float]:
-        """By mode and tensor, its largest magnitude over all inputs."""
-        scales: dict[tuple[str, Key], float] = defaultdict(float)
-        for truth in self.truths:
-            for kind, name, array in truth.reference.tensors():
-                key = truth.question.mode, (kind, name)
-                scales[key] = max(scales[key], magnitude(array))
-        return scales
+    def _magnitude(self, mode: str, key: Key) -> float:
+        """Of a tensor, the largest over all inputs."""
+        if (mode, key) not in self._magnitudes:
+            arrays = (truth.reference.find(key) for truth in self.truths if truth.question.mode == mode)
+            self._magnitudes[mode, key] = max((magnitude(array) for array in arrays if array is not None), default=0.0)
+        return self._magnitudes[mode, key]
 
     def verdicts(self) -> Iterable[Parity]:
         """Judges the reference's further variants, then every port."""
@@ -267,7 +264,7 @@ class Examination:
         least = ALLOWED_UNREST * unrest / EQUAL_TOLERANCE
         if not shares_scale(key[0]):
             own = magnitude(truth.reference.get(key))
-            return max(own, SMALLEST_SCALE * self.scales[mode, key], least)
+            return max(own, SMALLEST_SCALE * self._magnitude(mode, key), least)
         overall = max(t.largest_gradient for t in self.truths if t.question.mode == mode)
         return max(truth.largest_gradient, SMALLEST_SCALE * overall, least)
 

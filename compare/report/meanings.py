@@ -33,7 +33,7 @@ MEANINGS = {
         "outputs differ from the reference. unsupported: this way of running cannot take this model. unavailable: "
         "this machine or installation lacks what the row needs. failed, timeout: it raised an error, or did not "
         "finish in its time. expected: the case says beforehand, and why, that this row does not work; it does not "
-        "fail the run. noisy: the repeats spread widely, so read the time with care."
+        "fail the run. noisy: the median is not known to 5%, within a process or from one to another."
     ),
     "reason": "Why there is no time, or what to know of it.",
     "median, IQR, p95": (
@@ -43,7 +43,10 @@ MEANINGS = {
         "Every repeat as a dot, the median as a stroke, on one axis for all rows of the table. An arrow: beyond its "
         "end. The axis holds the rows that are up to ten times as slow as the one in the middle."
     ),
-    "samples": "Repeats x calls in each. The repeats of all rows are interleaved, so that drift hits all alike.",
+    "samples": (
+        "Repeats x calls in each. The repeats of all rows are interleaved, so that drift hits all alike. Before each "
+        "of a short row some milliseconds of calls are made and not counted, since idle processors wake slowly."
+    ),
     "ratio, to PyTorch's fastest, to eager": (
         "The row's median over the other's, of the same case, mode, device, dtype and batch size; below 1 the row is "
         "faster. PyTorch's fastest row is the fastest that is ok, over all variants and ONNX Runtime; eager is the "
@@ -51,14 +54,17 @@ MEANINGS = {
     ),
     "JAX's fastest row, PyTorch's fastest row": "Of the rows that are ok, the one with the smallest median.",
     "95% interval": (
-        "Bootstrap of the ratio of medians over the interleaved repeats. Where it holds 1 the two are called level. "
-        "It takes the two rows as chosen, and says nothing of another machine or another run."
+        "Bootstrap of the ratio of medians over the interleaved repeats, and over the processes where a row ran in "
+        "several. Where it holds 1 the two are called level. It takes the two rows as chosen, and says nothing of "
+        "another machine or another run."
     ),
     "enqueue": "The median time until a call returns, before anything is waited for: what the host does.",
     "host share": "Enqueue over median. Near 100% on a GPU, the device waits for the host.",
     "steady": "Time a step over many calls with one synchronisation at their end.",
     "compile": (
-        "What came before the first timed call: build, trace, lower, compile, capture, warm-up. Not in the median."
+        "What came before the first timed call: build, trace, lower, compile, capture. Not in the median. What is "
+        "imported, and what a compiler does once on a machine, is not in it. Rows are prepared a few at a time, and "
+        "take processors from each other."
     ),
     "parts, build, trace, lower, backend compile, first run": (
         "The parts of it, as far as the way of running tells them apart: build makes the callable without running it "

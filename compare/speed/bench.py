@@ -38,7 +38,7 @@ KEPT_BYTES = 150 * 2**20  # a process that held more is not kept for the next mo
 SECONDARY_S = 0.05  # of calls for each of the secondary times, where not even three take as long
 SECONDARY_CALLS = (3, 100)  # at least, and at most
 LONG_CALL_S = 0.03  # of which two are made at most
-LONGEST_STEADY_S = 0.2  # a call beyond which the wait at its end is nothing
+LONGEST_STEADY_S = 0.05  # a call beyond which the wait at its end is nothing
 
 
 @dataclass(frozen=True)
@@ -144,6 +144,7 @@ class CaseBench:
                     jobs.append(Job(row, variant, min(self.budget.prepare_s, patience)))
                 else:
                     cells[row.name, variant] = self._refused_cell(row, variant, mode, refusal)
+        jobs.sort(key=lambda job: job.row.fills_processors)  # a stable sort: those come last
         entrants: list[Entrant] = []
         for job, seat, outcome in prepared(jobs, mode, self._seat, self._announce(mode, "", on_row), LOAD_S):
             if isinstance(outcome, Ready):

@@ -62,7 +62,7 @@ def prepared(
     waiting, running = deque(jobs), dict[Connection, _Running]()
     try:
         while waiting or running:
-            while waiting and len(running) < at_once():
+            while waiting and _has_room(waiting[0], [one.job for one in running.values()]):
                 job = waiting.popleft()
                 on_begin(job)
                 seat = take_seat(job)
@@ -97,6 +97,12 @@ def prepared(
     finally:
         for one in running.values():
             one.seat.close()
+
+
+def _has_room(job: Job, others: Sequence[Job]) -> bool:
+    if job.row.fills_processors or any(other.row.fills_processors for other in others):
+        return not others
+    return len(others) < at_once()
 
 
 def _late(limit_s: float) -> Refusal:

@@ -48,6 +48,7 @@ class Row:
       needs_cuda: whether it exists on a CUDA device alone.
       left_out: why it is left out on a CPU unless a run names its rows; empty where it is not.
       kept_in: the modes in which it is not left out.
+      fills_processors: whether its compiler keeps them all busy: it is prepared alone, after the others.
       again_s: the first start after which a second process is too costly, unless a run asks for it.
       steps_per_call: how many steps one call makes; a time is that of a call over this.
       pack: makes of a placed batch what the step takes; once for each batch, and not timed.
@@ -60,6 +61,7 @@ class Row:
     needs_cuda: bool = False
     left_out: str = ""
     kept_in: tuple[Mode, ...] = ()
+    fills_processors: bool = False
     again_s: float = 8.0
     steps_per_call: int = 1
     pack: Callable[[Any], Any] = identity

@@ -20,8 +20,8 @@ MOST_CALLS = 200
 LEAST_REPEATS = 5
 FEWEST_REPEATS = 3  # for a competitor that is far behind
 FAR_BEHIND = 1.25  # times the fastest median
-ENOUGH_REPEATS = 15  # where the median is known to NARROW by then
-MOST_REPEATS = 40
+ENOUGH_REPEATS = 12  # where the median is known to NARROW by then
+MOST_REPEATS = 25
 NARROW = 0.05  # of the median, the width of its interval
 TWO_SIDED_95 = 1.96
 
