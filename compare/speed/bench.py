@@ -49,7 +49,7 @@ class Budget:
     time_s: float = 0.4
 
 
-@dataclass
+@dataclass(eq=False)
 class Entrant:
     """A row that has passed its gate, with every process that runs it."""
 

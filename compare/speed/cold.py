@@ -70,7 +70,8 @@ class Stages:
             jax.monitoring.unregister_event_duration_listener(listen)
             heard = {part: _covered(found) for part, found in spans.items() if found}
             if (torch := _torch_times() - before).total():
-                heard = {"trace": torch["entire_frame_compile"] - torch["backend_compile"]}
+                # a backend that compiles the backward pass does so outside of any frame
+                heard = {"trace": max(0.0, torch["entire_frame_compile"] - torch["backend_compile"])}
                 heard["compile"] = torch["backend_compile"]
             self._parts.update(heard)
             self._rest[name] += max(0.0, taken - sum(heard.values()))

@@ -73,7 +73,7 @@ def file(tmp_path_factory):
 @pytest.mark.parametrize(
     ("name", "status", "reason"),
     [
-        ("HANG", "timeout", "its budget is 8 s"),
+        ("HANG", "timeout", "not ready after its budget, 8 s"),
         ("CRASH", "failed", "died of SIGSEGV: Fatal Python error: Segmentation fault"),
         ("EXIT", "failed", "its process ended with exit code 7"),
     ],
