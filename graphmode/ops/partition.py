@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
 
+from .arguments import as_row_mask, as_rows
 
-def partition(x: ArrayLike, mask: ArrayLike) -> tuple[jax.Array, jax.Array]:
+T = TypeVar("T")
+
+
+def partition(x: T, mask: ArrayLike) -> tuple[T, jax.Array]:
     """Rows of `x` where `mask` holds first, then the others, each in the order that they had.
 
     What `torch.cat([x[mask], x[~mask]])` gives, with no shape that depends on a value: the prefix sum of the mask says
@@ -15,7 +22,7 @@ def partition(x: ArrayLike, mask: ArrayLike) -> tuple[jax.Array, jax.Array]:
     the row that it came from, and none to the mask.
 
     Args:
-      x: `[N, ...]`, any dtype.
+      x: `[N, ...]`, any dtype, or a pytree of such; all are reordered alike.
       mask: `[N]`, bool.
 
     Returns:
@@ -31,20 +38,14 @@ def partition(x: ArrayLike, mask: ArrayLike) -> tuple[jax.Array, jax.Array]:
       >>> rows.tolist(), int(count)
       ([3, 4, -1, -5], 2)
     """
-    x, mask = jnp.asarray(x), jnp.asarray(mask)
-    if x.ndim == 0:
-        raise ValueError("x is a scalar, and an array [N, ...] of rows was wanted")
-    if mask.dtype != jnp.bool_:
-        raise ValueError(f"mask has dtype {mask.dtype}, and bool was wanted; compare it, as in mask != 0")
-    if mask.shape != x.shape[:1]:
-        raise ValueError(
-            f"mask has shape {mask.shape}, and {x.shape[:1]} was wanted, one entry for each row of x, which has shape "
-            f"{x.shape}; give one entry a row, or map over leading axes with jax.vmap"
-        )
-    length = mask.shape[0]
+    x, rows = as_rows(x)
+    mask = as_row_mask(mask, rows, of="x", shape=np.shape(jax.tree.leaves(x)[0]))
     picked_up_to = jnp.cumsum(mask, dtype=jnp.int32)
     count = jnp.sum(mask, dtype=jnp.int32)
-    others_before = jnp.arange(length, dtype=jnp.int32) - picked_up_to
+    others_before = jnp.arange(rows, dtype=jnp.int32) - picked_up_to
     target = jnp.where(mask, picked_up_to - 1, count + others_before)
-    reordered = jnp.zeros_like(x).at[target].set(x, unique_indices=True, mode="promise_in_bounds")
-    return reordered, count
+
+    def reordered(leaf: jax.Array) -> jax.Array:
+        return jnp.zeros_like(leaf).at[target].set(leaf, unique_indices=True, mode="promise_in_bounds")
+
+    return jax.tree.map(reordered, x), count

@@ -1,0 +1,80 @@
+"""Checks of the arguments that fixed-size operations share; each raises while the graph is traced."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any, Literal, get_args
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+OnOverflow = Literal["flag", "raise", "nan"]
+
+
+def as_capacity(capacity: int, *, name: str = "capacity") -> int:
+    """A static size of at least one."""
+    if isinstance(capacity, jax.core.Tracer):
+        raise TypeError(
+            f"{name} is a traced value ({capacity.aval.str_short()}), and a Python integer was wanted: it sets a shape, which a static "
+            f"graph must know; give an upper bound, or mark the argument with static_argnames"
+        )
+    try:
+        size = operator.index(capacity)
+    except TypeError:
+        raise TypeError(f"{name} is {capacity!r}, and a positive integer was wanted") from None
+    if isinstance(capacity, bool | np.bool_):
+        raise TypeError(f"{name} is {capacity!r}, and a positive integer was wanted")
+    if size < 1:
+        raise ValueError(f"{name} is {size}; give an integer of at least 1, the most entries that there can be")
+    return size
+
+
+def as_on_overflow(on_overflow: str, *dtypes: np.dtype) -> OnOverflow:
+    """The policy by name; `"nan"` only where every one of `dtypes` has a NaN."""
+    if on_overflow not in get_args(OnOverflow):
+        raise ValueError(
+            f"on_overflow is {on_overflow!r}; choose 'flag' (the count tells), 'raise' (an error once the graph has run) "
+            f"or 'nan' (every value becomes NaN)"
+        )
+    if on_overflow == "nan":
+        for dtype in dtypes:
+            if not jnp.issubdtype(dtype, jnp.inexact):
+                raise ValueError(f"on_overflow is 'nan', and {dtype} has no NaN; choose 'flag' or 'raise'")
+    return on_overflow  # type: ignore[return-value]
+
+
+def as_mask(mask: ArrayLike, *, name: str = "mask") -> jax.Array:
+    """An array of dtype bool; numbers are refused, since 0/1 masks and index lists look alike."""
+    array = jnp.asarray(mask)
+    if array.dtype != jnp.bool_:
+        raise ValueError(f"{name} has dtype {array.dtype}, and bool was wanted; compare it, as in {name} != 0")
+    return array
+
+
+def as_row_mask(mask: ArrayLike, rows: int, *, of: str, shape: tuple[int, ...], name: str = "mask") -> jax.Array:
+    """A mask `[N]`, one entry for each of the `rows` of the array named `of`, which has `shape`."""
+    array = as_mask(mask, name=name)
+    if array.shape != (rows,):
+        raise ValueError(
+            f"{name} has shape {array.shape}, and {(rows,)} was wanted, one entry for each row of {of}, which has shape "
+            f"{shape}; give one entry a row, or map over leading axes with jax.vmap"
+        )
+    return array
+
+
+def as_rows(x: Any, *, name: str = "x") -> tuple[Any, int]:
+    """A pytree of arrays `[N, ...]` with one `N`, and that `N`."""
+    tree = jax.tree.map(jnp.asarray, x)
+    shapes = {jax.tree_util.keystr(path): leaf.shape for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+    if not shapes:
+        raise ValueError(f"{name} holds no array, and an array [N, ...] of rows, or a pytree of such, was wanted")
+    for where, shape in shapes.items():
+        if not shape:
+            raise ValueError(f"{name}{where} is a scalar, and an array [N, ...] of rows was wanted")
+    lengths = {shape[0] for shape in shapes.values()}
+    if len(lengths) > 1:
+        listed = ", ".join(f"{name}{where} {shape}" for where, shape in shapes.items())
+        raise ValueError(f"the arrays of {name} differ in their first axis: {listed}; give all as many rows")
+    return tree, lengths.pop()

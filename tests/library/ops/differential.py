@@ -1,0 +1,241 @@
+"""Operations against eager PyTorch: each a record of inputs, our form and theirs, run under `jit`, `vmap` and gradients.
+
+A test module lists its `Differential`s in a table and hands `cases(TABLE)` to `pytest.mark.parametrize`; `run` draws the
+configurations with hypothesis. A configuration holds what decides shapes and static arguments, and is drawn from few
+choices, so that graphs are compiled once each; values come from a generator, special ones (ties, zeros of both signs,
+infinities) mixed in by `values_of`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import hypothesis
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+from hypothesis import strategies as st
+
+import graphmode as gm
+
+QUICK, THOROUGH = 8, 200
+LANES = 3
+FLOATING = ("float32", "float64", "bfloat16")
+DTYPES = (*FLOATING, "int32", "bool")
+# relative to the largest entry: sums and products in another order
+ROUNDING = {"float64": 1e-12, "float32": 2e-5, "bfloat16": 4e-2}
+
+Arrays = dict[str, np.ndarray]
+Config = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Differential:
+    """One operation and the eager PyTorch code that it stands for.
+
+    Attributes:
+      name: of the operation, as a user types it.
+      configs: strategy of a mapping of hashable values: sizes, capacities, static arguments.
+      arrays: `(rng, config, dtype)` -> numpy arrays by name; shapes follow from `config` alone.
+      ours: `(config, **arrays)` -> pytree of arrays, traceable.
+      eager: `(config, **tensors)` -> the same structure; `padded` brings a dynamic result to the form of a `Padded`.
+      dtypes: those that make sense.
+      gradients: names of the arrays that are differentiated, in floating dtypes.
+      exact: whether results must be the same to the last bit, or to rounding; gradients are compared to rounding.
+    """
+
+    name: str
+    configs: st.SearchStrategy[Config]
+    arrays: Callable[[np.random.Generator, SimpleNamespace, str], Arrays]
+    ours: Callable[..., Any]
+    eager: Callable[..., Any]
+    dtypes: tuple[str, ...] = DTYPES
+    gradients: tuple[str, ...] = ()
+    exact: bool = True
+
+
+def cases(table: Iterable[Differential]) -> list[Any]:
+    """Parameters `(differential, dtype, examples)` of a test: quick by default, thorough where marked slow."""
+    return [
+        pytest.param(one, dtype, examples, id=f"{one.name}-{dtype}-{examples}", marks=marks)
+        for one in table
+        for dtype in one.dtypes
+        for examples, marks in ((QUICK, ()), (THOROUGH, pytest.mark.slow))
+    ]
+
+
+def run(one: Differential, dtype: str, examples: int) -> None:
+    """Raises `AssertionError` with configuration and seed where an example disagrees."""
+
+    @hypothesis.settings(max_examples=examples, derandomize=True, database=None, print_blob=False)
+    @hypothesis.given(config=one.configs, seed=st.integers(0, 2**31 - 1))
+    def agree(config: Config, seed: int) -> None:
+        examine(one, dtype, config, seed)
+
+    agree()
+
+
+def is_caught(one: Differential, dtype: str = "float32", examples: int = 60) -> bool:
+    """Whether a differential, its `ours` replaced by a faulty form, disagrees with PyTorch."""
+    try:
+        run(one, dtype, examples)
+    except AssertionError:
+        return True
+    return False
+
+
+def examine(one: Differential, dtype: str, config: Config, seed: int) -> None:
+    """One example: values under `jit`, gradients, and several lanes under `vmap`, each against eager PyTorch."""
+    rng = np.random.default_rng(seed)
+    key = tuple(sorted(config.items()))
+    lanes = [one.arrays(rng, SimpleNamespace(**config), dtype) for _ in range(LANES)]
+    wanted = [_from_torch(one.eager(SimpleNamespace(**config), **_tensors(lane))) for lane in lanes]
+    with jax.enable_x64(dtype == "float64"):
+        _compare(_from_jax(_jitted(one, key)(lanes[0])), wanted[0], one.exact, dtype, "under jit")
+        stacked = {name: np.stack([lane[name] for lane in lanes]) for name in lanes[0]}
+        mapped = _from_jax(_mapped(one, key)(stacked))
+        for i, lane in enumerate(wanted):
+            _compare([leaf[i] for leaf in mapped], lane, one.exact, dtype, f"lane {i} under vmap")
+        if one.gradients and dtype in FLOATING and all(lanes[0][name].size for name in one.gradients):
+            _compare_gradients(one, key, config, lanes[0], rng, dtype)
+
+
+def padded(rows: torch.Tensor, capacity: int, fill_value: float = 0) -> dict[str, torch.Tensor]:
+    """What a `Padded` holds of dynamic `rows` `[count, ...]`: cut or filled to the capacity, with the true count."""
+    held = rows[:capacity]
+    filling = torch.full((capacity - len(held), *rows.shape[1:]), fill_value, dtype=rows.dtype)
+    valid = torch.arange(capacity) < len(rows)
+    return {"values": torch.cat([held, filling]), "valid": valid, "count": torch.tensor(len(rows))}
+
+
+def values_of(
+    rng: np.random.Generator, shape: int | tuple[int, ...], dtype: str, *, special: bool = True
+) -> np.ndarray:
+    """Random values; with `special`, ties and zeros of both signs, and infinities at times. No NaN."""
+    if dtype == "bool":
+        return rng.random(shape) < 0.5
+    if dtype == "int32":
+        return rng.integers(-4, 5, shape).astype(np.int32)
+    values = rng.standard_normal(shape)
+    if special:
+        kind = rng.integers(4)
+        if kind == 0:
+            values = np.round(values)
+        if kind == 1:
+            values = np.where(rng.random(shape) < 0.2, rng.choice([-0.0, 0.0, np.inf, -np.inf], shape), values)
+    return np.asarray(values).astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+
+
+def mask_of(rng: np.random.Generator, shape: int | tuple[int, ...]) -> np.ndarray:
+    """A random mask: empty, full, or anything between."""
+    return rng.random(shape) < rng.choice([0.0, 0.2, 0.5, 0.8, 1.0])
+
+
+@functools.cache
+def _jitted(one: Differential, key: tuple[tuple[str, Any], ...]) -> Callable[[Arrays], Any]:
+    return jax.jit(lambda arrays: one.ours(SimpleNamespace(**dict(key)), **arrays))
+
+
+@functools.cache
+def _mapped(one: Differential, key: tuple[tuple[str, Any], ...]) -> Callable[[Arrays], Any]:
+    return jax.jit(jax.vmap(lambda arrays: one.ours(SimpleNamespace(**dict(key)), **arrays)))
+
+
+@functools.cache
+def _pulled_back(one: Differential, key: tuple[tuple[str, Any], ...]) -> Callable[..., Any]:
+    def pull(chosen: Arrays, others: Arrays, cotangents: list[np.ndarray]) -> Any:
+        def floating(chosen: Arrays) -> list[jax.Array]:
+            leaves = _leaves(one.ours(SimpleNamespace(**dict(key)), **chosen, **others))
+            return [leaf for leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.floating)]
+
+        return jax.vjp(floating, chosen)[1](cotangents)[0]
+
+    return jax.jit(pull)
+
+
+def _compare_gradients(
+    one: Differential, key: Any, config: Config, arrays: Arrays, rng: np.random.Generator, dtype: str
+) -> None:
+    # Infinities make NaN gradients in both worlds, at places that are no one's concern.
+    arrays = {name: np.nan_to_num(a, posinf=3, neginf=-3) if name in one.gradients else a for name, a in arrays.items()}
+    tensors = _tensors(arrays)
+    for name in one.gradients:
+        tensors[name].requires_grad_()
+    outputs = [leaf for leaf in _leaves(one.eager(SimpleNamespace(**config), **tensors)) if leaf.is_floating_point()]
+    cotangents = [rng.standard_normal(tuple(leaf.shape)).astype(arrays[one.gradients[0]].dtype) for leaf in outputs]
+    pairs = [(o, _tensor(c)) for o, c in zip(outputs, cotangents, strict=True) if o.requires_grad]
+    sources = [tensors[name] for name in one.gradients]
+    if pairs:
+        found = torch.autograd.grad([o for o, _ in pairs], sources, [c for _, c in pairs], allow_unused=True)
+    else:
+        found = tuple(None for _ in sources)
+    wanted = [_numpy(torch.zeros_like(s) if g is None else g) for s, g in zip(sources, found, strict=True)]
+    chosen = {name: arrays[name] for name in one.gradients}
+    others = {name: array for name, array in arrays.items() if name not in one.gradients}
+    got = _pulled_back(one, key)(chosen, others, cotangents)
+    _compare([np.asarray(got[name]) for name in one.gradients], wanted, False, dtype, f"gradient of {one.gradients}")
+
+
+def _compare(got: list[np.ndarray], wanted: list[np.ndarray], exact: bool, dtype: str, where: str) -> None:
+    assert len(got) == len(wanted), f"{where}: {len(got)} arrays, and PyTorch gives {len(wanted)}"
+    for i, (ours, theirs) in enumerate(zip(got, wanted, strict=True)):
+        what = f"{where}, array {i}"
+        assert ours.shape == theirs.shape, f"{what}: shape {ours.shape}, and PyTorch gives {theirs.shape}"
+        kinds = [_kind(array.dtype) for array in (ours, theirs)]
+        assert kinds[0] == kinds[1], f"{what}: dtype {ours.dtype}, and PyTorch gives {theirs.dtype}"
+        if exact or kinds[0] in "ib":
+            np.testing.assert_array_equal(ours, theirs, err_msg=what)
+            continue
+        ours, theirs = ours.astype(np.float64), theirs.astype(np.float64)
+        finite = theirs[np.isfinite(theirs)]
+        scale = max(1.0, float(np.abs(finite).max())) if finite.size else 1.0
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=ROUNDING[dtype] * scale, err_msg=what)
+
+
+def _kind(dtype: np.dtype) -> str:
+    """Integers of any width are one kind: indices are int32 here and int64 there."""
+    return "i" if np.issubdtype(dtype, np.integer) else str(dtype)
+
+
+def _leaves(tree: Any) -> list[Any]:
+    """In one order for both: a `Padded` as the mapping that `padded` gives."""
+    plain = jax.tree.map(
+        lambda node: (
+            {"values": node.values, "valid": node.valid, "count": node.count} if isinstance(node, gm.Padded) else node
+        ),
+        tree,
+        is_leaf=lambda node: isinstance(node, gm.Padded),
+    )
+    return jax.tree.leaves(plain)
+
+
+def _from_jax(tree: Any) -> list[np.ndarray]:
+    return [np.asarray(leaf) for leaf in _leaves(tree)]
+
+
+def _from_torch(tree: Any) -> list[np.ndarray]:
+    return [_numpy(leaf) for leaf in _leaves(tree)]
+
+
+def _tensors(arrays: Arrays) -> dict[str, torch.Tensor]:
+    return {name: _tensor(array) for name, array in arrays.items()}
+
+
+def _tensor(array: np.ndarray) -> torch.Tensor:
+    if array.dtype == ml_dtypes.bfloat16:
+        return torch.from_numpy(np.ascontiguousarray(array).view(np.int16).copy()).view(torch.bfloat16)
+    return torch.from_numpy(np.array(array))
+
+
+def _numpy(tensor: torch.Tensor) -> np.ndarray:
+    tensor = tensor.detach()
+    if tensor.dtype == torch.bfloat16:
+        return tensor.contiguous().view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    return tensor.numpy()
