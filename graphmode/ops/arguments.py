@@ -17,8 +17,8 @@ def as_capacity(capacity: int, *, name: str = "capacity") -> int:
     """A static size of at least one."""
     if isinstance(capacity, jax.core.Tracer):
         raise TypeError(
-            f"{name} is a traced value ({capacity.aval.str_short()}), and a Python integer was wanted: it sets a shape, which a static "
-            f"graph must know; give an upper bound, or mark the argument with static_argnames"
+            f"{name} is traced ({capacity.aval.str_short()}), and a Python integer was wanted: it sets a shape, "
+            f"which a static graph must know; give an upper bound, or mark the argument with static_argnames"
         )
     try:
         size = operator.index(capacity)
@@ -35,8 +35,8 @@ def as_on_overflow(on_overflow: str, *dtypes: np.dtype) -> OnOverflow:
     """The policy by name; `"nan"` only where every one of `dtypes` has a NaN."""
     if on_overflow not in get_args(OnOverflow):
         raise ValueError(
-            f"on_overflow is {on_overflow!r}; choose 'flag' (the count tells), 'raise' (an error once the graph has run) "
-            f"or 'nan' (every value becomes NaN)"
+            f"on_overflow is {on_overflow!r}; choose 'flag' (the count tells), 'raise' (an error once the graph has "
+            f"run) or 'nan' (every value becomes NaN)"
         )
     if on_overflow == "nan":
         for dtype in dtypes:
@@ -58,8 +58,8 @@ def as_row_mask(mask: ArrayLike, rows: int, *, of: str, shape: tuple[int, ...], 
     array = as_mask(mask, name=name)
     if array.shape != (rows,):
         raise ValueError(
-            f"{name} has shape {array.shape}, and {(rows,)} was wanted, one entry for each row of {of}, which has shape "
-            f"{shape}; give one entry a row, or map over leading axes with jax.vmap"
+            f"{name} has shape {array.shape}, and {(rows,)} was wanted, one entry for each row of {of}, which has "
+            f"shape {shape}; give one entry a row, or map over leading axes with jax.vmap"
         )
     return array
 

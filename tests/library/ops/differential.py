@@ -1,6 +1,6 @@
-"""Operations against eager PyTorch: each a record of inputs, our form and theirs, run under `jit`, `vmap` and gradients.
+"""Operations against eager PyTorch: each a record of inputs, our form and theirs, under `jit`, `vmap` and gradients.
 
-A test module lists its `Differential`s in a table and hands `cases(TABLE)` to `pytest.mark.parametrize`; `run` draws the
+A test module lists its `Differential`s in a table and hands `cases(TABLE)` to `pytest.mark.parametrize`; `run` draws
 configurations with hypothesis. A configuration holds what decides shapes and static arguments, and is drawn from few
 choices, so that graphs are compiled once each; values come from a generator, special ones (ties, zeros of both signs,
 infinities) mixed in by `values_of`.
