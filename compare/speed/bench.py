@@ -42,6 +42,10 @@ class Budget:
     time_s: float = 0.4
     is_patient: bool = False
 
+    def with_patience(self, patience_s: float | None) -> float:
+        """Seconds to prepare a row for which its case has `patience_s`."""
+        return self.prepare_s if patience_s is None or self.is_patient else min(patience_s, self.prepare_s)
+
 
 class CaseBench:
     """The speed cells of one case.
@@ -138,10 +142,7 @@ class CaseBench:
 
     def _budget_of(self, row: Row, variant: str, mode: Mode) -> float:
         """Seconds to prepare a row."""
-        patience = self.case.patience_with(row.name, variant, mode)
-        if patience is None or self.budget.is_patient:
-            return self.budget.prepare_s
-        return min(patience, self.budget.prepare_s)
+        return self.budget.with_patience(self.case.patience_with(row.name, variant, mode))
 
     def _seat(self, job: Job) -> Seat:
         """Where a job runs: what it ran in for the mode before, as long as that is there."""
