@@ -77,7 +77,12 @@ class Plan:
     def cell_budget(self) -> Budget:
         budget = self.budget or (QUICK if self.quick else Budget())
         given = {"prepare_s": self.prepare_s, "time_s": self.time_s}
-        return replace(budget, **{name: seconds for name, seconds in given.items() if seconds is not None})
+        asked = {name: seconds for name, seconds in given.items() if seconds is not None}
+        return replace(budget, is_patient=self.prepare_s is not None, **asked)
+
+    @property
+    def contender_processes(self) -> int | None:
+        return 1 if self.quick and self.processes is None else self.processes
 
 
 @dataclass
@@ -147,6 +152,7 @@ class _Run:
         )
         self._rooms: Rooms | None = None
         self._ahead: Ahead | None = None
+        self._is_surveyed = False
 
     def over(self, cases: Iterable[Case]) -> Results:
         self._save()
@@ -188,12 +194,24 @@ class _Run:
                 self.results.cases.append(
                     CaseInfo(name=case.name, summary=case.summary, inputs=shapes, parameters=parameters)
                 )
+                self._note(self._left_out(case))
             verdicts = self._recorded(found)
             cells = self._timed(exam, verdicts, location, path) if self.plan.speed else []
-            if self.plan.sweep and case.sweep is not None:
+            if self.plan.speed and self.plan.sweep and case.sweep is not None:
                 self._sweep(exam, verdicts, location, cells)
             del exam, found, verdicts
             release()
+
+    def _left_out(self, case: Case) -> Iterable[str]:
+        """What the plan names and the case has not."""
+        if not self.plan.speed:
+            return
+        if self.plan.sweep and case.sweep is None:
+            yield "no batch sweep, since the case has no `sweep`"
+        for mode in self.plan.modes:
+            if mode not in case.modes:
+                why = ", since it has no `optimizer`" if mode == "train_step" else ""
+                yield f"not timed in {mode}, which is none of the case's modes{why}"
 
     def _examined(self, case: Case, dtype: str, *, is_first: bool) -> tuple[Examination, Iterable[Parity], Path | None]:
         """The examination and the verdicts, and the file where they lie if the process ahead found them."""
@@ -240,9 +258,7 @@ class _Run:
                 modes=modes,
                 named=bool(self.plan.rows),
                 budget=self.plan.cell_budget,
-                processes=1
-                if size is not None or (self.plan.quick and not self.plan.processes)
-                else self.plan.processes,
+                processes=1 if size is not None else self.plan.contender_processes,
                 batch=size,
                 seat=seats.open,
                 undisturbed=self._ahead.paused if self._ahead else contextlib.nullcontext,
@@ -254,10 +270,15 @@ class _Run:
                 self.listener.on_cells(cells)
                 self._save()
             self._work(exam, modes, size)
-            if self.results.floors is None:
+            if not self._is_surveyed:
+                self._is_surveyed = True
                 self.listener.on_step("measuring what this machine can do at best")
                 with bench.undisturbed():
-                    self.results.floors = self._rooms.floors(self.plan.dtypes)
+                    floors = self._rooms.floors(self.plan.dtypes)
+                if isinstance(floors, str):
+                    self._note([f"what this machine can do at best could not be measured: {floors}"])
+                else:
+                    self.results.floors = floors
                 self._save()
         return timed
 
@@ -284,7 +305,7 @@ class _Run:
             self._timed(sized, verdicts, location, size=size, rows=rows & self.rows)
             release()
 
-    def _note(self, notes: Sequence[str]) -> None:
+    def _note(self, notes: Iterable[str]) -> None:
         last = self.results.cases[-1]
         self.results.cases[-1] = msgspec.structs.replace(last, notes=list(dict.fromkeys([*last.notes, *notes])))
 

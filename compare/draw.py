@@ -49,6 +49,8 @@ def _checked(case: Case, field: str, make: Callable[[np.random.Generator], Input
     """What `make` gives, floating arrays rounded to float32, which every dtype of a run starts from."""
     try:
         inputs = make(rng)
+    except CaseError:
+        raise
     except Exception as error:
         raise CaseError(f"case {case.name!r}: {field} fails with {describe(error)}") from error
     if not isinstance(inputs, tuple | dict):

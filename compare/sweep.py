@@ -10,6 +10,7 @@ from typing import TypeVar
 import numpy as np
 
 from .case import Case, CaseError, Inputs
+from .errors import describe
 
 T = TypeVar("T")
 
@@ -52,7 +53,10 @@ def narrowed(case: Case, references: Iterable[str], models: Iterable[str]) -> Ca
 
 def _inputs(case: Case, size: int, rng: np.random.Generator) -> Inputs:
     assert case.sweep is not None
-    return case.sweep(rng, size)
+    try:
+        return case.sweep(rng, size)
+    except Exception as error:
+        raise CaseError(f"case {case.name!r}: sweep fails at the batch size {size} with {describe(error)}") from error
 
 
 def _of(said: Mapping[str, T], variants: Mapping[str, object]) -> dict[str, T]:

@@ -57,7 +57,7 @@ BudgetS = Annotated[
     float | None,
     typer.Option(
         "--budget",
-        help="Seconds that each cell may take to compile and be checked.",
+        help="Seconds that each cell may take to compile and be checked, also where its case gives it less.",
         min=1,
         show_default="30; quick: 15",
     ),
@@ -198,21 +198,9 @@ def compare(
     out: Folder = DEFAULT_FOLDER,
 ) -> None:
     """The main job: parity and speed of every case, and the report."""
-    _main(
-        cases,
-        tag,
-        out,
-        rows=tuple(row or ()),
-        device=device,
-        dtypes=tuple(dtype or ()),
-        modes=tuple(mode or ()),
-        sweep=_sizes(sweep),
-        seed=seed,
-        quick=quick,
-        prepare_s=budget,
-        time_s=time,
-        processes=processes,
-        isolate=not one_process,
+    bench(
+        *(cases, row, tag, device, dtype, mode, sweep),
+        *(seed, quick, budget, time, processes, one_process, out),
     )
 
 

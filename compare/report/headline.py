@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from .derived import Comparison, Derived, Reasons
 from .page import Headline, Plot, Tile, Tone
@@ -30,7 +30,7 @@ def headline(results: Results, derived: Derived | None = None) -> Headline:
         tiles=tuple(_tiles(derived)),
         notes=(
             *(text for text, holds in ((INTERRUPTED, not results.complete), (QUICK, results.quick)) if holds),
-            *(f"{plain(case.name)}: {plain(note)}" for case in results.cases for note in case.notes),
+            *_case_notes(results),
         ),
         failures=failures(results),
         losses=losses(own),
@@ -39,6 +39,15 @@ def headline(results: Results, derived: Derived | None = None) -> Headline:
         plots=first,
         further_plots=further,
     )
+
+
+def _case_notes(results: Results) -> Iterator[str]:
+    """A note of several cases is one line."""
+    cases: dict[str, list[str]] = {}
+    for case in results.cases:
+        for note in case.notes:
+            cases.setdefault(note, []).append(case.name)
+    return (f"{plain(', '.join(names))}: {plain(note)}" for note, names in cases.items())
 
 
 def failures(results: Results) -> tuple[str, ...]:

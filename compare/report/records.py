@@ -78,7 +78,8 @@ class Cold(msgspec.Struct, frozen=True, kw_only=True):
     or does not tell it.
 
     `build_s` is what makes the callable without running it: scripting, export, freezing, capture. `warm_start_s` is all
-    of it in a fresh process that finds on disk what an earlier one left in the compiler's cache.
+    of it in a fresh process that finds on disk what an earlier one left in the compiler's cache. In train_step the
+    first run is that of the steps that are judged.
     """
 
     build_s: float | None = None

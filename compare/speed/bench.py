@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -14,24 +14,14 @@ import numpy as np
 from ..case import Mode
 from ..parity.examination import Examination
 from ..release import release
-from ..report.records import Cell, Launches, Memory, Parity, Status
+from ..report.records import Cell, Parity, Status
+from .entrants import LONGEST_CALLS, Entrant, contenders
 from .preparation import Job, prepared
 from .rows import Row, all_rows
 from .runner import Ready, Refusal
 from .seats import Failed, Seat
-from .timing import (
-    FAR_BEHIND,
-    LEAST_REPEATS,
-    MOST_CALLS,
-    NARROW,
-    SHORTEST_SAMPLE_S,
-    Timed,
-    interleave,
-    relative_width,
-)
+from .timing import Timed, interleave
 
-CONTENDERS = 1  # of each framework: the rows that decide a comparison run in further processes
-LONGEST_CALLS = 50  # times what a call took before, after which it hangs
 LEAST_PATIENCE_S = 20.0
 LOAD_S = 90.0  # for a process to start and to load the case
 KEPT_BYTES = 150 * 2**20  # a process that held more is not kept for the next mode
@@ -43,46 +33,18 @@ LONGEST_STEADY_S = 0.05  # a call beyond which the wait at its end is nothing
 
 @dataclass(frozen=True)
 class Budget:
-    """Seconds a cell: `prepare_s` for build, compilation, warm-up and gate; `time_s` for timed calls."""
+    """Seconds a cell: `prepare_s` for build, compilation, warm-up and gate; `time_s` for timed calls.
+
+    With `is_patient` a row has `prepare_s` also where its case gives it less (`Case.patience`): a user asked for it.
+    """
 
     prepare_s: float = 30.0
     time_s: float = 0.4
+    is_patient: bool = False
 
-
-@dataclass(eq=False)
-class Entrant:
-    """A row that has passed its gate, with every process that runs it."""
-
-    row: Row
-    variant: str
-    ready: Ready
-    seats: list[Seat]
-    timed: list[Timed] = field(default_factory=list)
-    warm_start_s: float | None = None
-    enqueue_s: float | None = None
-    steady_s: float | None = None
-    memory: Memory | None = None
-    launches: Launches | None = None
-
-    def start_timing(self, patience_s: float) -> Timed:
-        """The competitor that its newest process is."""
-        self.timed.append(_competitor(self.seats[-1], self.row, self.ready.warm_s, patience_s))
-        return self.timed[-1]
-
-    @property
-    def samples(self) -> list[float]:
-        return [sample for one in self.timed for sample in one.samples]
-
-    @property
-    def median(self) -> float:
-        return float(np.median(self.samples)) if self.samples else math.inf
-
-    @property
-    def is_noisy(self) -> bool:
-        """Whether the median is not known to 5 %: within a process, or from one process to another."""
-        medians = [one.median for one in self.timed if one.samples]
-        apart = max(medians) / min(medians) - 1 if len(medians) > 1 else 0.0
-        return len(self.samples) < LEAST_REPEATS or relative_width(self.samples) > NARROW or apart > NARROW
+    def with_patience(self, patience_s: float | None) -> float:
+        """Seconds to prepare a row for which its case has `patience_s`."""
+        return self.prepare_s if patience_s is None or self.is_patient else min(patience_s, self.prepare_s)
 
 
 class CaseBench:
@@ -140,8 +102,7 @@ class CaseBench:
             for variant in self.case.references if row.framework == "torch" else self.case.models:
                 refusal = self._refusal(row, variant, mode)
                 if refusal is None:
-                    patience = self.case.patience_with(row.name, variant, mode) or math.inf
-                    jobs.append(Job(row, variant, min(self.budget.prepare_s, patience)))
+                    jobs.append(Job(row, variant, self._budget_of(row, variant, mode)))
                 else:
                     cells[row.name, variant] = self._refused_cell(row, variant, mode, refusal)
         jobs.sort(key=lambda job: job.row.fills_processors)  # a stable sort: those come last
@@ -158,7 +119,7 @@ class CaseBench:
         on_row(f"{self.case.name} {mode}: timing {len(entrants)} rows in turn")
         with self.undisturbed():
             self._time([entrant.start_timing(self.budget.prepare_s) for entrant in entrants])
-        further = [] if self._processes == 1 else _contenders(entrants)
+        further = [] if self._processes == 1 else contenders(entrants)
         if self._processes is None:
             further = [entrant for entrant in further if entrant.ready.first_s < entrant.row.again_s]
         self._finish([entrant for entrant in entrants if entrant not in further])  # before there are more processes
@@ -178,6 +139,10 @@ class CaseBench:
             return Refusal("unavailable", f"left out on a CPU: {row.left_out}; ask for it with --row {row.name}")
         blame = self._not_equal(row, variant)
         return None if blame is None else Refusal("wrong", blame)
+
+    def _budget_of(self, row: Row, variant: str, mode: Mode) -> float:
+        """Seconds to prepare a row."""
+        return self.budget.with_patience(self.case.patience_with(row.name, variant, mode))
 
     def _seat(self, job: Job) -> Seat:
         """Where a job runs: what it ran in for the mode before, as long as that is there."""
@@ -238,9 +203,10 @@ class CaseBench:
         calls = 2 if a_call > LONG_CALL_S else min(most, max(fewest, math.ceil(SECONDARY_S / a_call)))
         patience = max(LEAST_PATIENCE_S, LONGEST_CALLS * calls * a_call)
         with contextlib.suppress(Failed):
-            entrant.enqueue_s = seat.enqueue(0, 1 if a_call > LONG_CALL_S else calls, patience)
+            is_short = entrant.timed[0].is_short
+            entrant.enqueue_s = seat.enqueue(calls, is_short, patience)
             if a_call < LONGEST_STEADY_S:
-                entrant.steady_s = seat.steady(calls, patience)
+                entrant.steady_s = seat.steady(calls, is_short, patience)
             entrant.memory, entrant.launches = seat.examined(patience)
 
     def _not_equal(self, row: Row, variant: str) -> str | None:
@@ -310,27 +276,5 @@ class CaseBench:
         )
 
 
-def _competitor(seat: Seat, row: Row, warm_s: float, least_patience_s: float) -> Timed:
-    def patience(calls: int) -> float:
-        return max(least_patience_s, LONGEST_CALLS * calls * warm_s)
-
-    is_short = warm_s < SHORTEST_SAMPLE_S
-    return Timed(
-        take=lambda offset, calls: seat.sample(offset, calls, is_short, patience(calls)),
-        calibrate=lambda: seat.calibrated(SHORTEST_SAMPLE_S, MOST_CALLS, patience(MOST_CALLS)),
-        warm_s=warm_s,
-        steps_per_call=row.steps_per_call,
-    )
-
-
 def _over(seconds: float | None, steps: int) -> float | None:
     return None if seconds is None else seconds / steps
-
-
-def _contenders(entrants: Sequence[Entrant]) -> list[Entrant]:
-    """Of each framework the rows that are fastest, or nearly so."""
-    found: list[Entrant] = []
-    for framework in ("torch", "jax"):
-        mine = sorted((e for e in entrants if e.row.framework == framework and e.samples), key=lambda e: e.median)
-        found += [e for e in mine[:CONTENDERS] if e.median <= FAR_BEHIND * mine[0].median]
-    return found

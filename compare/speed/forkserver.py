@@ -43,6 +43,11 @@ def can_fork() -> bool:
     return sys.platform == "linux"
 
 
+def import_path() -> list[str]:
+    """The folders that modules are imported from, for a process that works in another one."""
+    return [os.getcwd() if entry == "" else entry for entry in sys.path]
+
+
 @functools.lru_cache(maxsize=1)
 def server(device: str) -> ForkServer:
     """The server of this process, started by the first call; it ends with this process."""
@@ -114,8 +119,8 @@ class ForkServer:
 
     def __init__(self, device: str):
         self._connection, theirs = Pipe()
-        path = [os.getcwd() if entry == "" else entry for entry in sys.path]
-        code = f"import sys; sys.path[:] = {path!r}; from {__name__} import main; main({theirs.fileno()}, {device!r})"
+        begin = f"from {__name__} import main; main({theirs.fileno()}, {device!r})"
+        code = f"import sys; sys.path[:] = {import_path()!r}; {begin}"
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  (open as long as the server)
         self._process = subprocess.Popen(
             [sys.executable, "-c", code], pass_fds=[theirs.fileno()], stdout=self._log, stderr=self._log

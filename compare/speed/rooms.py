@@ -62,22 +62,21 @@ class Rooms:
             self._setting_up.end()
             self._setting_up = None
 
-    def floors(self, dtypes: Sequence[str]) -> Floors | None:
-        """What the machine can do at best, measured in a process of its own; None where that failed."""
+    def floors(self, dtypes: Sequence[str]) -> Floors | str:
+        """What the machine can do at best, measured in a process of its own, or what went wrong."""
         if self.server is None:
             return measure_floors(self.device, dtypes)
-        with contextlib.suppress(Died, EOFError, OSError):
+        self.wait_for_compilers()
+        try:
             child = self.server.start(Survey(self.device, tuple(dtypes)))
             try:
-                if (
-                    child.pid
-                    and child.connection.poll(SURVEY_S)
-                    and isinstance(found := child.connection.recv(), Floors)
-                ):
-                    return found
+                if child.pid and child.connection.poll(SURVEY_S):
+                    return child.connection.recv()
             finally:
                 child.end()
-        return None
+        except (Died, EOFError, OSError) as error:
+            return describe_briefly(error)
+        return f"no answer after {SURVEY_S:g} s"
 
     def __enter__(self) -> Rooms:
         return self
@@ -85,7 +84,8 @@ class Rooms:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.wait_for_compilers()
+        if self._setting_up is not None:
+            self._setting_up.end()
         self._folder.cleanup()
 
     @contextlib.contextmanager
@@ -113,14 +113,21 @@ class Rooms:
         path = found or self.folder / "findings"
         try:
             # a case that is pickled has its size already
-            source = Source(absolute(location), size=size) if location else Source(pickled=_pickled(exam))
+            pickled = b"" if location else _pickled(exam)
+            source = Source(forkserver.import_path(), absolute(location), pickled, size if location else None)
         except Exception as error:
             yield Seats(exam, None, None, [_note(f"the case cannot be pickled ({describe_briefly(error)})")])
             return
         try:
+            seats = Seats(exam, self.server, self._order(exam, source, path), [], self.wait_for_compilers)
             if found is None:
-                Findings(exam.truths, verdicts).write(path)
-            yield Seats(exam, self.server, self._order(exam, source, path), [], self.wait_for_compilers)
+                try:
+                    Findings(exam.truths, verdicts).write(path)
+                except OSError as error:
+                    remove(path)
+                    why = f"cannot write into {path.parent} ({error.strerror}); free it, or set TMPDIR to another one"
+                    seats = Seats(exam, None, None, [_note(why)])
+            yield seats
         finally:
             remove(path)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,11 +77,13 @@ class Runner:
         self._batches: list[Any] = []
         self._enqueued: list[float] = []
         self._is_alone = is_alone
+        self._mode: Mode = "inference"
+        self._wait = _wait_for(row, exam.device)
         self._before: int | None = None
 
     def prepare(self, mode: Mode) -> Ready | Refusal:
         """Builds the row for a mode, warms it up and gates it; what was prepared before is dropped."""
-        self._step, self._batches, self._enqueued = None, [], []
+        self._step, self._batches, self._enqueued, self._mode = None, [], [], mode
         trim()
         self._before = baseline(self.exam.device) if self._is_alone else None
         try:
@@ -98,48 +100,58 @@ class Runner:
             trim()
 
     def sample(self, offset: int, calls: int, is_short: bool) -> float:
-        """Seconds a call, of this many in a row, each waited for; the first takes input set `offset`. Before those of a
-        short row, a few milliseconds of calls are made."""
+        """Seconds a call, of this many in a row, each waited for; the first takes input set `offset`."""
         with self._context():
-            awake = time.perf_counter() + (WAKE_S if is_short else 0.0)
-            while time.perf_counter() < awake:
-                self._call(offset)
+            self._begin(offset, WAKE_S if is_short else 0.0)
             start = time.perf_counter()
             if calls == 1:  # the time until a long call returns comes for nothing
                 result = self._step(self._batch(offset))  # type: ignore[misc]
                 self._enqueued.append(time.perf_counter() - start)
-                self._finish(result)
+                self._wait(result)
             else:
-                for i in range(offset, offset + calls):
-                    self._call(i)
+                self._call(offset, calls)
             return (time.perf_counter() - start) / calls
 
-    def enqueue(self, offset: int, calls: int) -> float:
+    def enqueue(self, calls: int, is_short: bool) -> float:
         """The median number of seconds until a call returns, whatever it leaves to be done behind it; of the samples of
         one call, where there are any."""
         taken = list(self._enqueued)
-        with self._context():
-            for i in range(offset, offset + (0 if taken else calls)):
-                batch = self._batch(i)
-                start = time.perf_counter()
-                result = self._step(batch)  # type: ignore[misc]
-                taken.append(time.perf_counter() - start)
-                self._finish(result)
+        if not taken:
+            with self._context():
+                self._begin(0, WAKE_S if is_short else 0.0)
+                for i in range(calls):
+                    batch = self._batch(i)
+                    start = time.perf_counter()
+                    result = self._step(batch)  # type: ignore[misc]
+                    taken.append(time.perf_counter() - start)
+                    self._wait(result)
         return sorted(taken)[len(taken) // 2]
 
-    def steady(self, calls: int) -> float:
+    def steady(self, calls: int, is_short: bool) -> float:
         """Seconds a call, of this many in a row with one wait at the end."""
         with self._context():
+            self._begin(0, WAKE_S if is_short else 0.0)
             start = time.perf_counter()
             for i in range(calls):
                 result = self._step(self._batch(i))  # type: ignore[misc]
-            self._finish(result)
+            self._wait(result)
             return (time.perf_counter() - start) / calls
 
     def calibrated(self, shortest_s: float, most: int) -> int:
         """How many calls a sample needs to last `shortest_s` seconds."""
         fastest = min(self.sample(i, 1, True) for i in range(3))
+        self._enqueued.clear()
         return min(most, max(1, math.ceil(shortest_s / max(fastest, 1e-9))))
+
+    def _begin(self, offset: int, wake_s: float) -> None:
+        """What comes before calls that are timed: a few milliseconds of others, and in training the first state again,
+        so that no number of steps carries parameters away."""
+        if self._mode == "train_step":
+            self._step.reset()  # type: ignore[union-attr]
+            self._call(offset, 1)  # the first step of an optimizer makes its state
+        awake = time.perf_counter() + wake_s
+        while time.perf_counter() < awake:
+            self._call(offset, 1)
 
     def examined(self) -> tuple[Memory | None, Launches | None]:
         """What the row held at most, and what one call launches; it may disturb later times."""
@@ -175,7 +187,7 @@ class Runner:
         self._step, self._batches = step, batches
         for i in range(max(0, WARM_UP + 1 - len(rows))):
             start = time.perf_counter()
-            self._call(i)
+            self._call(i, 1)
             warm_s = time.perf_counter() - start
         return Ready(stages.total_s, stages.cold(), warm_s, ratio)
 
@@ -187,7 +199,8 @@ class Runner:
         if mode == "train_step":
             step.reset()
         for _ in range(self._calls_to_judge(mode)):
-            result = self._finish(step(batch))
+            result = step(batch)
+            self._wait(result)
         return result
 
     def _observed(self, side: TorchSide | PortSide, step: Any, result: Any, batch: Any, mode: Mode) -> Observation:
@@ -218,15 +231,11 @@ class Runner:
     def _batch(self, i: int) -> Any:
         return self._batches[i % len(self._batches)]
 
-    def _call(self, i: int) -> None:
-        self._finish(self._step(self._batch(i)))  # type: ignore[misc]
-
-    def _finish(self, result: Any) -> Any:
-        if self.row.framework == "jax":
-            jax.block_until_ready(result)
-        elif self.exam.device == "gpu":
-            torch.cuda.synchronize()
-        return result
+    def _call(self, offset: int, calls: int) -> None:
+        """Calls in a row, each waited for, with as little around them as can be: they are what is timed."""
+        step, batches, wait, count = self._step, self._batches, self._wait, len(self._batches)
+        for i in range(offset, offset + calls):
+            wait(step(batches[i % count]))  # type: ignore[misc]
 
     @contextlib.contextmanager
     def _context(self) -> Iterator[None]:
@@ -238,3 +247,12 @@ class Runner:
             if self.exam.device != jax.default_backend():
                 stack.enter_context(jax.default_device(jax.devices(self.exam.device)[0]))
             yield
+
+
+def _wait_for(row: Row, device: str) -> Callable[[Any], object]:
+    """Waits until what a call gave is there."""
+    if row.framework == "jax":
+        return jax.block_until_ready
+    if device == "gpu":
+        return lambda result: torch.cuda.synchronize()
+    return id  # PyTorch on a CPU returns when it is done; the cheapest function there is

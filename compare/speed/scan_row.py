@@ -14,6 +14,7 @@ from ..case import TRAIN_STEPS, Mode
 from ..jax_side import PortBatch, PortSide
 from ..observation import Observation
 from ..port_program import PortProgram, TrainState
+from .jax_training import EagerStep
 from .rows import Row, Step
 
 K = 10  # steps a launch
@@ -41,7 +42,7 @@ def last(result: Any) -> Any:
 def scan(side: PortSide, mode: Mode, sample: PortBatch) -> Step:
     program = side.program(mode)
     if mode == "train_step":
-        return ScannedSteps(side, program)
+        return ScannedSteps(side)
     if mode == "inference":
         forward = jax.jit(_inference(program))
         return lambda batch: (mode, forward(program.params, program.rest, *batch.call))
@@ -77,17 +78,16 @@ def _forward_backward(program: PortProgram) -> Any:
     return run
 
 
-class ScannedSteps:
+class ScannedSteps(EagerStep):
     """Parameters and optimizer state as the carry, donated; a call gives the outputs of all `K` steps, and the state.
 
     The judge's last step is one in the middle of a launch, and its outputs are what is observed: they depend on every
     update before it. What the later steps make of the parameters has no counterpart.
     """
 
-    _state: TrainState
-
-    def __init__(self, side: PortSide, program: PortProgram):
-        self._side, self._program = side, program
+    def __init__(self, side: PortSide):
+        super().__init__(side)
+        program = self._program
 
         def run(state: TrainState, diff: Any, other: Any, cotangents: Any) -> tuple[Any, TrainState]:
             def body(state: TrainState, given: tuple[Any, Any, Any]) -> tuple[TrainState, Any]:
@@ -98,14 +98,6 @@ class ScannedSteps:
             return outputs, state
 
         self._run = jax.jit(run, donate_argnums=0)
-        self.reset()
-
-    def __call__(self, batch: PortBatch) -> Any:
-        outputs, self._state = self._run(self._state, batch.diff, batch.rest, batch.cotangents)
-        return outputs, self._state
-
-    def reset(self) -> None:
-        self._state = self._program.start()
 
     def observe(self, result: Any) -> Observation:
         outputs, _ = result

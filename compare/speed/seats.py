@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import signal
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from ..case import Mode
 from ..errors import describe_briefly
@@ -33,22 +34,20 @@ class Unloadable(Exception):
     """A case that another process cannot load."""
 
 
-class Seat(Protocol):
+class Seat(abc.ABC):
     """A row that can be asked for what `Runner` can do. Each raises `Failed` where it ended without an answer.
 
     `limit_s` is how long an answer may take.
     """
 
-    @property
-    def is_loaded(self) -> bool:
-        """Whether its process has the case."""
+    is_loaded = True  # whether its process has the case
+    is_closed = False
 
-    @property
-    def is_closed(self) -> bool: ...
-
+    @abc.abstractmethod
     def begin(self, mode: Mode) -> Connection | None:
         """Begins `prepare`, and gives what to wait for before each `advance`; None where nothing can go on beside."""
 
+    @abc.abstractmethod
     def advance(self) -> Ready | Refusal | None:
         """Takes the next word from there: what came of it, or None where it goes on.
 
@@ -56,20 +55,13 @@ class Seat(Protocol):
           Unloadable: where the process cannot load the case.
         """
 
-    def prepare(self, mode: Mode, limit_s: float) -> Ready | Refusal: ...
-    def calibrated(self, shortest_s: float, most: int, limit_s: float) -> int: ...
-    def sample(self, offset: int, calls: int, is_short: bool, limit_s: float) -> float: ...
-    def enqueue(self, offset: int, calls: int, limit_s: float) -> float: ...
-    def steady(self, calls: int, limit_s: float) -> float: ...
-    def examined(self, limit_s: float) -> tuple[Memory | None, Launches | None]: ...
-    def close(self) -> None: ...
-
-
-class _Asking:
-    """The methods of a seat by way of `ask`."""
-
+    @abc.abstractmethod
     def ask(self, limit_s: float, method: str, *arguments: Any) -> Any:
-        raise NotImplementedError
+        """What this method of the `Runner` gives."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Nothing more will be asked."""
 
     def prepare(self, mode: Mode, limit_s: float) -> Ready | Refusal:
         return self.ask(limit_s, "prepare", mode)
@@ -80,17 +72,17 @@ class _Asking:
     def sample(self, offset: int, calls: int, is_short: bool, limit_s: float) -> float:
         return self.ask(limit_s, "sample", offset, calls, is_short)
 
-    def enqueue(self, offset: int, calls: int, limit_s: float) -> float:
-        return self.ask(limit_s, "enqueue", offset, calls)
+    def enqueue(self, calls: int, is_short: bool, limit_s: float) -> float:
+        return self.ask(limit_s, "enqueue", calls, is_short)
 
-    def steady(self, calls: int, limit_s: float) -> float:
-        return self.ask(limit_s, "steady", calls)
+    def steady(self, calls: int, is_short: bool, limit_s: float) -> float:
+        return self.ask(limit_s, "steady", calls, is_short)
 
     def examined(self, limit_s: float) -> tuple[Memory | None, Launches | None]:
         return self.ask(limit_s, "examined")
 
 
-class OwnProcess(_Asking):
+class OwnProcess(Seat):
     """A process of the server's. Closing it ends it, whatever it is at.
 
     Raises:
@@ -104,7 +96,7 @@ class OwnProcess(_Asking):
         self.is_loaded = False
 
     @property
-    def is_closed(self) -> bool:
+    def is_closed(self) -> bool:  # type: ignore[override]
         return not self._child.is_alive
 
     def begin(self, mode: Mode) -> Connection | None:
@@ -114,7 +106,7 @@ class OwnProcess(_Asking):
 
     def advance(self) -> Ready | Refusal | None:
         if not self._has_started:
-            self._has_started = bool(self._started())
+            self._start()
         elif not self.is_loaded:
             self._load()
         else:
@@ -128,9 +120,9 @@ class OwnProcess(_Asking):
             self._child.connection.send((method, arguments))
         return self._answer(limit_s)
 
-    def _started(self) -> int:
+    def _start(self) -> None:
         try:
-            return self._child.pid
+            self._has_started = bool(self._child.pid)
         except Died as error:
             self.close()
             self._on_unloadable(str(error))
@@ -172,10 +164,8 @@ class OwnProcess(_Asking):
         return f"its process {how}" + (f": {words}" if words else "")
 
 
-class SameProcess(_Asking):
+class SameProcess(Seat):
     """In this process: what a row prints is caught, and what does not return to Python cannot be ended."""
-
-    is_loaded, is_closed = True, False
 
     def __init__(self, runner: Runner):
         self._runner = runner

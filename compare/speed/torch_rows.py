@@ -9,6 +9,7 @@ import torch
 
 from ..case import Mode
 from ..torch_side import TorchBatch, TorchSide, forward_backward
+from .capture import captured
 from .rows import Row, Step, Unavailable
 from .torch_training import CapturedStep, CompiledUpdate, EagerUpdate, MarkedStep
 
@@ -83,7 +84,7 @@ def reduce_overhead(side: TorchSide, mode: Mode, sample: TorchBatch) -> Step:
 def cudagraph(side: TorchSide, mode: Mode, sample: TorchBatch) -> Step:
     """Captured once on static inputs; a replay pays for copying its inputs into them."""
     module = side.set_mode(mode)
-    return CapturedStep(side, module, sample) if mode == "train_step" else _captured(_step(side, mode, module), sample)
+    return CapturedStep(side, module, sample) if mode == "train_step" else captured(_step(side, mode, module), sample)
 
 
 def compiled_cudagraph(side: TorchSide, mode: Mode, sample: TorchBatch) -> Step:
@@ -91,29 +92,7 @@ def compiled_cudagraph(side: TorchSide, mode: Mode, sample: TorchBatch) -> Step:
     module = torch.compile(side.set_mode(mode))
     if mode == "train_step":
         return CapturedStep(side, module, sample, compile_update=True)
-    return _captured(_step(side, mode, module), sample)
-
-
-def _captured(run: Step, sample: TorchBatch) -> Step:
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(3):
-            run(sample)
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        result = run(sample)
-    static = sample.tensors
-
-    def replay(batch: TorchBatch) -> Any:
-        with torch.no_grad():
-            for target, source in zip(static, batch.tensors, strict=True):
-                target.copy_(source)
-        graph.replay()
-        return result
-
-    return replay
+    return captured(_step(side, mode, module), sample)
 
 
 def graphed_callables(side: TorchSide, mode: Mode, sample: TorchBatch) -> Step:

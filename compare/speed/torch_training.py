@@ -10,9 +10,8 @@ import torch
 
 from ..observation import Observation
 from ..torch_side import TorchBatch, TorchSide, train_step
+from .capture import captured
 from .rows import TrainStep
-
-WARM_UP = 3  # eager steps before a capture
 
 
 class EagerUpdate:
@@ -98,7 +97,7 @@ class OptimizerState:
 
 
 class CapturedStep:
-    """The whole step in one CUDA graph; a replay pays for copying its inputs into the captured ones.
+    """The whole step in one CUDA graph.
 
     Source: https://docs.pytorch.org/docs/stable/notes/cuda.html#whole-network-capture
     """
@@ -108,27 +107,17 @@ class CapturedStep:
         self._optimizer = _capturable(side.new_optimizer(), side)
         update = _compiled_update(self._optimizer) if compile_update else None
         self._state = OptimizerState(side, self._optimizer)
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(WARM_UP):
-                train_step(module, self._optimizer, sample, side.loss, update)
-        torch.cuda.current_stream().wait_stream(stream)
-        self._optimizer.zero_grad(set_to_none=True)  # gradients are then allocated from the graph's own pool
-        self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
-            self._outputs = train_step(module, self._optimizer, sample, side.loss, update)
-        self._inputs = sample.tensors
+        self._replay = captured(
+            lambda batch: train_step(module, self._optimizer, batch, side.loss, update),
+            sample,
+            self._optimizer.zero_grad,  # gradients are then allocated from the graph's own pool
+        )
         self.reset()
 
     def __call__(self, batch: TorchBatch) -> Any:
         if self._state.is_first:
             return self._state.first_step(self._module, batch)
-        with torch.no_grad():
-            for target, source in zip(self._inputs, batch.tensors, strict=True):
-                target.copy_(source)
-        self._graph.replay()
-        return self._outputs
+        return self._replay(batch)
 
     def reset(self) -> None:
         self._state.reset()

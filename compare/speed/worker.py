@@ -24,14 +24,16 @@ from ..sweep import resized
 
 @dataclass(frozen=True)
 class Source:
-    """Where another process finds a case: a location, or the pickled case itself; and at which batch size, if not its
-    own."""
+    """Where another process finds a case: a location, or the pickled case itself, with the folders that modules are
+    imported from; and at which batch size, if not its own."""
 
+    path: list[str]
     location: str = ""
     pickled: bytes = b""
     size: int | None = None
 
     def case(self) -> Case:
+        sys.path[:] = self.path
         case = locate(self.location) if self.location else pickle.loads(self.pickled)
         return case if self.size is None else resized(case, self.size)
 

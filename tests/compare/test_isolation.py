@@ -1,6 +1,7 @@
 """Rows in processes of their own: what hangs, crashes or exits costs its own cell; cases that cannot be sent."""
 
 import dataclasses
+import errno
 import textwrap
 
 import pytest
@@ -138,3 +139,17 @@ def test_without_isolation_everything_runs_here(file):
     results = bench(locate(f"{file}:HANG"), plan)
     assert {cell.status for cell in results.cells} == {"ok"}
     assert results.cases[0].notes == []
+
+
+def test_a_full_disk_puts_all_rows_into_one_process_and_the_report_says_so(file, monkeypatch):
+    def full(self, path):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("graphmode.compare.findings.Findings.write", full)
+    location = f"{file}:HANG"
+    plan = Plan(rows=("torch.eager", "jax.jit"), device="cpu", budget=Budget(prepare_s=8, time_s=0.02))
+    results = run([locate(location)], plan, locations=[location])
+    assert {cell.status for cell in results.cells} == {"ok"}
+    (note,) = results.cases[0].notes
+    assert "No space left on device" in note
+    assert "TMPDIR" in note

@@ -112,7 +112,29 @@ def test_a_size_that_does_not_exist_and_a_case_without_sweep():
         resized(make(), 0)
     with pytest.raises(CaseError, match="sweep is int"):
         make(sweep=3)
-    assert {c.batch for c in run(make(sweep=None), sweep=(4,), modes=("inference",)).cells} == {None}
+    results = run(make(sweep=None), sweep=(4,), modes=("inference",))
+    assert {c.batch for c in results.cells} == {None}
+    assert results.cases[0].notes == ["no batch sweep, since the case has no `sweep`"]
+
+
+def test_a_sweep_that_fails_is_named_with_its_size():
+    with pytest.raises(CaseError, match="sweep fails at the batch size 4 with ZeroDivisionError"):
+        resized(make(sweep=lambda rng, batch: 1 // 0), 4).inputs(None)
+
+
+def test_a_mode_that_the_case_has_not_is_said():
+    results = run(make(optimizer=None, modes=("inference",)), modes=("inference", "train_step"))
+    assert {c.mode for c in results.cells} == {"inference"}
+    (note,) = results.cases[0].notes
+    assert note == "not timed in train_step, which is none of the case's modes, since it has no `optimizer`"
+
+
+def test_a_budget_that_was_asked_for_is_longer_than_a_cases_patience():
+    patience = make(patience={"torch.trace": 1.0}).patience_with("torch.trace", "default", "inference")
+    assert Plan().cell_budget.with_patience(patience) == 1.0
+    assert Plan(prepare_s=60).cell_budget.with_patience(patience) == 60.0
+    assert Plan(prepare_s=60).cell_budget.with_patience(None) == 60.0
+    assert Plan(prepare_s=0.5).cell_budget.with_patience(patience) == 0.5
 
 
 def test_a_narrowed_case_keeps_the_judge_and_what_is_said_of_what_is_left():
