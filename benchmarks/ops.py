@@ -1,0 +1,194 @@
+"""Each building block of `graphmode.ops` beside eager PyTorch: `python benchmarks/ops.py FOLDER [NAME ...]`.
+
+Three forms of each, interleaved in one process: ours under `jax.jit`, eager PyTorch with shapes that depend on values,
+and the best static form in PyTorch. Nothing is timed whose results differ. Leaves `ops.json` and `ops.md` in FOLDER.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import jax
+import numpy as np
+import torch
+import typer
+from graphmode.compare.report.bootstrap import interval
+from graphmode.compare.report.wording import duration, number
+from graphmode.compare.speed.environment import choose_device, describe_environment, spin_briefly
+from graphmode.compare.speed.timing import Timed, interleave
+
+import graphmode as gm
+
+sys.path.insert(0, str(Path(__file__).parent / "blocks"))
+import boxes  # noqa: E402
+import effects  # noqa: E402
+import masked  # noqa: E402
+import segment  # noqa: E402
+import select_rows  # noqa: E402
+from block import Block  # noqa: E402
+
+BLOCKS: tuple[Block, ...] = (*select_rows.BLOCKS, *segment.BLOCKS, *masked.BLOCKS, *boxes.BLOCKS, *effects.BLOCKS)
+INPUT_SETS = 3
+FORMS = ("graphmode", "eager", "static")
+SAMPLE_S = 5e-3
+MOST_CALLS = 500
+RTOL = 1e-4
+
+
+@dataclass
+class Measured:
+    """One block at one size: seconds a call of each form, or why there are none."""
+
+    name: str
+    size: int
+    samples_s: dict[str, list[float]] = field(default_factory=dict)
+    reason: str = ""
+
+    def median(self, form: str) -> float | None:
+        samples = self.samples_s.get(form)
+        return float(np.median(samples)) if samples else None
+
+    def ratio(self, form: str) -> tuple[float, float, float] | None:
+        """Ours over that form, with its 95 % interval."""
+        ours, theirs = self.samples_s.get("graphmode"), self.samples_s.get(form)
+        if not ours or not theirs:
+            return None
+        low, high = interval(tuple(ours), tuple(theirs)) or (float("nan"), float("nan"))
+        return float(np.median(ours) / np.median(theirs)), low, high
+
+
+def measure(block: Block, size: int, device: str, budget_s: float) -> Measured:
+    """Times the forms of a block whose results agree."""
+    measured = Measured(block.name, size)
+    rng = np.random.default_rng(0)
+    inputs = [block.make(rng, size) for _ in range(INPUT_SETS)]
+    compiled = jax.jit(block.ours)
+    ours = [tuple(jax.device_put(a) for a in arrays) for arrays in inputs]
+    theirs = [tuple(torch.from_numpy(a).to("cuda" if device == "gpu" else "cpu") for a in arrays) for arrays in inputs]
+    wait = torch.cuda.synchronize if device == "gpu" else lambda: None
+    forms: dict[str, Callable[[int], Any]] = {
+        "graphmode": lambda i: jax.block_until_ready(compiled(*ours[i])),
+        "eager": lambda i: (block.eager(*theirs[i]), wait()),
+    }
+    if block.static is not None:
+        static = block.static
+        forms["static"] = lambda i: (static(*theirs[i]), wait())
+    for arrays, tensors in zip(ours, theirs, strict=True):
+        if why := _difference(_dense(compiled(*arrays)), _dense(block.eager(*tensors))):
+            measured.reason = f"not timed, since the results differ: {why}"
+            return measured
+    timed = {form: Timed(partial(_take, call), partial(_calibrated, call), warm_s=0.0) for form, call in forms.items()}
+    interleave(list(timed.values()), budget_s=budget_s)
+    for form, one in timed.items():
+        if one.error is not None:
+            measured.reason += f"{form}: {type(one.error).__name__}: {one.error}. "
+        elif one.samples:
+            measured.samples_s[form] = one.samples
+    return measured
+
+
+def _take(call: Callable[[int], Any], offset: int, calls: int) -> float:
+    start = time.perf_counter()
+    for i in range(offset, offset + calls):
+        call(i % INPUT_SETS)
+    return (time.perf_counter() - start) / calls
+
+
+def _calibrated(call: Callable[[int], Any]) -> int:
+    fastest = min(_take(call, i, 1) for i in range(3))
+    return max(1, min(MOST_CALLS, round(SAMPLE_S / fastest)))
+
+
+def _dense(tree: Any) -> list[np.ndarray]:
+    """The arrays of a result; of a `Padded` its valid values alone."""
+
+    def found(node: Any) -> Iterator[np.ndarray]:
+        if isinstance(node, gm.Padded):
+            for leaf in jax.tree.leaves(node.values):
+                yield np.asarray(leaf)[np.asarray(node.valid)]
+        elif isinstance(node, torch.Tensor):
+            yield node.detach().cpu().numpy()
+        elif isinstance(node, tuple | list):
+            for item in node:
+                yield from found(item)
+        else:
+            yield np.asarray(node)
+
+    return list(found(tree))
+
+
+def _difference(ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> str:
+    if len(ours) != len(theirs):
+        return f"{len(ours)} arrays against {len(theirs)} of eager PyTorch"
+    for i, (a, b) in enumerate(zip(ours, theirs, strict=True)):
+        if a.shape != b.shape:
+            return f"array {i} has shape {a.shape}, and {b.shape} in eager PyTorch"
+        scale = max(1.0, float(np.abs(b[np.isfinite(b)]).max(initial=0))) if b.dtype.kind == "f" else 0.0
+        if not np.allclose(a, b, rtol=0, atol=RTOL * scale, equal_nan=True):
+            return f"array {i} is off by up to {np.nanmax(np.abs(a.astype(float) - b.astype(float))):.3g}"
+    return ""
+
+
+def table(measured: Sequence[Measured], where: str) -> str:
+    """Markdown: every block, and what loses first."""
+    lines = [
+        "# Building blocks beside eager PyTorch",
+        "",
+        f"Measured on {where}. Below 1, graphmode is faster.",
+        "`eager` has shapes that depend on values; `static` is the best form in PyTorch without.",
+    ]
+    losing = [m for m in measured if (r := m.ratio("eager")) and r[1] > 1]
+    lines += ["", f"Slower than eager beyond noise: {len(losing)} of {len(measured)}.", ""]
+    header = ("block", "size", "graphmode", "eager", "static", "/ eager", "/ static")
+    lines += [f"| {' | '.join(header)} |", "|---" * len(header) + "|"]
+    for one in measured:
+        times = [duration(s) if (s := one.median(form)) is not None else "-" for form in FORMS]
+        ratios = [_ratio(one.ratio(form)) for form in FORMS[1:]]
+        lines.append(f"| {one.name} | {one.size:,} | {' | '.join([*times, *ratios])} |")
+        if one.reason:
+            lines.append(f"| | | {one.reason} | | | | |")
+    return "\n".join(lines) + "\n"
+
+
+def _ratio(ratio: tuple[float, float, float] | None) -> str:
+    return "-" if ratio is None else f"{number(ratio[0])} ({number(ratio[1])} to {number(ratio[2])})"
+
+
+def main(
+    folder: Annotated[Path, typer.Argument(help="Where ops.json and ops.md go.")],
+    names: Annotated[list[str] | None, typer.Argument(help="Blocks whose names begin so; all of them if none.")] = None,
+    size: Annotated[list[int] | None, typer.Option(help="Only these numbers of elements.")] = None,
+    seconds: Annotated[float, typer.Option(help="Of timed calls, for each form.")] = 0.3,
+    device: Annotated[str, typer.Option(help="auto, cpu or gpu.")] = "auto",
+) -> None:
+    """Times every building block and writes the table."""
+    spin_briefly()
+    chosen = choose_device(device)
+    blocks = [b for b in BLOCKS if not names or any(b.name.startswith(name) for name in names)]
+    if not blocks:
+        raise typer.BadParameter(f"no block is called {names}; there are {', '.join(b.name for b in BLOCKS)}")
+    measured = []
+    with jax.default_device(jax.devices(chosen)[0]):
+        for block in blocks:
+            for one in size or block.sizes:
+                measured.append(measure(block, one, chosen, seconds))
+                ratio = measured[-1].ratio("eager")
+                print(f"{block.name} {one:,}: {_ratio(ratio)} of eager {measured[-1].reason}", flush=True)
+    environment = describe_environment(chosen)
+    folder.mkdir(parents=True, exist_ok=True)
+    record = {"environment": dataclasses.asdict(environment), "blocks": [dataclasses.asdict(m) for m in measured]}
+    (folder / "ops.json").write_text(json.dumps(record, indent=1, default=str))
+    where = f"{environment.threads} threads of a CPU" if chosen == "cpu" else environment.device_name
+    (folder / "ops.md").write_text(table(measured, f"{where}, revision {environment.revision}"))
+
+
+if __name__ == "__main__":
+    typer.run(main)
