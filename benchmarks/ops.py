@@ -16,16 +16,19 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-import jax
-import numpy as np
-import torch
-import typer
-from graphmode.compare.report.bootstrap import interval
-from graphmode.compare.report.wording import duration, number
-from graphmode.compare.speed.environment import choose_device, describe_environment, spin_briefly
-from graphmode.compare.speed.timing import Timed, interleave
+from graphmode.compare.speed.environment import choose_device, describe, spin_briefly
 
-import graphmode as gm
+spin_briefly()  # before torch is imported
+
+import jax  # noqa: E402
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+import typer  # noqa: E402
+from graphmode.compare.report.bootstrap import interval  # noqa: E402
+from graphmode.compare.report.wording import duration, number  # noqa: E402
+from graphmode.compare.speed.timing import Timed, interleave  # noqa: E402
+
+import graphmode as gm  # noqa: E402
 
 sys.path.insert(0, str(Path(__file__).parent / "blocks"))
 import boxes  # noqa: E402
@@ -170,7 +173,6 @@ def main(
     device: Annotated[str, typer.Option(help="auto, cpu or gpu.")] = "auto",
 ) -> None:
     """Times every building block and writes the table."""
-    spin_briefly()
     chosen = choose_device(device)
     blocks = [b for b in BLOCKS if not names or any(b.name.startswith(name) for name in names)]
     if not blocks:
@@ -182,7 +184,7 @@ def main(
                 measured.append(measure(block, one, chosen, seconds))
                 ratio = measured[-1].ratio("eager")
                 print(f"{block.name} {one:,}: {_ratio(ratio)} of eager {measured[-1].reason}", flush=True)
-    environment = describe_environment(chosen)
+    environment = describe(chosen)
     folder.mkdir(parents=True, exist_ok=True)
     record = {"environment": dataclasses.asdict(environment), "blocks": [dataclasses.asdict(m) for m in measured]}
     (folder / "ops.json").write_text(json.dumps(record, indent=1, default=str))
