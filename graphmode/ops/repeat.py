@@ -10,6 +10,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from .arguments import OnOverflow, as_capacity, as_rows
+from .gather import rows_at
 from .lengths import as_integers, saturating_cumsum, settled_if
 from .padded import Padded
 
@@ -75,10 +76,10 @@ def repeat_interleave(
     passed = jnp.zeros(capacity, jnp.int32).at[ends].add(1, mode="drop")
     source = jnp.where(valid, jnp.cumsum(passed, dtype=jnp.int32), rows)
 
-    def repeated(leaf: jax.Array) -> jax.Array:
-        return leaf.at[source].get(mode="fill", fill_value=fill_value)
-
-    values = jnp.where(valid, source, fill_value).astype(jnp.int32) if x is None else jax.tree.map(repeated, x)
+    if x is None:
+        values = jnp.where(valid, source, fill_value).astype(jnp.int32)
+    else:
+        values = jax.tree.map(lambda leaf: rows_at(leaf, source, fill_value), x)
     return settled_if(
         jnp.all(repeats >= 0), "repeats has negative entries", Padded(values, valid, count), on_overflow,
         "repeat_interleave",

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
+from .gather import rows_at
 from .padded import Padded
 from .segments import Segments, as_column, members, per_row, settled_segments
 
@@ -246,7 +247,7 @@ def _extreme(x: jax.Array, ids: jax.Array, num_segments: int, largest: bool) -> 
 def _extreme_jvp(num_segments: int, largest: bool, primals: Any, tangents: Any) -> Any:
     x, ids = primals
     found = _extreme(x, ids, num_segments, largest)
-    there = found.at[ids].get(mode="fill", fill_value=0)
+    there = rows_at(found, ids)
     ties = as_column(ids < num_segments, x) & ((x == there) | (jnp.isnan(x) & jnp.isnan(there)))
     room = jnp.zeros(found.shape, x.dtype)
     number = jnp.zeros(found.shape, jnp.int32).at[ids].add(ties.astype(jnp.int32), mode="drop")
@@ -272,7 +273,7 @@ def _product_jvp(num_segments: int, primals: Any, tangents: Any) -> Any:
     nonzero = jnp.where(inside & ~zero, x, 1)
     products = _product(nonzero, ids, num_segments)
     zeros = jnp.zeros(products.shape, jnp.int32).at[ids].add(zero.astype(jnp.int32), mode="drop")
-    other_zeros = zeros.at[ids].get(mode="fill", fill_value=0) - zero
-    others = products.at[ids].get(mode="fill", fill_value=0) / nonzero
+    other_zeros = rows_at(zeros, ids) - zero
+    others = rows_at(products, ids) / nonzero
     pull = jnp.where(inside & (other_zeros == 0), others * jnp.where(inside, tangents[0], 0), 0)
     return _product(x, ids, num_segments), jnp.zeros(products.shape, x.dtype).at[ids].add(pull, mode="drop")

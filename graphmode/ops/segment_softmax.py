@@ -50,7 +50,8 @@ def segment_logsumexp(x: Rows, groups: Segments, *, empty: float = -jnp.inf) -> 
       empty: stands, with no gradient, where a group has no row; -inf is torch's, the logarithm of no sum.
 
     Returns:
-      `[num_segments, ...]` in the dtype of `x`.
+      `[num_segments, ...]` in the dtype of `x`. A group whose rows are all -inf gives -inf and no gradient, where
+      PyTorch's gradient is NaN.
 
     Raises:
       ValueError: where `x` has not as many rows as `groups`, or no floats.

@@ -12,6 +12,7 @@ from jax.typing import ArrayLike
 
 from .arguments import OnOverflow, as_capacity, as_on_overflow, as_row_mask
 from .checks import check
+from .gather import rows_at
 from .padded import Padded
 
 
@@ -147,7 +148,7 @@ def members(x: Any, groups: Segments) -> tuple[jax.Array, Segments]:
 
 def per_row(values: jax.Array, groups: Segments, fill_value: float = 0) -> jax.Array:
     """`[N, ...]`, for each row the entry of `values` `[num_segments, ...]` of its group."""
-    return values.at[groups.ids].get(mode="fill", fill_value=fill_value)
+    return rows_at(values, groups.ids, fill_value)
 
 
 def as_column(per_group: jax.Array, like: jax.Array) -> jax.Array:

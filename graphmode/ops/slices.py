@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from .arguments import OnOverflow, as_capacity, as_rows
+from .gather import rows_at
 from .lengths import as_integer, as_integers, saturating_cumsum, settled_if
 from .padded import Padded, settled
 
@@ -129,8 +130,4 @@ def _window(x: T, begin: jax.Array, length: jax.Array, held: jax.Array, capacity
     # Written as differences: begin + slots may pass what an int32 holds.
     valid = (slots < length) & (slots < held - begin)
     source = jnp.where(valid, begin + slots, NOWHERE)
-
-    def cut(leaf: jax.Array) -> jax.Array:
-        return leaf.at[source].get(mode="fill", fill_value=fill_value)
-
-    return Padded(jax.tree.map(cut, x), valid, length)
+    return Padded(jax.tree.map(lambda leaf: rows_at(leaf, source, fill_value), x), valid, length)
