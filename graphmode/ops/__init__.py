@@ -1,4 +1,4 @@
-"""Fixed-size building blocks for what eager code does with shapes that depend on values."""
+"""Fixed-size building blocks for what eager code does with values, inside one static graph."""
 
 from .checks import check
 from .compact import compact
