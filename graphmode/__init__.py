@@ -2,7 +2,37 @@
 
 from . import nn, ops, weights
 from .graph import graphed
-from .ops import Padded, check, compact, partition
+from .ops import (
+    Padded,
+    Stack,
+    check,
+    compact,
+    cond,
+    fixed_point,
+    fori,
+    partition,
+    scan_until,
+    stack_layers,
+    switch,
+    while_loop,
+)
 
-__all__ = ["Padded", "check", "compact", "graphed", "nn", "ops", "partition", "weights"]
+__all__ = [
+    "Padded",
+    "Stack",
+    "check",
+    "compact",
+    "cond",
+    "fixed_point",
+    "fori",
+    "graphed",
+    "nn",
+    "ops",
+    "partition",
+    "scan_until",
+    "stack_layers",
+    "switch",
+    "weights",
+    "while_loop",
+]
 __version__ = "0.1.0"

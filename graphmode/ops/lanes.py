@@ -1,0 +1,111 @@
+"""Questions to all lanes of a `vmap` at once: what keeps a branch a branch where every lane agrees."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.custom_batching import custom_vmap
+
+
+@custom_vmap
+def any_lane(holds: jax.Array) -> jax.Array:
+    """Whether `holds`, 0-d bool, is true in any lane of every `vmap` around; one answer for all lanes.
+
+    A `lax.cond` on the answer stays a `cond` under `vmap`, so that what no lane wants is not run.
+    """
+    return holds
+
+
+@any_lane.def_vmap
+def _any_lane_mapped(size: int, batched: list[bool], holds: jax.Array) -> tuple[jax.Array, bool]:
+    return any_lane(jnp.any(holds, axis=0)), False
+
+
+@custom_vmap
+def _donated(holds: jax.Array, x: jax.Array) -> jax.Array:
+    return x
+
+
+@_donated.def_vmap
+def _donated_mapped(size: int, batched: list[bool], holds: jax.Array, x: jax.Array) -> tuple[jax.Array, bool]:
+    holds_mapped, x_mapped = batched
+    if not x_mapped:
+        # One value for all lanes: some lane may use it as it is, so all may.
+        return x, False
+    if not holds_mapped:
+        return _donated(holds, x), True
+    some = jnp.any(holds)
+    lanes = holds.reshape(size, *[1] * (x.ndim - 1))
+    own = jnp.where(lanes | ~some, x, x[jnp.argmax(holds)])
+    # An outer vmap may have a lane in which none of these holds.
+    return _donated(some, own), True
+
+
+def shielded(holds: jax.Array, arrays: Sequence[jax.Array]) -> list[jax.Array]:
+    """`arrays` where `holds`; elsewhere those of a lane where it does, and no gradient.
+
+    What is computed from them is then as finite in lanes that do not count as in one that does, so that no NaN of an
+    unwanted lane comes back through a gradient. Without `vmap` nothing changes, and XLA removes it.
+    """
+
+    def one(x: jax.Array) -> jax.Array:
+        donor = lax.stop_gradient(_donated(holds, lax.stop_gradient(x)))
+        return jnp.where(holds, x, donor)
+
+    return [one(x) for x in arrays]
+
+
+def lane_select(holds: jax.Array, wanted: jax.Array, other: jax.Array) -> jax.Array:
+    """`wanted` where `holds`, else `other`; for a place that runs only where some lane holds.
+
+    The mask compares a lane with all lanes: without `vmap` that is `x == x`, and XLA removes the selection.
+    """
+    return jnp.where(holds == any_lane(holds), wanted, other)
+
+
+def zeros_of(aval: Any) -> jax.Array:
+    """An array that fills a place; of any dtype, keys among them."""
+    if jnp.issubdtype(aval.dtype, jax.dtypes.prng_key):
+        keys = jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0, impl=_implementation(aval.dtype))))
+        data = jnp.zeros((*aval.shape, *keys.shape), keys.dtype)
+        return jax.random.wrap_key_data(data, impl=_implementation(aval.dtype))
+    return jnp.zeros(aval.shape, aval.dtype)
+
+
+def _implementation(dtype: Any) -> Any:
+    return str(jax.random.key_impl(jax.ShapeDtypeStruct((), dtype)))
+
+
+def branch_of_lanes(
+    index: jax.Array,
+    branches: Sequence[Callable[..., list[jax.Array]]],
+    avals: Sequence[Any],
+    arrays: Sequence[jax.Array],
+) -> list[jax.Array]:
+    """`branches[index](*arrays)`, each branch run once for all lanes, and only where some lane takes it.
+
+    Args:
+      index: 0-d int32, in range; it may differ from lane to lane.
+      branches: functions of arrays that close over nothing that is mapped.
+      avals: of what each returns.
+      arrays: for the branches.
+    """
+    outs = []
+    for i, branch in enumerate(branches):
+        mine = index == i
+
+        def run(mine: jax.Array, arrays: Sequence[jax.Array], branch: Any = branch) -> list[jax.Array]:
+            return list(branch(*shielded(mine, arrays)))
+
+        def skip(mine: jax.Array, arrays: Sequence[jax.Array]) -> list[jax.Array]:
+            return [zeros_of(aval) for aval in avals]
+
+        outs.append(lax.cond(any_lane(mine), run, skip, mine, list(arrays)))
+    settled = outs[0]
+    for i, out in enumerate(outs[1:], 1):
+        settled = [jnp.where(index == i, new, old) for new, old in zip(out, settled, strict=True)]
+    return settled
