@@ -45,16 +45,32 @@ def _donated_mapped(size: int, batched: list[bool], holds: jax.Array, x: jax.Arr
     return _donated(some, own), True
 
 
+@custom_vmap
+def _own(holds: jax.Array, x: jax.Array) -> jax.Array:
+    return jnp.ones((1,) * x.ndim, bool)
+
+
+@_own.def_vmap
+def _own_mapped(size: int, batched: list[bool], holds: jax.Array, x: jax.Array) -> tuple[jax.Array, bool]:
+    holds_mapped, x_mapped = batched
+    if not x_mapped:
+        return _own(jnp.any(holds, axis=0), x), False
+    if not holds_mapped:
+        return _own(holds, x)[0], False
+    return holds.reshape(size, *[1] * (x.ndim - 1)) & _own(jnp.any(holds), x), True
+
+
 def shielded(holds: jax.Array, arrays: Sequence[jax.Array]) -> list[jax.Array]:
     """`arrays` where `holds`; elsewhere those of a lane where it does, and no gradient.
 
     What is computed from them is then as finite in lanes that do not count as in one that does, so that no NaN of an
-    unwanted lane comes back through a gradient. Without `vmap` nothing changes, and XLA removes it.
+    unwanted lane comes back through a gradient. An array that is the same for all lanes stays one array. For a place
+    that runs only where some lane holds; without `vmap` nothing changes, and XLA removes it.
     """
 
     def one(x: jax.Array) -> jax.Array:
-        donor = lax.stop_gradient(_donated(holds, lax.stop_gradient(x)))
-        return jnp.where(holds, x, donor)
+        value = lax.stop_gradient(x)
+        return jnp.where(_own(holds, value), x, lax.stop_gradient(_donated(holds, value)))
 
     return [one(x) for x in arrays]
 

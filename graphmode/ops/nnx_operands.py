@@ -132,7 +132,10 @@ class Traced:
         return list(self.closed.consts)
 
     def __call__(self, consts: Sequence[Any], *arrays: Any) -> list[Any]:
-        return jaxpr_as_fun(ClosedJaxpr(self.closed.jaxpr, list(consts)))(*arrays)
+        outs = jaxpr_as_fun(ClosedJaxpr(self.closed.jaxpr, list(consts)))(*arrays)
+        # A constant comes out as the Python number that it was.
+        pairs = zip(outs, self.avals, strict=True)
+        return [x if isinstance(x, jax.Array) else jnp.asarray(x, aval.dtype) for x, aval in pairs]
 
     def passes(self, out: int, into: int) -> bool:
         """Whether the output at `out` is the input at `into`, untouched."""
