@@ -27,9 +27,9 @@ def early_exit_scan(
     """`step` over `xs` for as long as it says to go on, at most `length` times.
 
     Where nothing is differentiated, a `lax.while_loop`: no step is wasted. Where something is, scans in scans of up to
-    `BRANCHING` steps each, with a checkpoint around each and a `cond` that skips what lies after the end, so that
-    the gradient holds `BRANCHING` carries a level. A lane of a `vmap` that has ended is frozen, and its gradient is
-    safe from what is computed for the others.
+    `BRANCHING` steps each, with a checkpoint around each step and scan, and a `cond` that skips what lies after the
+    end, so that the gradient holds `BRANCHING` carries a level. A lane of a `vmap` that has ended is frozen, and its
+    gradient is safe from what is computed for the others.
 
     Args:
       step: of flat arrays; closes over nothing that is traced.
@@ -119,6 +119,10 @@ def _as_scans(
         filling = zeros_of(jax.ShapeDtypeStruct((total - length, *x.shape[1:]), x.dtype))
         return jnp.concatenate([x, filling]).reshape(*sizes, *x.shape[1:])
 
+    def checkpointed(depth: int, consts: Arrays) -> Callable[[Any, Any], Any]:
+        # Steps too: a cond gives out what it keeps, so that a scan of bare ones would keep every parameter for each.
+        return jax.checkpoint(functools.partial(level, depth, consts), prevent_cse=False)
+
     def level(depth: int, consts: Arrays, state: Any, block: Any) -> Any:
         """One block of the given depth; of depth `len(sizes)`, one step."""
         index, xs = block
@@ -134,10 +138,7 @@ def _as_scans(
                 y = [lane_select(wanted, a, zeros_of(aval)) for a, aval in zip(y, y_avals, strict=True)]
                 # A lane that has ended is not to start again.
                 return (jnp.where(wanted, goes_on, going), kept), y
-            inner = functools.partial(level, depth + 1, consts)
-            if depth + 1 < len(sizes):
-                inner = jax.checkpoint(inner, prevent_cse=False)
-            return lax.scan(inner, (going, list(carry)), (index, list(xs)))
+            return lax.scan(checkpointed(depth + 1, consts), (going, list(carry)), (index, list(xs)))
 
         def skip(consts: Arrays, wanted: jax.Array, carry: Arrays, xs: Arrays) -> Any:
             around = sizes[depth:]
@@ -147,8 +148,5 @@ def _as_scans(
         return lax.cond(any_lane(wanted), run, skip, list(consts), wanted, list(carry), list(xs))
 
     blocks = index.reshape(sizes), [in_blocks(x) for x in xs]
-    outermost = functools.partial(level, 1, consts)
-    if len(sizes) > 1:
-        outermost = jax.checkpoint(outermost, prevent_cse=False)
-    (going, carry), ys = lax.scan(outermost, (going, list(carry)), blocks)
+    (going, carry), ys = lax.scan(checkpointed(1, consts), (going, list(carry)), blocks)
     return carry, [y.reshape(total, *y.shape[len(sizes) :])[:length] for y in ys], going

@@ -85,15 +85,16 @@ def lane_select(holds: jax.Array, wanted: jax.Array, other: jax.Array) -> jax.Ar
 
 def zeros_of(aval: Any) -> jax.Array:
     """An array that fills a place; of any dtype, keys among them."""
-    if jnp.issubdtype(aval.dtype, jax.dtypes.prng_key):
-        keys = jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0, impl=_implementation(aval.dtype))))
-        data = jnp.zeros((*aval.shape, *keys.shape), keys.dtype)
-        return jax.random.wrap_key_data(data, impl=_implementation(aval.dtype))
-    return jnp.zeros(aval.shape, aval.dtype)
+    if not jnp.issubdtype(aval.dtype, jax.dtypes.prng_key):
+        return jnp.zeros(aval.shape, aval.dtype)
+    impl = []
 
+    def look(key: jax.Array) -> jax.Array:
+        impl.append(jax.random.key_impl(key))
+        return jax.random.key_data(key)
 
-def _implementation(dtype: Any) -> Any:
-    return str(jax.random.key_impl(jax.ShapeDtypeStruct((), dtype)))
+    data = jax.eval_shape(look, jax.ShapeDtypeStruct(aval.shape, aval.dtype))
+    return jax.random.wrap_key_data(jnp.zeros(data.shape, data.dtype), impl=impl[0])
 
 
 def branch_of_lanes(

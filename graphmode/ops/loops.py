@@ -30,8 +30,8 @@ def while_loop(
     read those that it closes over. Gradients of both modes reach the initial state, modules and what is closed over,
     and are those of the steps taken: nothing that would come after the end can make them NaN, under `vmap` either,
     where a lane that is done is frozen and has its own flag. Reverse mode keeps about `32 * log32(max_steps)` states
-    and what the body needs for 32 steps, and runs the body once more for each factor of 32 in `max_steps`. Without
-    differentiation it is a `lax.while_loop`: a large `max_steps` costs nothing.
+    and what the body needs for one step, and runs the body once more for each factor of 32 in `max_steps`.
+    Without differentiation it is a `lax.while_loop`: a large `max_steps` costs nothing.
 
     Args:
       cond: of the state, gives a 0-d bool, and changes nothing.

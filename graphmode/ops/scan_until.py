@@ -13,6 +13,7 @@ from .arguments import as_rows
 from .carried import carried
 from .control import as_predicate
 from .early_exit import early_exit_scan
+from .lanes import zeros_of
 from .loops import as_steps
 from .padded import Padded
 
@@ -81,6 +82,8 @@ def scan_until(
 
     def step(read: Any, state: Any, x: Any) -> tuple[list[Any], list[Any], jax.Array]:
         new, (*y, stop) = loop.step(read, state[1:], x)
+        if not keep_last:
+            y = [jnp.where(stop, zeros_of(aval), one) for one, aval in zip(y, y_avals, strict=True)]
         return [state[0] + 1, *new], y, ~stop
 
     start = [jnp.int32(0), *loop.state]
