@@ -2,28 +2,38 @@
 
 from .checks import check
 from .compact import compact
+from .control import cond, switch
 from .counting import bincount, one_hot
+from .fixed_point import fixed_point
 from .group_by import group_by
 from .growing import append, arange, full
+from .layers import stack_layers
+from .loops import fori, while_loop
 from .padded import Padded
 from .partition import partition
 from .repeat import repeat_interleave
 from .sampling import random_permutation, random_subset, sample_top_p, top_p_mask
+from .scan_until import scan_until
 from .segment_reduce import segment_max, segment_mean, segment_min, segment_prod, segment_sum, segment_var
 from .segment_softmax import segment_logsumexp, segment_softmax
 from .segments import Segments, segments
 from .slices import split, take_slice
+from .stack import Stack
 from .topk import TopK, topk
 
 __all__ = [
     "Padded",
     "Segments",
+    "Stack",
     "TopK",
     "append",
     "arange",
     "bincount",
     "check",
     "compact",
+    "cond",
+    "fixed_point",
+    "fori",
     "full",
     "group_by",
     "one_hot",
@@ -32,6 +42,7 @@ __all__ = [
     "random_subset",
     "repeat_interleave",
     "sample_top_p",
+    "scan_until",
     "segment_logsumexp",
     "segment_max",
     "segment_mean",
@@ -42,7 +53,10 @@ __all__ = [
     "segment_var",
     "segments",
     "split",
+    "stack_layers",
+    "switch",
     "take_slice",
     "top_p_mask",
     "topk",
+    "while_loop",
 ]

@@ -238,7 +238,7 @@ def _tensors(arrays: Arrays) -> dict[str, torch.Tensor]:
 
 def _tensor(array: np.ndarray) -> torch.Tensor:
     if array.dtype == ml_dtypes.bfloat16:
-        return torch.from_numpy(np.ascontiguousarray(array).view(np.int16).copy()).view(torch.bfloat16)
+        return torch.from_numpy(np.array(array, order="C").view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(np.array(array))
 
 
