@@ -92,7 +92,8 @@ def as_fill_value(fill_value: ArrayLike, dtype: np.dtype, *, name: str = "fill_v
             limits = jnp.iinfo(dtype)
             fits = np.isfinite(given) and limits.min <= int(fill_value) <= limits.max
         else:
-            fits = not np.isfinite(given) or bool(np.isfinite(np.asarray(given).astype(dtype)))
+            with np.errstate(over="ignore"):
+                fits = not np.isfinite(given) or bool(np.isfinite(np.asarray(given).astype(dtype)))
         if not fits:
             raise ValueError(f"{name} is {fill_value}, which {dtype} cannot hold; give one within its range")
     return jnp.asarray(fill_value, dtype)
