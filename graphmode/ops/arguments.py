@@ -64,6 +64,41 @@ def as_row_mask(mask: ArrayLike, rows: int, *, of: str, shape: tuple[int, ...], 
     return array
 
 
+def as_picked_rows(x: Any, mask: ArrayLike, *, name: str = "x") -> tuple[Any, jax.Array]:
+    """A pytree of arrays `[N, ...]` and a mask `[N]`, of arrays whose leading axes, all N together, a mask covers."""
+    tree = jax.tree.map(jnp.asarray, x)
+    mask = as_mask(mask)
+    shapes = {jax.tree_util.keystr(path): leaf.shape for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+    if not shapes:
+        raise ValueError(f"{name} holds no array, and an array, or a pytree of such, was wanted")
+    for where, shape in shapes.items():
+        if not mask.ndim or shape[: mask.ndim] != mask.shape:
+            leading = shape[: max(mask.ndim, 1)] or "an array [N, ...] of rows"
+            raise ValueError(
+                f"mask has shape {mask.shape}, and {name}{where} has shape {shape}; a mask has the shape of the "
+                f"leading axes of all that it picks from, {leading} was wanted; or map over leading axes with jax.vmap"
+            )
+    rows = jax.tree.map(lambda leaf: leaf.reshape(mask.size, *leaf.shape[mask.ndim :]), tree)
+    return rows, mask.reshape(-1)
+
+
+def as_fill_value(fill_value: ArrayLike, dtype: np.dtype, *, name: str = "fill_value") -> jax.Array:
+    """A 0-d array of `dtype`; a known value must lie within its range, as PyTorch wants it."""
+    if np.shape(fill_value):
+        raise ValueError(f"{name} has shape {np.shape(fill_value)}, and a number or an array of shape () was wanted")
+    if isinstance(fill_value, int | float | np.generic | np.ndarray):
+        given = float(fill_value)
+        if jnp.issubdtype(dtype, jnp.integer):
+            limits = jnp.iinfo(dtype)
+            fits = np.isfinite(given) and limits.min <= int(fill_value) <= limits.max
+        else:
+            with np.errstate(over="ignore"):
+                fits = not np.isfinite(given) or bool(np.isfinite(np.asarray(given).astype(dtype)))
+        if not fits:
+            raise ValueError(f"{name} is {fill_value}, which {dtype} cannot hold; give one within its range")
+    return jnp.asarray(fill_value, dtype)
+
+
 def as_rows(x: Any, *, name: str = "x") -> tuple[Any, int]:
     """A pytree of arrays `[N, ...]` with one `N`, and that `N`."""
     tree = jax.tree.map(jnp.asarray, x)

@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from .arguments import OnOverflow, as_on_overflow, as_row_mask, as_rows
 from .checks import check
@@ -82,3 +83,12 @@ def settled(padded: Padded[T], on_overflow: OnOverflow, operation: str) -> Padde
         spoilt = jax.tree.map(lambda leaf: jnp.where(padded.overflow, jnp.nan, leaf).astype(leaf.dtype), padded.values)
         return Padded(spoilt, padded.valid, padded.count)
     return padded
+
+
+def opened(x: ArrayLike | Padded[Any], *, name: str = "x") -> tuple[jax.Array, jax.Array | None, jax.Array | None]:
+    """An array as it is, with None; or a `Padded`'s values, where they are valid, and how many found no room there."""
+    if not isinstance(x, Padded):
+        return jnp.asarray(x), None, None
+    if not isinstance(x.values, jax.Array):
+        raise TypeError(f"{name} is a Padded of {type(x.values).__name__}, and a Padded of one array was wanted")
+    return x.values, x.valid, x.count - jnp.sum(x.valid, dtype=x.count.dtype)

@@ -10,6 +10,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from .arguments import as_row_mask, as_rows
+from .places import places
 
 T = TypeVar("T")
 
@@ -40,10 +41,7 @@ def partition(x: T, mask: ArrayLike) -> tuple[T, jax.Array]:
     """
     x, rows = as_rows(x)
     mask = as_row_mask(mask, rows, of="x", shape=np.shape(jax.tree.leaves(x)[0]))
-    picked_up_to = jnp.cumsum(mask, dtype=jnp.int32)
-    count = jnp.sum(mask, dtype=jnp.int32)
-    others_before = jnp.arange(rows, dtype=jnp.int32) - picked_up_to
-    target = jnp.where(mask, picked_up_to - 1, count + others_before)
+    target, count = places(mask)
 
     def reordered(leaf: jax.Array) -> jax.Array:
         return jnp.zeros_like(leaf).at[target].set(leaf, unique_indices=True, mode="promise_in_bounds")

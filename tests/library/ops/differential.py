@@ -76,12 +76,16 @@ def run(one: Differential, dtype: str, examples: int, *, shrink: bool = True) ->
     phases = [phase for phase in hypothesis.Phase if shrink or phase is not hypothesis.Phase.shrink]
 
     @hypothesis.settings(
+<<<<<<< HEAD
         max_examples=examples,
         derandomize=True,
         database=None,
         print_blob=False,
         report_multiple_bugs=False,
         phases=phases,
+=======
+        max_examples=examples, derandomize=True, database=None, print_blob=False, report_multiple_bugs=False
+>>>>>>> wip-select
     )
     @hypothesis.given(config=one.configs, seed=st.integers(0, 2**31 - 1))
     def agree(config: Config, seed: int) -> None:
@@ -238,7 +242,11 @@ def _tensors(arrays: Arrays) -> dict[str, torch.Tensor]:
 
 def _tensor(array: np.ndarray) -> torch.Tensor:
     if array.dtype == ml_dtypes.bfloat16:
+<<<<<<< HEAD
         return torch.from_numpy(np.array(array, order="C").view(np.int16)).view(torch.bfloat16)
+=======
+        return torch.from_numpy(np.array(array).view(np.int16)).view(torch.bfloat16)
+>>>>>>> wip-select
     return torch.from_numpy(np.array(array))
 
 
