@@ -2,7 +2,20 @@
 
 from . import nn, ops, weights
 from .graph import graphed
-from .ops import Padded, check, compact, partition
+from .ops import CheckError, Padded, check, checked, compact, debug_print, no_callbacks, partition
 
-__all__ = ["Padded", "check", "compact", "graphed", "nn", "ops", "partition", "weights"]
+__all__ = [
+    "CheckError",
+    "Padded",
+    "check",
+    "checked",
+    "compact",
+    "debug_print",
+    "graphed",
+    "nn",
+    "no_callbacks",
+    "ops",
+    "partition",
+    "weights",
+]
 __version__ = "0.1.0"
