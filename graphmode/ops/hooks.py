@@ -161,9 +161,11 @@ def clip_gradient(x: T, *, max_value: ArrayLike | None = None, max_norm: ArrayLi
     x = _floating(x, "clip_gradient")
     if max_value is not None:
         limit = _scalar(max_value, "max_value")
-        return gradient_hook(
-            x, partial(jax.tree.map, lambda g: jnp.clip(g, -limit.astype(g.dtype), limit.astype(g.dtype)))
-        )
+
+        def by_value(g: jax.Array) -> jax.Array:
+            return jnp.clip(g, -limit.astype(g.dtype), limit.astype(g.dtype))
+
+        return gradient_hook(x, partial(jax.tree.map, by_value))
     limit = _scalar(max_norm, "max_norm")
 
     def by_norm(gradient: Any) -> Any:

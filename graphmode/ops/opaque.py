@@ -27,20 +27,20 @@ def opaque(
 ) -> Any:
     """`fn(*args)`, on the host: a black box in the graph.
 
-    For what JAX cannot trace, NumPy, SciPy, PyTorch, files: `torch.compiler.allow_in_graph` and `torch.library.custom_op`
-    with their fake and autograd rules. A function of `jnp` needs no box, and one of them with a gradient of its own is a
-    `jax.custom_vjp`. The trip to the host, by `jax.pure_callback` or `io_callback`, costs tens of microseconds and a copy
-    each way; `jax.export` refuses it. Called outside `jit` with known arrays, `fn` simply runs.
+    For what JAX cannot trace, NumPy, SciPy, PyTorch, files: `torch.compiler.allow_in_graph`, and
+    `torch.library.custom_op` with its fake and autograd rules. A function of `jnp` needs no box, and with a gradient of
+    its own it is a `jax.custom_vjp`. The trip to the host, by `jax.pure_callback` or `io_callback`, costs tens of
+    microseconds and a copy each way; `jax.export` refuses it. Outside `jit`, with known arrays, `fn` simply runs.
 
     Args:
-      fn: host function of numpy arrays, copies that it may change -> arrays, numbers or CPU tensors, in a pytree. A pure
-        one may run any number of times, also none.
+      fn: host function of numpy arrays, copies that it may change -> arrays, numbers or CPU tensors, in a pytree. A
+        pure one may run any number of times, also none.
       args: pytrees of arrays; close over what is static.
       result: what `fn` gives, a pytree with shapes and dtypes: `jax.ShapeDtypeStruct`s, arrays, or the arguments
         themselves where it gives the same. Or a function of `args`, in `jnp`, that gives that shape; it is not run.
         Without it, `fn` runs once on zeros while the graph is traced, or, with side effects, gives nothing.
-      backward: `(args, outputs, cotangents)` -> one cotangent for each of `args`, in a tuple; `None` for no gradient, and
-        cotangents of integers come as `None`. It is traced as other JAX code is, and may itself call `opaque`.
+      backward: `(args, outputs, cotangents)` -> one cotangent for each of `args`, in a tuple; `None` for no gradient,
+        and cotangents of integers come as `None`. It is traced as other JAX code is, and may itself call `opaque`.
       vmap_method: as in `jax.pure_callback`: `fn` is called for each lane, or once with leading axes.
       has_side_effects: `fn` runs exactly as often as the graph says, also where nothing uses what it gives.
       ordered: all ordered calls run in program order; needs `has_side_effects`, and refuses `vmap`.
@@ -142,12 +142,9 @@ def _fitting(got: Any, wanted: Any, name: str, batched: bool) -> Any:
     def fitting(path: Any, want: jax.ShapeDtypeStruct, leaf: Any) -> np.ndarray:
         array = np.asarray(leaf)
         where = f" at {jax.tree_util.keystr(path)}" if path else ""
-        shape = (
-            array.shape[array.ndim - len(want.shape) :] if batched and array.ndim >= len(want.shape) else array.shape
-        )
-        number = isinstance(leaf, bool | int | float | complex) and np.can_cast(array.dtype, want.dtype, "same_kind")
-        fits = jax.dtypes.canonicalize_dtype(array.dtype) == want.dtype or number
-        if shape != want.shape or not fits:
+        lanes = max(0, array.ndim - len(want.shape)) if batched else 0
+        fits = jax.dtypes.canonicalize_dtype(array.dtype) == want.dtype or _number_fits(leaf, want.dtype)
+        if array.shape[lanes:] != want.shape or not fits:
             raise ValueError(
                 f"opaque({name}) gives {array.dtype}{list(array.shape)}{where}, and {want.dtype}{list(want.shape)} was "
                 f"expected; cast or reshape it in {name}, or give result= what comes"
@@ -155,11 +152,20 @@ def _fitting(got: Any, wanted: Any, name: str, batched: bool) -> Any:
         cast = array.astype(want.dtype)
         if array.dtype.kind in "iu" and not np.array_equal(cast, array):
             raise ValueError(
-                f"opaque({name}) gives integers{where} that {want.dtype} does not hold, up to {array.max()}"
+                f"opaque({name}) gives integers{where} that {want.dtype} does not hold, {array.min()} to {array.max()}"
             )
         return cast
 
     return jax.tree_util.tree_map_with_path(fitting, wanted, got)
+
+
+def _number_fits(leaf: Any, dtype: np.dtype) -> bool:
+    """Whether a Python number takes on a dtype, as it does next to an array."""
+    if isinstance(leaf, bool):
+        return dtype == jnp.bool_
+    if isinstance(leaf, int):
+        return jnp.issubdtype(dtype, jnp.number)
+    return isinstance(leaf, float) and jnp.issubdtype(dtype, jnp.inexact)
 
 
 def _has_gradient(leaf: Any) -> bool:
@@ -227,8 +233,8 @@ def _with_backward(args: Any, outputs: Any, backward: Hoisted | None, name: str)
     def forward(args: Any, constants: Any, outputs: Any) -> tuple[Any, Any]:
         if backward is None:
             raise ValueError(
-                f"opaque({name}) is differentiated, and has no backward; give backward=lambda args, outputs, cotangents: "
-                f"a tuple of cotangents of args, or jax.lax.stop_gradient to its arguments where it needs none"
+                f"opaque({name}) is differentiated, and has no backward; give backward=, a function (args, outputs, "
+                f"cotangents) -> cotangents of args, or pass its arguments through jax.lax.stop_gradient"
             )
         return outputs, (args, constants, outputs)
 

@@ -19,7 +19,7 @@ T = TypeVar("T")
 def where_safe(
     mask: ArrayLike, fn: Callable[..., Any], *args: Any, otherwise: Any = 0.0, safe_value: ArrayLike = 1.0
 ) -> Any:
-    """`fn(*args)` where `mask` holds, else `otherwise`: `fn` never sees the other entries, and no gradient comes of them.
+    """`fn(*args)` where `mask` holds, else `otherwise`: `fn` never sees the other entries, nor do gradients.
 
     `out = torch.full(...); out[mask] = fn(x[mask])` in eager code. `jnp.where(mask, fn(x), otherwise)` has the right
     values, and NaN for a gradient where `fn` has none, since zero times infinity is NaN; the arguments must be made

@@ -64,8 +64,8 @@ def straight_through(fn: Callable[[T], T], x: T, *, surrogate: Callable[[T], T] 
             raise TypeError(f"{of} is {wanted.dtype}, which has no gradient; give floating-point arrays")
         if (found.shape, found.dtype) != (wanted.shape, wanted.dtype):
             raise ValueError(
-                f"fn gives {found.dtype}{list(found.shape)}, and {wanted.dtype}{list(wanted.shape)} was wanted, as {of} "
-                f"is; cast it, or give a surrogate of that shape"
+                f"fn gives {found.dtype}{list(found.shape)}, and {wanted.dtype}{list(wanted.shape)} was wanted, as {of}"
+                f" is; cast it, or give a surrogate of that shape"
             )
     return jax.tree.map(lambda v, t: _value_with_gradient_of(lax.stop_gradient(v), t), value, through)
 
@@ -116,7 +116,7 @@ def ste_sign(x: ArrayLike, *, window: float | None = None) -> jax.Array:
 
 
 def straight_through_one_hot(weights: ArrayLike, *, axis: int = -1) -> jax.Array:
-    """One at the largest of `weights` along `axis`, the first where they tie, else zero; with the gradient of `weights`.
+    """One at the largest of `weights` along `axis`, the first of equals, else zero; with the gradient of `weights`.
 
     `one_hot(p.argmax(-1)) - p.detach() + p` in PyTorch, without its rounding.
 

@@ -74,7 +74,9 @@ def cases(table: Iterable[Differential]) -> list[Any]:
 def run(one: Differential, dtype: str, examples: int) -> None:
     """Raises `AssertionError` with configuration and seed where an example disagrees."""
 
-    @hypothesis.settings(max_examples=examples, derandomize=True, database=None, print_blob=False)
+    @hypothesis.settings(
+        max_examples=examples, derandomize=True, database=None, print_blob=False, report_multiple_bugs=False
+    )
     @hypothesis.given(config=one.configs, seed=st.integers(0, 2**31 - 1))
     def agree(config: Config, seed: int) -> None:
         examine(one, dtype, config, seed)
@@ -230,7 +232,7 @@ def _tensors(arrays: Arrays) -> dict[str, torch.Tensor]:
 
 def _tensor(array: np.ndarray) -> torch.Tensor:
     if array.dtype == ml_dtypes.bfloat16:
-        return torch.from_numpy(np.ascontiguousarray(array).view(np.int16).copy()).view(torch.bfloat16)
+        return torch.from_numpy(np.array(array, order="C").view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(np.array(array))
 
 
