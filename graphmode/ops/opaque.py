@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any
 
 import jax
@@ -13,6 +14,8 @@ from jax.experimental import io_callback
 
 from .closures import Hoisted, hoisted
 
+# A backward may call the function that it belongs to, as those of sine and cosine do; only the first is traced ahead.
+_within_a_backward: ContextVar[bool] = ContextVar("within_a_backward", default=False)
 VMAP_METHODS = ("sequential", "sequential_unrolled", "expand_dims", "broadcast_all")
 
 
@@ -191,8 +194,14 @@ def _backward(
             _cotangent(one, arg, name, index) for index, (one, arg) in enumerate(zip(found, args, strict=True))
         )
 
+    if _within_a_backward.get():
+        return Hoisted(lambda _, *args: checked(*args), [], None)
     cotangents = jax.tree.map(lambda leaf: leaf if _has_gradient(leaf) else None, wanted)
-    return hoisted(checked, structs, wanted, cotangents)
+    token = _within_a_backward.set(True)
+    try:
+        return hoisted(checked, structs, wanted, cotangents)
+    finally:
+        _within_a_backward.reset(token)
 
 
 def _cotangent(found: Any, arg: Any, name: str, index: int) -> Any:

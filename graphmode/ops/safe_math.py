@@ -143,15 +143,20 @@ def safe_norm(
         raise ValueError(f"ord is {ord}, and a number above 0 was wanted: 1, 2, inf or another")
     axis = tuple(axis) if isinstance(axis, Sequence) else axis
     if ord == math.inf:
-        return jnp.max(jnp.abs(x), axis=axis, keepdims=keepdims)
+        return jnp.max(_magnitude(x), axis=axis, keepdims=keepdims)
     if ord == 1:
-        return jnp.sum(jnp.abs(x), axis=axis, keepdims=keepdims)
+        return jnp.sum(_magnitude(x), axis=axis, keepdims=keepdims)
     wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
     if ord == 2:
         return safe_sqrt(jnp.sum(jnp.square(wide), axis=axis, keepdims=keepdims)).astype(x.dtype)
     powers = where_safe(wide != 0, lambda x: jnp.abs(x) ** ord, wide)
     total = jnp.sum(powers, axis=axis, keepdims=keepdims)
     return where_safe(total != 0, lambda total: total ** (1 / ord), total).astype(x.dtype)
+
+
+def _magnitude(x: jax.Array) -> jax.Array:
+    """`abs(x)`, whose gradient at 0 is 0 in PyTorch, and 1 in JAX."""
+    return where_safe(x != 0, jnp.abs, x)
 
 
 def safe_sqrt(x: ArrayLike) -> jax.Array:
@@ -217,8 +222,8 @@ def safe_divide(x: ArrayLike, y: ArrayLike, otherwise: ArrayLike = 0.0) -> jax.A
     """
     x, y = jnp.asarray(x), jnp.asarray(y)
     shape = jnp.broadcast_shapes(x.shape, y.shape, jnp.shape(otherwise))
-    dtype = jnp.true_divide(jnp.zeros((), x.dtype), jnp.ones((), y.dtype)).dtype
-    x, y = jnp.broadcast_to(x, shape), jnp.broadcast_to(y, shape)
+    dtype = jax.eval_shape(jnp.true_divide, x, y).dtype
+    x, y = jnp.broadcast_to(x.astype(dtype), shape), jnp.broadcast_to(y.astype(dtype), shape)
     return where_safe(y != 0, jnp.true_divide, x, y, otherwise=jnp.asarray(otherwise).astype(dtype))
 
 

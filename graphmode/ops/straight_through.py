@@ -52,16 +52,17 @@ def straight_through(fn: Callable[[T], T], x: T, *, surrogate: Callable[[T], T] 
         if not callable(given) and (name, given) != ("surrogate", None):
             raise TypeError(f"{name} is {given!r}, and a function was wanted")
     x = jax.tree.map(jnp.asarray, x)
-    value = jax.tree.map(jnp.asarray, fn(lax.stop_gradient(x)))
     through = x if surrogate is None else jax.tree.map(jnp.asarray, surrogate(x))
     of = "x" if surrogate is None else "surrogate(x)"
+    for leaf in jax.tree.leaves(through):
+        if not jnp.issubdtype(leaf.dtype, jnp.inexact):
+            raise TypeError(f"{of} is {leaf.dtype}, which has no gradient; give floating-point arrays")
+    value = jax.tree.map(jnp.asarray, fn(lax.stop_gradient(x)))
     if jax.tree.structure(value) != jax.tree.structure(through):
         raise ValueError(
             f"fn gives {jax.tree.structure(value)}, and {jax.tree.structure(through)} was wanted, the structure of {of}"
         )
     for found, wanted in zip(jax.tree.leaves(value), jax.tree.leaves(through), strict=True):
-        if not jnp.issubdtype(wanted.dtype, jnp.inexact):
-            raise TypeError(f"{of} is {wanted.dtype}, which has no gradient; give floating-point arrays")
         if (found.shape, found.dtype) != (wanted.shape, wanted.dtype):
             raise ValueError(
                 f"fn gives {found.dtype}{list(found.shape)}, and {wanted.dtype}{list(wanted.shape)} was wanted, as {of}"

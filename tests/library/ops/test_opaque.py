@@ -22,7 +22,7 @@ class Foreign(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, y):
         ctx.save_for_backward(x, y)
-        return torch.from_numpy(np.fmod(x.numpy(), 0.75)) + y
+        return torch.as_tensor(np.fmod(x.numpy(), x.numpy().dtype.type(0.75))) + y
 
     @staticmethod
     def backward(ctx, gradient):
