@@ -1,19 +1,34 @@
 """Fixed-size building blocks for what eager code does with values, inside one static graph."""
 
-from .checks import check
+from .checks import CheckError, check, checked
 from .compact import compact
 from .control import cond, switch
 from .counting import bincount, one_hot
 from .fixed_point import fixed_point
 from .group_by import group_by
 from .growing import append, arange, full
+from .hooks import clip_gradient, gradient_hook, reverse_gradient, scale_gradient, value_hook
+from .host import no_callbacks
 from .layers import stack_layers
 from .loops import fori, while_loop
 from .masked_write import masked_fill, masked_scatter
 from .nonzero import argwhere, flatnonzero, nonzero
+from .opaque import opaque
 from .padded import Padded
 from .partition import partition
+from .printing import debug_print
 from .repeat import repeat_interleave
+from .safe_math import (
+    attempt,
+    safe_arccos,
+    safe_arcsin,
+    safe_arctan2,
+    safe_divide,
+    safe_log,
+    safe_norm,
+    safe_sqrt,
+    where_safe,
+)
 from .sampling import random_permutation, random_subset, sample_top_p, top_p_mask
 from .scan_until import scan_until
 from .segment_reduce import segment_max, segment_mean, segment_min, segment_prod, segment_sum, segment_var
@@ -22,10 +37,12 @@ from .segments import Segments, segments
 from .sets import intersect1d, isin, setdiff1d, setxor1d, union1d
 from .slices import split, take_slice
 from .stack import Stack
+from .straight_through import gumbel_softmax, ste_round, ste_sign, straight_through, straight_through_one_hot
 from .topk import TopK, topk
 from .unique import unique, unique_consecutive
 
 __all__ = [
+    "CheckError",
     "Padded",
     "Segments",
     "Stack",
@@ -33,26 +50,43 @@ __all__ = [
     "append",
     "arange",
     "argwhere",
+    "attempt",
     "bincount",
     "check",
+    "checked",
+    "clip_gradient",
     "compact",
     "cond",
+    "debug_print",
     "fixed_point",
     "flatnonzero",
     "fori",
     "full",
+    "gradient_hook",
     "group_by",
+    "gumbel_softmax",
     "intersect1d",
     "isin",
     "masked_fill",
     "masked_scatter",
+    "no_callbacks",
     "nonzero",
     "one_hot",
+    "opaque",
     "partition",
     "random_permutation",
     "random_subset",
     "repeat_interleave",
+    "reverse_gradient",
+    "safe_arccos",
+    "safe_arcsin",
+    "safe_arctan2",
+    "safe_divide",
+    "safe_log",
+    "safe_norm",
+    "safe_sqrt",
     "sample_top_p",
+    "scale_gradient",
     "scan_until",
     "segment_logsumexp",
     "segment_max",
@@ -67,6 +101,10 @@ __all__ = [
     "setxor1d",
     "split",
     "stack_layers",
+    "ste_round",
+    "ste_sign",
+    "straight_through",
+    "straight_through_one_hot",
     "switch",
     "take_slice",
     "top_p_mask",
@@ -74,5 +112,7 @@ __all__ = [
     "union1d",
     "unique",
     "unique_consecutive",
+    "value_hook",
+    "where_safe",
     "while_loop",
 ]

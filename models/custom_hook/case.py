@@ -1,4 +1,4 @@
-"""A function with its own backward: `torch.autograd.Function` against `jax.custom_vjp` and `jax.pure_callback`."""
+"""A function with its own backward: `torch.autograd.Function` against `jax.custom_vjp` and `gm.opaque`."""
 
 import numpy as np
 from graphmode.compare.case import Case

@@ -2,13 +2,15 @@
 
 The obstacle is `torch.autograd.Function`: code that a tracer must not look into, with a backward that is not the
 derivative of its forward. `jax.custom_vjp` carries the backward. Where the forward is plain array code it can be traced
-and fused like any other; where it is foreign code, here numpy, `jax.pure_callback` puts it into the graph as a box
-that only says what shape comes out, at the price of a trip to the host.
+and fused like any other; where it is foreign code, here numpy, `gm.opaque` puts it into the graph as a box that only
+says what shape comes out, at the price of a trip to the host.
 """
 
 import jax
 import numpy as np
 from flax import nnx
+
+import graphmode as gm
 
 
 @jax.custom_vjp
@@ -17,15 +19,17 @@ def hook(x: jax.Array) -> jax.Array:
     return 2 * x + 10
 
 
-@jax.custom_vjp
 def opaque_hook(x: jax.Array) -> jax.Array:
     """`hook` with a forward that the tracer cannot see."""
-    return jax.pure_callback(_host_forward, jax.ShapeDtypeStruct(x.shape, x.dtype), x, vmap_method="expand_dims")
+
+    def backward(args, outputs, gradient):
+        return _backward(*args, gradient)
+
+    return gm.opaque(_host_forward, x, result=x, backward=backward, vmap_method="expand_dims")
 
 
-def _host_forward(x) -> np.ndarray:
-    x = np.asarray(x)
-    return (2 * x + 10).astype(x.dtype)
+def _host_forward(x: np.ndarray) -> np.ndarray:
+    return 2 * x + 10
 
 
 def _backward(x: jax.Array, gradient: jax.Array) -> tuple[jax.Array]:
@@ -33,7 +37,6 @@ def _backward(x: jax.Array, gradient: jax.Array) -> tuple[jax.Array]:
 
 
 hook.defvjp(lambda x: (hook(x), x), _backward)
-opaque_hook.defvjp(lambda x: (opaque_hook(x), x), _backward)
 
 
 class CustomHook(nnx.Module):

@@ -77,6 +77,7 @@ def run(one: Differential, dtype: str, examples: int, *, shrink: bool = True) ->
 
     @hypothesis.settings(
 <<<<<<< HEAD
+<<<<<<< HEAD
         max_examples=examples,
         derandomize=True,
         database=None,
@@ -86,6 +87,9 @@ def run(one: Differential, dtype: str, examples: int, *, shrink: bool = True) ->
 =======
         max_examples=examples, derandomize=True, database=None, print_blob=False, report_multiple_bugs=False
 >>>>>>> wip-select
+=======
+        max_examples=examples, derandomize=True, database=None, print_blob=False, report_multiple_bugs=False
+>>>>>>> wip-effects
     )
     @hypothesis.given(config=one.configs, seed=st.integers(0, 2**31 - 1))
     def agree(config: Config, seed: int) -> None:
@@ -243,10 +247,14 @@ def _tensors(arrays: Arrays) -> dict[str, torch.Tensor]:
 def _tensor(array: np.ndarray) -> torch.Tensor:
     if array.dtype == ml_dtypes.bfloat16:
 <<<<<<< HEAD
+<<<<<<< HEAD
         return torch.from_numpy(np.array(array, order="C").view(np.int16)).view(torch.bfloat16)
 =======
         return torch.from_numpy(np.array(array).view(np.int16)).view(torch.bfloat16)
 >>>>>>> wip-select
+=======
+        return torch.from_numpy(np.array(array, order="C").view(np.int16)).view(torch.bfloat16)
+>>>>>>> wip-effects
     return torch.from_numpy(np.array(array))
 
 
