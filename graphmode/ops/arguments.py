@@ -120,6 +120,13 @@ def as_axes(axis: int | Sequence[int] | None, ndim: int, *, name: str = "axis") 
     return tuple(axes)
 
 
+def as_axis(axis: int, ndim: int, *, name: str = "axis") -> int:
+    """One axis, counted from the front."""
+    if axis is None or isinstance(axis, tuple | list):
+        raise TypeError(f"{name} is {axis!r}, and one integer was wanted")
+    return as_axes(axis, ndim, name=name)[0]
+
+
 def as_inexact(x: ArrayLike, operation: str, *, name: str = "x") -> jax.Array:
     """An array of a floating or complex dtype."""
     array = jnp.asarray(x)

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from .arguments import as_axes, as_broadcast_mask, as_fill_value, as_inexact, as_ordered
+from .arguments import as_axes, as_axis, as_broadcast_mask, as_fill_value, as_inexact, as_ordered
 
 Axis = int | Sequence[int] | None
 
@@ -188,7 +188,7 @@ def masked_argmax(x: ArrayLike, mask: ArrayLike, axis: int | None = None, *, kee
     if axis is None:
         found = masked_argmax(x.reshape(-1), mask.reshape(-1), 0)
         return found.reshape((1,) * x.ndim) if keepdims else found
-    (axis,) = as_axes(axis, x.ndim)
+    axis = as_axis(axis, x.ndim)
     hit = _hits(x, mask, _extreme(x, mask, (axis,), True))
     places = jax.lax.broadcasted_iota(jnp.int32, x.shape, axis)
     size = x.shape[axis]
@@ -220,7 +220,7 @@ def masked_softmax(x: ArrayLike, mask: ArrayLike, axis: int = -1) -> jax.Array:
     """
     x = as_ordered(as_inexact(x, "a softmax"), "a softmax")
     mask = as_broadcast_mask(mask, x.shape)
-    (axis,) = as_axes(axis, x.ndim)
+    axis = as_axis(axis, x.ndim)
     return jax.nn.softmax(_kept(wide(x), mask), axis=axis, where=mask).astype(x.dtype)
 
 

@@ -37,8 +37,8 @@ def masked_moments(
 
     For batch norm of a ragged batch `[B, T, C]` with a mask `[B, T]` call
     `masked_moments(x, mask[..., None], axis=(0, 1))`, which gives the statistics of `torch.nn.BatchNorm1d` on the
-    sequences laid end to end, `[sum of lengths, C]`. What stands in the padding reaches no statistic and no gradient, and
-    normalising a group of nothing but padding stays finite: its mean and variance are 0. (`nnx.BatchNorm` and
+    sequences laid end to end, `[sum of lengths, C]`. What stands in the padding reaches no statistic and no gradient,
+    and normalising a group of nothing but padding stays finite: its mean and variance are 0. (`nnx.BatchNorm` and
     `nnx.LayerNorm` take `mask=` themselves, where their biased running variance will do.)
 
     Args:

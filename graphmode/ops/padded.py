@@ -177,7 +177,7 @@ class Padded(Generic[T]):
         modules, which it must not change.
 
         Args:
-          fn: takes a row, without the first axis (a pytree where values are one), and gives an array or a pytree of such.
+          fn: takes a row, without the first axis (a pytree where values are one); gives an array, or a pytree of such.
           fill_value: stands in the padding of the result.
 
         Example:
