@@ -31,6 +31,8 @@ def scattered(rows: Any, valid: jax.Array, count: jax.Array, where: ArrayLike, i
             f"where is {where.dtype}{list(where.shape)}; give a bool mask [{length}], one entry for each row of into, "
             f"or integers [{len(valid)}], one for each row held"
         )
+    # A narrow dtype may not hold the length itself.
+    where = where.astype(jnp.promote_types(where.dtype, jnp.int32))
     if strict:
         outside = jnp.sum(valid & ((where < 0) | (where >= length)))
         problem = (
@@ -79,8 +81,6 @@ def _at_mask(rows: Any, valid: jax.Array, mask: jax.Array, into: Any) -> Any:
 def _at_indices(rows: Any, valid: jax.Array, indices: jax.Array, into: Any) -> Any:
     def placed(leaf: jax.Array, base: jax.Array) -> jax.Array:
         inside = valid & (indices >= 0) & (indices < len(base))
-        # The dtype of the indices may be too narrow to hold the length itself.
-        target = jnp.where(inside, indices, 0).astype(jnp.int32)
-        return base.at[jnp.where(inside, target, len(base))].set(leaf, mode="drop")
+        return base.at[jnp.where(inside, indices, len(base))].set(leaf, mode="drop")
 
     return jax.tree.map(placed, rows, into)
