@@ -78,8 +78,8 @@ def pad_sequences(
         if longest > length:
             where = next(i for i, array in enumerate(arrays) if len(array) > length)
             raise ValueError(
-                f"sequences[{where}] has {len(arrays[where])} entries, and length is {length}; give at least {longest}, "
-                f"the longest, or cut it yourself: nothing is cut here"
+                f"sequences[{where}] has {len(arrays[where])} entries, and length is {length}; give at least "
+                f"{longest}, the longest, or cut it yourself: nothing is cut here"
             )
     dtype = arrays[0].dtype
     values = np.full((len(arrays), length, *arrays[0].shape[1:]), as_filling(fill_value, dtype), dtype)
@@ -157,7 +157,7 @@ def as_sequences(sequences: Sequence[ArrayLike]) -> list[np.ndarray]:
         dtype = dtype if dtype == other else np.promote_types(dtype, other)
     shapes = {array.shape[1:] for array in arrays}
     for i, array in enumerate(arrays):
-        if array.ndim == 0 or array.dtype == object:
+        if array.ndim == 0 or not (jnp.issubdtype(array.dtype, jnp.number) or array.dtype == np.bool_):
             raise ValueError(f"sequences[{i}] is {array.dtype}{list(array.shape)}, and numbers [T, ...] were wanted")
         if len(shapes) > 1 and array.shape[1:] != arrays[0].shape[1:]:
             raise ValueError(

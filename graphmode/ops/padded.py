@@ -136,7 +136,7 @@ class Padded(Generic[T]):
 
     @_of_one_collection
     def sort(self, *, by: ArrayLike | None = None, descending: bool = False, fill_value: float = 0) -> Padded[T]:
-        """`x[mask].sort(0, stable=True, descending=...).values`: in order, NaN as the greatest, at the front.
+        """`x[mask].sort(dim=0, stable=True, descending=...).values`: in order, NaN as the greatest, at the front.
 
         Args:
           by: `[capacity]`, real, keys by which whole rows are ordered; without it each column is sorted for itself, as
@@ -162,7 +162,7 @@ class Padded(Generic[T]):
 
     @_of_one_collection
     def argsort(self, *, by: ArrayLike | None = None, descending: bool = False) -> Padded[T]:
-        """`x[mask].sort(0, stable=True).indices`, int32: slots in `values`; in the padding `capacity`, out of range."""
+        """`x[mask].sort(dim=0, stable=True).indices`, int32: slots in `values`; `capacity`, out of range, in padding."""
         keys = self.values if by is None else self._keys(by)
         slots = jax.tree.map(lambda leaf: sorting_slots(as_ordered(leaf, "sort"), self.valid, descending), keys)
         front = self._front()
