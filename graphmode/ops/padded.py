@@ -162,7 +162,7 @@ class Padded(Generic[T]):
 
     @_of_one_collection
     def argsort(self, *, by: ArrayLike | None = None, descending: bool = False) -> Padded[T]:
-        """`x[mask].sort(dim=0, stable=True).indices`, int32: slots in `values`; `capacity`, out of range, in padding."""
+        """`x[mask].sort(dim=0, stable=True).indices`, int32 slots in `values`; `capacity`, out of range, for none."""
         keys = self.values if by is None else self._keys(by)
         slots = jax.tree.map(lambda leaf: sorting_slots(as_ordered(leaf, "sort"), self.valid, descending), keys)
         front = self._front()

@@ -71,11 +71,18 @@ def cases(table: Iterable[Differential]) -> list[Any]:
     ]
 
 
-def run(one: Differential, dtype: str, examples: int) -> None:
-    """Raises `AssertionError` with configuration and seed where an example disagrees."""
+def run(one: Differential, dtype: str, examples: int, *, shrink: bool = True) -> None:
+    """Raises `AssertionError` with configuration and seed where an example disagrees; `shrink` looks for a small one."""
+    phases = [hypothesis.Phase.generate, *([hypothesis.Phase.shrink] if shrink else [])]
 
     @hypothesis.settings(
-        max_examples=examples, derandomize=True, database=None, print_blob=False, report_multiple_bugs=False
+        max_examples=examples,
+        derandomize=True,
+        database=None,
+        print_blob=False,
+        report_multiple_bugs=False,
+        phases=phases,
+        deadline=None,
     )
     @hypothesis.given(config=one.configs, seed=st.integers(0, 2**31 - 1))
     def agree(config: Config, seed: int) -> None:
