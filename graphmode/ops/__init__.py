@@ -1,5 +1,7 @@
 """Fixed-size building blocks for what eager code does with values, inside one static graph."""
 
+from .batching import PaddedBatch, lengths_to_mask, pad_sequences, unpad_sequences
+from .buckets import BucketBatch, batches_by_bucket, bucket_for, bucket_lengths, geometric_lengths
 from .checks import CheckError, check, checked
 from .compact import compact
 from .control import cond, switch
@@ -11,9 +13,12 @@ from .hooks import clip_gradient, gradient_hook, reverse_gradient, scale_gradien
 from .host import no_callbacks
 from .layers import stack_layers
 from .loops import fori, while_loop
+from .masked import masked_argmax, masked_max, masked_mean, masked_min, masked_softmax, masked_sum, masked_var
 from .masked_write import masked_fill, masked_scatter
+from .moments import Moments, masked_moments
 from .nonzero import argwhere, flatnonzero, nonzero
 from .opaque import opaque
+from .packing import PackedSequences, pack_sequences, segment_ids, segment_mask, unpack_sequences
 from .padded import Padded
 from .partition import partition
 from .printing import debug_print
@@ -42,8 +47,12 @@ from .topk import TopK, topk
 from .unique import unique, unique_consecutive
 
 __all__ = [
+    "BucketBatch",
     "CheckError",
+    "Moments",
+    "PackedSequences",
     "Padded",
+    "PaddedBatch",
     "Segments",
     "Stack",
     "TopK",
@@ -51,7 +60,10 @@ __all__ = [
     "arange",
     "argwhere",
     "attempt",
+    "batches_by_bucket",
     "bincount",
+    "bucket_for",
+    "bucket_lengths",
     "check",
     "checked",
     "clip_gradient",
@@ -62,17 +74,29 @@ __all__ = [
     "flatnonzero",
     "fori",
     "full",
+    "geometric_lengths",
     "gradient_hook",
     "group_by",
     "gumbel_softmax",
     "intersect1d",
     "isin",
+    "lengths_to_mask",
+    "masked_argmax",
     "masked_fill",
+    "masked_max",
+    "masked_mean",
+    "masked_min",
+    "masked_moments",
     "masked_scatter",
+    "masked_softmax",
+    "masked_sum",
+    "masked_var",
     "no_callbacks",
     "nonzero",
     "one_hot",
     "opaque",
+    "pack_sequences",
+    "pad_sequences",
     "partition",
     "random_permutation",
     "random_subset",
@@ -88,7 +112,9 @@ __all__ = [
     "sample_top_p",
     "scale_gradient",
     "scan_until",
+    "segment_ids",
     "segment_logsumexp",
+    "segment_mask",
     "segment_max",
     "segment_mean",
     "segment_min",
@@ -112,6 +138,8 @@ __all__ = [
     "union1d",
     "unique",
     "unique_consecutive",
+    "unpack_sequences",
+    "unpad_sequences",
     "value_hook",
     "where_safe",
     "while_loop",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
 import jax
@@ -113,3 +114,85 @@ def as_rows(x: Any, *, name: str = "x") -> tuple[Any, int]:
         listed = ", ".join(f"{name}{where} {shape}" for where, shape in shapes.items())
         raise ValueError(f"the arrays of {name} differ in their first axis: {listed}; give all as many rows")
     return tree, lengths.pop()
+
+
+def as_broadcast_mask(mask: ArrayLike, shape: tuple[int, ...], *, of: str = "x", name: str = "mask") -> jax.Array:
+    """A mask broadcast to `shape`, that of the array named `of`; it may not enlarge it."""
+    array = as_mask(mask, name=name)
+    try:
+        fits = np.broadcast_shapes(array.shape, shape) == tuple(shape)
+    except ValueError:
+        fits = False
+    if not fits:
+        leading = array.ndim < len(shape) and array.shape == tuple(shape[: array.ndim])
+        advice = f"; give {name}[{', '.join(['...'] + ['None'] * (len(shape) - array.ndim))}]" if leading else ""
+        raise ValueError(
+            f"{name} has shape {array.shape}, which does not broadcast to {tuple(shape)}, the shape of {of} "
+            f"(axes are aligned from the last one){advice}"
+        )
+    return jnp.broadcast_to(array, shape)
+
+
+def as_axes(axis: int | Sequence[int] | None, ndim: int, *, name: str = "axis") -> tuple[int, ...]:
+    """Axes to reduce over, each counted from the front; `None` is all of them."""
+    if axis is None:
+        return tuple(range(ndim))
+    listed = tuple(axis) if isinstance(axis, tuple | list) else (axis,)
+    if not listed:
+        raise ValueError(f"{name} is empty, which NumPy and PyTorch read differently; give None for all axes")
+    axes = []
+    for one in listed:
+        if isinstance(one, bool | np.bool_ | jax.core.Tracer) or not hasattr(one, "__index__"):
+            raise TypeError(
+                f"{name} is {axis!r}, and an integer, a tuple of such or None was wanted, known to the graph"
+            )
+        number = operator.index(one)
+        if not -ndim <= number < ndim:
+            raise ValueError(f"{name} is {number}, and the array has {ndim} axes; give one from {-ndim} to {ndim - 1}")
+        axes.append(number % ndim)
+    if len(set(axes)) < len(axes):
+        raise ValueError(f"{name} is {axis!r}, which names an axis twice; give each once")
+    return tuple(axes)
+
+
+def as_axis(axis: int, ndim: int, *, name: str = "axis") -> int:
+    """One axis, counted from the front."""
+    if axis is None or isinstance(axis, tuple | list):
+        raise TypeError(f"{name} is {axis!r}, and one integer was wanted")
+    return as_axes(axis, ndim, name=name)[0]
+
+
+def as_inexact(x: ArrayLike, operation: str, *, name: str = "x") -> jax.Array:
+    """An array of a floating or complex dtype."""
+    array = jnp.asarray(x)
+    if not jnp.issubdtype(array.dtype, jnp.inexact):
+        raise ValueError(
+            f"{name} has dtype {array.dtype}, and {operation} wants a floating one, as in PyTorch; "
+            f"give {name}.astype(jnp.float32)"
+        )
+    return array
+
+
+def as_ordered(x: ArrayLike, operation: str, *, name: str = "x") -> jax.Array:
+    """An array of a dtype that has an order: any but complex."""
+    array = jnp.asarray(x)
+    if jnp.issubdtype(array.dtype, jnp.complexfloating):
+        raise ValueError(f"{name} has dtype {array.dtype}, which has no order for {operation}; give jnp.abs({name})")
+    return array
+
+
+def as_fill_value(value: ArrayLike, dtype: np.dtype, *, name: str = "fill_value") -> jax.Array:
+    """A scalar in `dtype`, which must be able to hold it."""
+    if np.shape(value):
+        raise ValueError(f"{name} has shape {np.shape(value)}, and one number was wanted")
+    if isinstance(value, jax.core.Tracer):
+        return value.astype(dtype)
+    given = np.asarray(value)
+    if not jnp.issubdtype(dtype, jnp.inexact) and (not np.isfinite(given) or _cast(given, dtype) != given):
+        raise ValueError(f"{name} is {value!r}, which {dtype} cannot hold; give a value of that dtype")
+    return jnp.asarray(given).astype(dtype)
+
+
+def _cast(value: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    with np.errstate(over="ignore", invalid="ignore"):
+        return value.astype(dtype)
