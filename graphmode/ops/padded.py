@@ -354,7 +354,6 @@ def settled(padded: Padded[T], on_overflow: OnOverflow, operation: str) -> Padde
     return padded
 
 
-<<<<<<< HEAD
 def opened(x: ArrayLike | Padded[Any], *, name: str = "x") -> tuple[jax.Array, jax.Array | None, jax.Array | None]:
     """An array as it is, with None; or a `Padded`'s values, where they are valid, and how many found no room there."""
     if not isinstance(x, Padded):
@@ -362,9 +361,9 @@ def opened(x: ArrayLike | Padded[Any], *, name: str = "x") -> tuple[jax.Array, j
     if not isinstance(x.values, jax.Array):
         raise TypeError(f"{name} is a Padded of {type(x.values).__name__}, and a Padded of one array was wanted")
     return x.values, x.valid, x.count - jnp.sum(x.valid, dtype=x.count.dtype)
-=======
+
+
 def _total(count: jax.Array, more: jax.Array) -> jax.Array:
     """The sum of two counts; at the largest integer it stays, since wrapping around would hide an overflow."""
     total = count + more
     return jnp.where(total < count, jnp.iinfo(total.dtype).max, total)
->>>>>>> wip-masked

@@ -72,35 +72,17 @@ def cases(table: Iterable[Differential]) -> list[Any]:
 
 
 def run(one: Differential, dtype: str, examples: int, *, shrink: bool = True) -> None:
-<<<<<<< HEAD
-    """Raises `AssertionError` with configuration and seed, the smallest if `shrink`, where an example disagrees."""
-    phases = [phase for phase in hypothesis.Phase if shrink or phase is not hypothesis.Phase.shrink]
-
-    @hypothesis.settings(
-<<<<<<< HEAD
-<<<<<<< HEAD
-=======
-    """Raises `AssertionError` with configuration and seed where an example disagrees; `shrink` looks for a small one."""
+    """Raises `AssertionError` with configuration and seed where an example disagrees, a small one with `shrink`."""
     phases = [hypothesis.Phase.generate, *([hypothesis.Phase.shrink] if shrink else [])]
 
     @hypothesis.settings(
->>>>>>> wip-masked
         max_examples=examples,
         derandomize=True,
         database=None,
         print_blob=False,
         report_multiple_bugs=False,
         phases=phases,
-<<<<<<< HEAD
-=======
-        max_examples=examples, derandomize=True, database=None, print_blob=False, report_multiple_bugs=False
->>>>>>> wip-select
-=======
-        max_examples=examples, derandomize=True, database=None, print_blob=False, report_multiple_bugs=False
->>>>>>> wip-effects
-=======
         deadline=None,
->>>>>>> wip-masked
     )
     @hypothesis.given(config=one.configs, seed=st.integers(0, 2**31 - 1))
     def agree(config: Config, seed: int) -> None:
@@ -196,7 +178,7 @@ def _compare_gradients(
     for name in one.gradients:
         tensors[name].requires_grad_()
     outputs = [leaf for leaf in _leaves(one.eager(SimpleNamespace(**config), **tensors)) if leaf.is_floating_point()]
-    cotangents = [rng.standard_normal(tuple(leaf.shape)).astype(arrays[one.gradients[0]].dtype) for leaf in outputs]
+    cotangents = [rng.standard_normal(tuple(leaf.shape)).astype(_numpy(leaf).dtype) for leaf in outputs]
     pairs = [(o, _tensor(c)) for o, c in zip(outputs, cotangents, strict=True) if o.requires_grad]
     sources = [tensors[name] for name in one.gradients]
     if pairs:
@@ -226,7 +208,8 @@ def _compare(got: list[np.ndarray], wanted: list[np.ndarray], exact: bool, dtype
         ours, theirs = ours.astype(np.float64), theirs.astype(np.float64)
         finite = theirs[np.isfinite(theirs)]
         scale = max(1.0, float(np.abs(finite).max())) if finite.size else 1.0
-        np.testing.assert_allclose(ours, theirs, rtol=0, atol=ROUNDING[dtype] * scale, err_msg=what)
+        rounding = ROUNDING[dtype if dtype in ROUNDING else kinds[0]]
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=rounding * scale, err_msg=what)
 
 
 def _finite(array: np.ndarray) -> np.ndarray:
@@ -265,19 +248,7 @@ def _tensors(arrays: Arrays) -> dict[str, torch.Tensor]:
 
 def _tensor(array: np.ndarray) -> torch.Tensor:
     if array.dtype == ml_dtypes.bfloat16:
-<<<<<<< HEAD
-<<<<<<< HEAD
-<<<<<<< HEAD
         return torch.from_numpy(np.array(array, order="C").view(np.int16)).view(torch.bfloat16)
-=======
-        return torch.from_numpy(np.array(array).view(np.int16)).view(torch.bfloat16)
->>>>>>> wip-select
-=======
-        return torch.from_numpy(np.array(array, order="C").view(np.int16)).view(torch.bfloat16)
->>>>>>> wip-effects
-=======
-        return torch.from_numpy(np.array(array, order="C").view(np.int16)).view(torch.bfloat16)
->>>>>>> wip-masked
     return torch.from_numpy(np.array(array))
 
 
