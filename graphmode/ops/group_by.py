@@ -67,10 +67,11 @@ def group_by(
         new |= ranked == last
     new &= jnp.arange(rows) < jnp.sum(inside)
     group_at = jnp.cumsum(new, dtype=jnp.int32) - 1
-    place = jnp.searchsorted(ranked, order, method="scan").astype(jnp.int32)
-    place += jnp.where(nan, jnp.cumsum(nan, dtype=jnp.int32) - 1, 0)
-    ids = rows_at(group_at, place)
     count = jnp.sum(new, dtype=jnp.int32)
+    table = jnp.full(capacity, last, order.dtype).at[jnp.where(new, group_at, capacity)].set(ranked, mode="drop")
+    ids = jnp.searchsorted(table, order, method="scan").astype(jnp.int32)
+    if jnp.issubdtype(keys.dtype, jnp.floating):
+        ids += jnp.where(nan, jnp.cumsum(nan, dtype=jnp.int32) - 1, 0)
 
     groups = segments(ids, num_segments=capacity, valid=inside)
     groups = Segments(groups.ids, groups.outside + lost, capacity, on_overflow)
