@@ -60,7 +60,7 @@ def bincount(
     count, ok = _classes(x, inside, least)
     place = jnp.where(inside & (x >= 0), x, NO_LENGTH)
     if weights is None:
-        amounts = jnp.ones(x.shape, jnp.int32)
+        amounts = jnp.ones((), jnp.int32)
     else:
         amounts = jnp.asarray(weights)
         if amounts.shape != x.shape:

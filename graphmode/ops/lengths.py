@@ -46,8 +46,11 @@ def saturating_cumsum(lengths: jax.Array) -> jax.Array:
     """Prefix sums of int32 lengths, none negative; `NO_LENGTH` from where an int32 does not hold them."""
     ends = jnp.cumsum(lengths, dtype=jnp.int32)
     # Two int32 that are not negative add up to less than 2**32: the first sum that wraps is negative.
-    wrapped = jax.lax.cummax((ends < 0).astype(jnp.int8)) > 0
-    return jnp.where(wrapped, NO_LENGTH, ends)
+    return jax.lax.cond(jnp.any(ends < 0), _from_the_first_wrap, lambda ends: ends, ends)
+
+
+def _from_the_first_wrap(ends: jax.Array) -> jax.Array:
+    return jnp.where(jax.lax.cummax((ends < 0).astype(jnp.int8)) > 0, NO_LENGTH, ends)
 
 
 def saturating_add(a: jax.Array, b: jax.Array) -> jax.Array:

@@ -9,14 +9,10 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from .arguments import OnOverflow, as_capacity, as_rows
-from .gather import rows_at
 from .lengths import as_integer, as_integers, saturating_cumsum, settled_if
 from .padded import Padded, settled
 
 T = TypeVar("T")
-
-# An index that no array has, so that reads fill.
-NOWHERE = 2**31 - 1
 
 
 def take_slice(
@@ -129,5 +125,16 @@ def _window(x: T, begin: jax.Array, length: jax.Array, held: jax.Array, capacity
     slots = jnp.arange(capacity, dtype=jnp.int32)
     # Written as differences: begin + slots may pass what an int32 holds.
     valid = (slots < length) & (slots < held - begin)
-    source = jnp.where(valid, begin + slots, NOWHERE)
-    return Padded(jax.tree.map(lambda leaf: rows_at(leaf, source, fill_value), x), valid, length)
+
+    def cut(leaf: jax.Array) -> jax.Array:
+        row = leaf.shape[1:]
+        missing = jnp.zeros((max(capacity - leaf.shape[0], 0), *row), leaf.dtype)
+        leaf = jnp.concatenate([leaf, missing])
+        # Near the end dynamic_slice starts too early; the second one makes up for that.
+        early = jnp.minimum(begin, leaf.shape[0] - capacity)
+        window = jax.lax.dynamic_slice_in_dim(leaf, early, capacity)
+        window = jnp.concatenate([window, jnp.zeros_like(window)])
+        window = jax.lax.dynamic_slice_in_dim(window, begin - early, capacity)
+        return jnp.where(valid.reshape(-1, *[1] * len(row)), window, fill_value).astype(leaf.dtype)
+
+    return Padded(jax.tree.map(cut, x), valid, length)
