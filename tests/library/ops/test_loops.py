@@ -347,6 +347,8 @@ def test_fori_at_the_end_of_the_range_of_int32():
 
 
 def test_python_numbers_keys_and_nan_conditions():
+    chain, _ = gm.fori(0, 6, lambda i, s: (*s[1:], jnp.bfloat16(2)), (0, 0, 0, 0, 0, 0))
+    assert all(x.dtype == jnp.bfloat16 and x == 2 for x in chain)
     (x, n), _ = gm.while_loop(lambda s: s[1] < 3, lambda s: (s[0] + jnp.bfloat16(0.5), s[1] + 1), (0, 0), max_steps=5)
     assert x.dtype == jnp.bfloat16
     assert n.dtype == jnp.int32
