@@ -10,6 +10,7 @@ import torch
 from differential import FLOATING, Differential, cases, is_caught, run, values_of
 from flax import nnx
 from hypothesis import strategies as st
+from nnx_training import value_and_gradient
 
 import graphmode as gm
 
@@ -206,23 +207,21 @@ class Net(nnx.Module):
 def test_modules_change_where_their_branch_is_taken(mode, taken):
     x = np.random.default_rng(0).standard_normal((4, 3)).astype(np.float32)
 
-    @nnx.jit
-    def ours(net, x, taken):
-        def loss(net):
-            y, same = gm.cond(taken, lambda net, x: (net(x), net), lambda net, x: (2 * x, net), net, x, under_vmap=mode)
-            assert same is net
-            return (y**2).sum()
-
-        return nnx.value_and_grad(loss)(net)
+    def ours(net):
+        y, same = gm.cond(
+            jnp.asarray(taken), lambda net, x: (net(x), net), lambda net, x: (2 * x, net), net, x, under_vmap=mode
+        )
+        assert same is net
+        return (y**2).sum()
 
     def eager(net):
         return ((net(x) if taken else 2 * x) ** 2).sum()
 
     net, wanted = Net(), Net()
-    value, gradient = ours(net, x, taken)
-    eager_value, eager_gradient = nnx.value_and_grad(eager)(wanted)
+    value, gradient = value_and_gradient(ours, net, jit=True)
+    eager_value, eager_gradient = value_and_gradient(eager, wanted)
     np.testing.assert_allclose(value, eager_value, rtol=1e-6)
-    for a, b in zip(jax.tree.leaves(gradient), jax.tree.leaves(eager_gradient), strict=True):
+    for a, b in zip(gradient, eager_gradient, strict=True):
         np.testing.assert_allclose(a, b, atol=1e-5)
     assert int(net.calls[...]) == int(wanted.calls[...]) == taken
     np.testing.assert_allclose(net.norm.mean[...], wanted.norm.mean[...], rtol=1e-6)
