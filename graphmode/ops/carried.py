@@ -13,9 +13,6 @@ import jax.numpy as jnp
 from .control import becomes
 from .nnx_operands import Operands, Traced, described, rebuilt, trace
 
-# A Python number takes the dtype that the body gives it; that may change the dtype of another, and so on.
-TRACES = 4
-
 
 @dataclass(frozen=True)
 class Carried:
@@ -74,7 +71,9 @@ def carried(body: Callable[..., tuple[Any, Any]], init: Any, name: str, *more: A
     given = dataclasses.replace(given, names=tuple(n.replace("init[0]", "init", 1) for n in given.names))
     if given.statics:
         raise TypeError(f"init holds {given.statics[0]!r}, which is no array; close over it instead of carrying it")
-    for _ in range(TRACES):
+    # A Python number takes the dtype that the body gives it, which may change what the body gives another. Each time
+    # round at least one becomes firm, so this ends.
+    while True:
         traced = trace(body, given, name, *more)
         _check_structure(traced, given, name)
         after = _state_of(traced.avals, traced, given)

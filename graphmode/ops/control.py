@@ -81,8 +81,8 @@ def switch(
       branches: at least one.
       operands: pytrees of arrays and NNX objects.
       on_out_of_range: `"raise"` raises `ValueError` once the graph has run (`IndexError` at once where the index is
-        known while tracing); `"nan"` makes every value of the result NaN, and of the variables that a branch changes;
-        `"clamp"` runs the nearest branch.
+        known while tracing), by a callback, which `jax.export` refuses; `"nan"` makes every value of the result NaN,
+        and of the variables that a branch changes; `"clamp"` runs the nearest branch.
       under_vmap: as in `cond`.
 
     Returns:

@@ -65,7 +65,7 @@ class Operands:
                 kinds.append("node")
                 continue
             try:
-                arrays.append(jnp.asarray(leaf))
+                arrays.append(_as_array(leaf))
             except (TypeError, ValueError):
                 statics.append(leaf)
                 kinds.append("static")
@@ -175,7 +175,7 @@ def trace(fn: Callable[..., Any], operands: Operands, name: str, *more: Any) -> 
                 made += [] if id(leaf) in known else [leaf]
                 continue
             try:
-                results.append(jnp.asarray(leaf))
+                results.append(_as_array(leaf))
             except (TypeError, ValueError):
                 raise TypeError(f"{where} is {leaf!r}; only arrays and NNX modules can come out of a graph") from None
             names.append(where)
@@ -246,3 +246,9 @@ def _paths(nodes: Sequence[Any]) -> dict[int, Any]:
 
 def _key(part: Any) -> str:
     return str(getattr(part, "key", getattr(part, "idx", getattr(part, "name", part))))
+
+
+def _as_array(leaf: Any) -> jax.Array:
+    if isinstance(leaf, str | bytes):
+        raise TypeError(f"{leaf!r} is no array")
+    return jnp.asarray(leaf)
