@@ -66,7 +66,8 @@ def nonzero(
     axes = []
     for axis, length in enumerate(array.shape):
         stride = math.prod(array.shape[axis + 1 :])
-        index = flat.values // max(stride, 1) % max(length, 1)
+        index = flat.values if stride <= 1 else flat.values // stride
+        index = index if not axis else index % max(length, 1)
         axes.append(jnp.where(flat.valid, index, jnp.int32(length)))
     if as_tuple:
         return settled(Padded(tuple(axes), flat.valid, flat.count), on_overflow, "nonzero")

@@ -10,6 +10,7 @@ from jax.typing import ArrayLike
 
 from .arguments import OnOverflow
 from .padded import Padded, opened
+from .sorting import sorted_entries
 from .unique import unique
 
 # Up to here, comparing with each is faster on a CPU than a binary search.
@@ -179,13 +180,10 @@ def _among(elements: jax.Array, tested: jax.Array, valid: jax.Array | None) -> j
     if tested.size <= FEW:
         equal = elements[:, None] == tested
         return (equal if valid is None else equal & valid).any(axis=1)
-    if valid is not None:
-        # Padding becomes one more of a valid entry, so that the order has no place that no entry has.
-        tested = jnp.where(valid, tested, tested[jnp.argmax(valid)])
-    tested = jnp.sort(tested)
-    at = jnp.minimum(jnp.searchsorted(tested, elements), tested.size - 1)
-    found = tested.at[at].get(mode="promise_in_bounds") == elements
-    return found if valid is None else found & valid.any()
+    entries = tested.size if valid is None else jnp.sum(valid, dtype=jnp.int32)
+    tested = sorted_entries(tested, valid)
+    at = jnp.searchsorted(tested, elements).astype(jnp.int32)
+    return (tested.at[jnp.minimum(at, tested.size - 1)].get(mode="promise_in_bounds") == elements) & (at < entries)
 
 
 def _collections(a: Any, b: Any) -> tuple[Padded[jax.Array], Padded[jax.Array]]:

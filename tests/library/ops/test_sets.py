@@ -78,7 +78,7 @@ for name, (ours, theirs) in SETS.items():
             arrays=two,
             ours=lambda c, a, b, ours=ours: ours(a, b, capacity=c.capacity),
             eager=lambda c, a, b, theirs=theirs: by_numpy(theirs, c, a, b),
-            dtypes=("float32", "int32") if name != "intersect1d" else NUMERIC,
+            dtypes=("float32",) if name != "intersect1d" else ("float32", "bfloat16", "int32"),
         ),
         Differential(
             name=f"{name}-of-padded",
