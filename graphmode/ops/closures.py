@@ -34,6 +34,6 @@ def hoisted(fn: Callable[..., Any], *args: Any) -> Hoisted:
     tree = jax.tree.structure(result)
 
     def call(constants: list[Any], *args: Any) -> Any:
-        return tree.unflatten(jaxpr_as_fun(ClosedJaxpr(closed.jaxpr, constants))(*jax.tree.leaves(args)))
+        return jax.tree.unflatten(tree, jaxpr_as_fun(ClosedJaxpr(closed.jaxpr, constants))(*jax.tree.leaves(args)))
 
     return Hoisted(call, [lax.stop_gradient(constant) for constant in closed.consts], result)

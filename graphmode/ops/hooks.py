@@ -199,7 +199,7 @@ def _floating(x: Any, operation: str) -> Any:
     return tree
 
 
-def _scalar(value: ArrayLike, name: str) -> jax.Array:
+def _scalar(value: ArrayLike | None, name: str) -> jax.Array:
     array = jnp.asarray(value)
     if array.shape or not (jnp.issubdtype(array.dtype, jnp.floating) or jnp.issubdtype(array.dtype, jnp.integer)):
         raise ValueError(f"{name} is {array.dtype}{list(array.shape)}, and one real number was wanted")
@@ -226,9 +226,10 @@ def _like(wanted: Any, found: Any, what: str) -> Any:
     """`found`, or `wanted` where it is `None`; of one structure, and the same shapes and dtypes."""
     if found is None:
         return wanted
-    if jax.tree.structure(wanted) != jax.tree.structure(found):
+    came: Any = jax.tree.structure(found)
+    if came != jax.tree.structure(wanted):
         raise ValueError(
-            f"fn gives {jax.tree.structure(found)}, and {jax.tree.structure(wanted)} was wanted, the structure of "
+            f"fn gives {came}, and {jax.tree.structure(wanted)} was wanted, the structure of "
             f"{what}; give the same structure, or None to leave it as it is"
         )
     found = jax.tree.map(jnp.asarray, found)

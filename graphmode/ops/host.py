@@ -81,7 +81,7 @@ def tell(report: Report, where: ArrayLike, values: Any, *, ordered: bool = False
 
     def unflattened(found: list[np.ndarray]) -> Any:
         given = dict(zip(arrays, found, strict=True)) | fixed
-        return tree.unflatten(given[index] for index in range(len(leaves)))
+        return jax.tree.unflatten(tree, [given[index] for index in range(len(leaves))])
 
     def reported(levels: tuple[tuple[int, tuple[bool, ...]], ...], received: tuple[Any, ...]) -> None:
         where, *found = map(np.asarray, received)
@@ -109,7 +109,7 @@ def _plain(array: Any) -> jax.Array:
 def _lanes_where(where: np.ndarray, levels: tuple[tuple[int, tuple[bool, ...]], ...]) -> list[tuple[int, ...]]:
     """Indices of the lanes with any entry of `where`, a level in which it is not mapped counting for all its lanes."""
     depth = sum(mapped[0] for _, mapped in levels)
-    any_entry = where.any(axis=tuple(range(depth, where.ndim)))
+    any_entry = np.asarray(where.any(axis=tuple(range(depth, where.ndim))))
     spread = any_entry[tuple(slice(None) if mapped[0] else None for _, mapped in levels)]
     return [tuple(map(int, lane)) for lane in np.argwhere(np.broadcast_to(spread, [size for size, _ in levels]))]
 

@@ -136,9 +136,10 @@ def _result(fn: Callable[..., Any], name: str, result: Any, structs: Any, has_si
 
 def _fitting(got: Any, wanted: Any, name: str, batched: bool) -> Any:
     """What came back, in the dtypes that were wanted; as JAX itself, float64 passes for float32 without x64."""
-    if jax.tree.structure(got) != jax.tree.structure(wanted):
+    came: Any = jax.tree.structure(got)
+    if came != jax.tree.structure(wanted):
         raise ValueError(
-            f"opaque({name}) gives {jax.tree.structure(got)}, and {jax.tree.structure(wanted)} was expected; give "
+            f"opaque({name}) gives {came}, and {jax.tree.structure(wanted)} was expected; give "
             f"result= the structure, shapes and dtypes that it gives"
         )
 
@@ -224,7 +225,7 @@ def _cotangent(found: Any, arg: Any, name: str, index: int) -> Any:
             )
         return got
 
-    return tree.unflatten([one(want, got) for want, got in zip(leaves, given, strict=True)])
+    return jax.tree.unflatten(tree, [one(want, got) for want, got in zip(leaves, given, strict=True)])
 
 
 def _with_backward(args: Any, outputs: Any, backward: Hoisted | None, name: str) -> Any:

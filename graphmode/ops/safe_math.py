@@ -61,8 +61,7 @@ def where_safe(
         return jnp.where(spread(leaf, "an argument has"), leaf, jnp.asarray(safe_value).astype(leaf.dtype))
 
     result = jax.tree.map(jnp.asarray, fn(*jax.tree.map(guarded, args)))
-    if jax.tree.structure(otherwise) != jax.tree.structure(result):
-        otherwise = jax.tree.map(lambda _: otherwise, result)
+    otherwise = _for_each(otherwise, result)
     return jax.tree.map(
         lambda leaf, other: jnp.where(spread(leaf, "fn gives"), leaf, jnp.asarray(other).astype(leaf.dtype)),
         result,
@@ -95,8 +94,7 @@ def attempt(fn: Callable[..., T], *args: Any, otherwise: T) -> T:
     """
     args = jax.tree.map(jnp.asarray, args)
     seen = jax.tree.map(jnp.asarray, fn(*lax.stop_gradient(args)))
-    if jax.tree.structure(otherwise) != jax.tree.structure(seen):
-        otherwise = jax.tree.map(lambda _: otherwise, seen)
+    otherwise = _for_each(otherwise, seen)
 
     def like(leaf: jax.Array, other: Any) -> jax.Array:
         other = jnp.asarray(other).astype(leaf.dtype)
@@ -285,6 +283,12 @@ def safe_arctan2(y: ArrayLike, x: ArrayLike) -> jax.Array:
     y, x = jnp.broadcast_arrays(_floating(y, "y"), _floating(x, "x"))
     at_zero = jnp.arctan2(lax.stop_gradient(y), lax.stop_gradient(x))
     return where_safe((y != 0) | (x != 0), jnp.arctan2, y, x, otherwise=at_zero)
+
+
+def _for_each(otherwise: Any, result: Any) -> Any:
+    """`otherwise` in the structure of `result`: as it is, or one for all leaves."""
+    structure: Any = jax.tree.structure(otherwise)
+    return otherwise if structure == jax.tree.structure(result) else jax.tree.map(lambda _: otherwise, result)
 
 
 def _floating(x: ArrayLike, name: str) -> jax.Array:

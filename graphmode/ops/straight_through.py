@@ -58,10 +58,9 @@ def straight_through(fn: Callable[[T], T], x: T, *, surrogate: Callable[[T], T] 
         if not jnp.issubdtype(leaf.dtype, jnp.inexact):
             raise TypeError(f"{of} is {leaf.dtype}, which has no gradient; give floating-point arrays")
     value = jax.tree.map(jnp.asarray, fn(lax.stop_gradient(x)))
-    if jax.tree.structure(value) != jax.tree.structure(through):
-        raise ValueError(
-            f"fn gives {jax.tree.structure(value)}, and {jax.tree.structure(through)} was wanted, the structure of {of}"
-        )
+    came: Any = jax.tree.structure(value)
+    if came != jax.tree.structure(through):
+        raise ValueError(f"fn gives {came}, and {jax.tree.structure(through)} was wanted, the structure of {of}")
     for found, wanted in zip(jax.tree.leaves(value), jax.tree.leaves(through), strict=True):
         if (found.shape, found.dtype) != (wanted.shape, wanted.dtype):
             raise ValueError(
@@ -88,7 +87,7 @@ def ste_round(x: ArrayLike) -> jax.Array:
       >>> [float(y) for y in jax.value_and_grad(lambda x: 3 * gm.ste_round(x))(2.5)]
       [6.0, 3.0]
     """
-    return straight_through(jnp.round, x)
+    return straight_through(jnp.round, jnp.asarray(x))
 
 
 def ste_sign(x: ArrayLike, *, window: float | None = None) -> jax.Array:
@@ -112,8 +111,12 @@ def ste_sign(x: ArrayLike, *, window: float | None = None) -> jax.Array:
       [0.0, 1.0]
     """
     if window is None:
-        return straight_through(jnp.sign, x)
-    return straight_through(jnp.sign, x, surrogate=lambda x: jnp.where(jnp.abs(x) <= window, x, lax.stop_gradient(x)))
+        return straight_through(jnp.sign, jnp.asarray(x))
+
+    def windowed(x: jax.Array) -> jax.Array:
+        return jnp.where(jnp.abs(x) <= window, x, lax.stop_gradient(x))
+
+    return straight_through(jnp.sign, jnp.asarray(x), surrogate=windowed)
 
 
 def straight_through_one_hot(weights: ArrayLike, *, axis: int = -1) -> jax.Array:
@@ -140,7 +143,7 @@ def straight_through_one_hot(weights: ArrayLike, *, axis: int = -1) -> jax.Array
     def one_hot(weights: jax.Array) -> jax.Array:
         return jax.nn.one_hot(jnp.argmax(weights, axis), weights.shape[axis], dtype=weights.dtype, axis=axis)
 
-    return straight_through(one_hot, weights)
+    return straight_through(one_hot, jnp.asarray(weights))
 
 
 def gumbel_softmax(
