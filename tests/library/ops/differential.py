@@ -72,7 +72,7 @@ def cases(table: Iterable[Differential]) -> list[Any]:
 
 
 def run(one: Differential, dtype: str, examples: int, *, shrink: bool = True) -> None:
-    """Raises `AssertionError` with configuration and seed where an example disagrees; `shrink` looks for a small one."""
+    """Raises `AssertionError` with configuration and seed where an example disagrees, a small one with `shrink`."""
     phases = [hypothesis.Phase.generate, *([hypothesis.Phase.shrink] if shrink else [])]
 
     @hypothesis.settings(
