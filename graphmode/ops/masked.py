@@ -289,8 +289,8 @@ def _extreme(x: jax.Array, mask: jax.Array, axes: tuple[int, ...], largest: bool
 
 
 def _plain_extreme(x: jax.Array, mask: jax.Array, axes: tuple[int, ...], largest: bool) -> jax.Array:
-    reduce, neutral = (jnp.max, lowest(x.dtype)) if largest else (jnp.min, highest(x.dtype))
-    neutral = jnp.asarray(neutral, x.dtype)
+    reduce = jnp.max if largest else jnp.min
+    neutral = jnp.asarray(lowest(x.dtype) if largest else highest(x.dtype), x.dtype)
     return reduce(jnp.where(mask, x, neutral), axis=axes, keepdims=True, initial=neutral)
 
 

@@ -21,13 +21,13 @@ class Moments(NamedTuple):
       mean: 0 where nothing is valid.
       var: biased, by which a batch is normalised; 0 where nothing is valid.
       unbiased_var: by which `running_var` moves in PyTorch; NaN where fewer than two entries are valid.
-      count: int32, how many entries are valid.
+      entries: int32, how many are valid.
     """
 
     mean: jax.Array
     var: jax.Array
     unbiased_var: jax.Array
-    count: jax.Array
+    entries: jax.Array
 
 
 def masked_moments(
@@ -56,8 +56,8 @@ def masked_moments(
     Example:
       >>> import jax.numpy as jnp
       >>> x, mask = jnp.array([[1.0, 3.0, 99.0], [5.0, 99.0, 99.0]]), jnp.array([[1, 1, 0], [1, 0, 0]], bool)
-      >>> mean, var, unbiased_var, count = masked_moments(x, mask)
-      >>> mean.item(), unbiased_var.item(), count.item()
+      >>> mean, var, unbiased_var, entries = masked_moments(x, mask)
+      >>> mean.item(), unbiased_var.item(), entries.item()
       (3.0, 4.0, 3)
     """
     x = wide(as_ordered(as_inexact(x, "a norm"), "a norm"))

@@ -18,13 +18,14 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from . import masked
-from .arguments import OnOverflow, as_on_overflow, as_ordered, as_row_mask, as_rows
+from .arguments import OnOverflow, as_capacity, as_on_overflow, as_ordered, as_row_mask, as_rows
 from .checks import check
 from .padded_host import described, listed
 from .scattered import check_alike, places, scattered
 from .valid_rows import (
     along_rows,
     filled,
+    joined_rows,
     mapped_rows,
     sorted_columns,
     sorting_slots,
@@ -237,17 +238,19 @@ class Padded(Generic[T]):
         Returns:
           `Padded`, its count the sum of the counts, so that rows lost before are still counted.
         """
-        from .compact import compact
-
         parts = (self, *others)
         for i, other in enumerate(others):
             self._check_fits(other, f"others[{i}]")
         total = functools.reduce(_total, (part.count for part in parts))
-        joined = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *(part.values for part in parts))
-        valid = jnp.concatenate([part.valid for part in parts])
-        capacity = max(len(valid), 1) if capacity is None else capacity
-        front = compact(joined, valid, capacity=capacity, fill_value=fill_value)
-        return settled(Padded(front.values, front.valid, total), on_overflow, "concat")
+        room = max(sum(part.capacity for part in parts), 1) if capacity is None else as_capacity(capacity)
+
+        def joined(*leaves: jax.Array) -> jax.Array:
+            return joined_rows([(leaf, part.valid) for leaf, part in zip(leaves, parts, strict=True)], room, fill_value)
+
+        held = sum(jnp.sum(part.valid, dtype=jnp.int32) for part in parts)
+        values = jax.tree.map(joined, *(part.values for part in parts))
+        valid = jnp.arange(room, dtype=jnp.int32) < held
+        return settled(Padded(values, valid, total), on_overflow, "concat")
 
     @_of_one_collection
     def scatter(self, where: ArrayLike | Padded[Any], into: T, *, strict: bool = False) -> T:

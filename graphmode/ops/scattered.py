@@ -53,7 +53,8 @@ def places(indices: Any, valid: jax.Array) -> jax.Array:
 
 def check_alike(rows: Any, other: Any, name: str, *, dtypes: bool = False) -> None:
     """Raises `ValueError` where `other` has another structure, other trailing shapes, or, if asked, other dtypes."""
-    ours, theirs = jax.tree.structure(rows), jax.tree.structure(other)
+    ours: Any = jax.tree.structure(rows)
+    theirs: Any = jax.tree.structure(other)
     if ours != theirs:
         raise ValueError(f"{name} has the structure {theirs}, and {ours} was wanted, as the values have it")
     listed = jax.tree_util.tree_leaves_with_path(rows)

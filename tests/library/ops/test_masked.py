@@ -287,7 +287,7 @@ def test_moments_are_those_of_batch_norm_on_the_unpadded(dtype):
     np.testing.assert_allclose(moments.mean, norm.running_mean, **tight)
     np.testing.assert_allclose(moments.unbiased_var, norm.running_var, **tight)
     np.testing.assert_allclose(np.asarray(normed)[mask], wanted, **tight)
-    assert moments.count.tolist() == [9] * 4
+    assert moments.entries.tolist() == [9] * 4
 
 
 def test_layer_norm_of_padded_rows_stays_finite():
@@ -306,6 +306,6 @@ def test_layer_norm_of_padded_rows_stays_finite():
     assert jnp.isfinite(by_x).all()
     assert by_x[1].tolist() == [0, 0, 0]
     empty = gm.masked_moments(x, mask, 1)
-    assert empty.count.tolist() == [3, 0]
+    assert empty.entries.tolist() == [3, 0]
     assert (empty.mean[1].item(), empty.var[1].item()) == (0, 0)
     assert jnp.isnan(empty.unbiased_var[1])
