@@ -196,7 +196,8 @@ def _compare(got: list[np.ndarray], wanted: list[np.ndarray], exact: bool, dtype
         ours, theirs = ours.astype(np.float64), theirs.astype(np.float64)
         finite = theirs[np.isfinite(theirs)]
         scale = max(1.0, float(np.abs(finite).max())) if finite.size else 1.0
-        np.testing.assert_allclose(ours, theirs, rtol=0, atol=ROUNDING[dtype] * scale, err_msg=what)
+        rounding = ROUNDING[dtype if dtype in ROUNDING else kinds[0]]
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=rounding * scale, err_msg=what)
 
 
 def _kind(dtype: np.dtype) -> str:
