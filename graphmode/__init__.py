@@ -19,6 +19,7 @@ from .ops import (
     nms,
     partition,
     remove_small_boxes,
+    roi_align,
 )
 
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
     "ops",
     "partition",
     "remove_small_boxes",
+    "roi_align",
     "weights",
 ]
 __version__ = "0.1.0"

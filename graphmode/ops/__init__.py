@@ -17,6 +17,7 @@ from .compact import compact
 from .nms import batched_nms, nms
 from .padded import Padded
 from .partition import partition
+from .roi_align import roi_align
 
 __all__ = [
     "Padded",
@@ -35,4 +36,5 @@ __all__ = [
     "nms",
     "partition",
     "remove_small_boxes",
+    "roi_align",
 ]

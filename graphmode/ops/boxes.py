@@ -250,8 +250,9 @@ def clip_boxes_to_image(boxes: ArrayLike, size: tuple[Any, Any]) -> jax.Array:
       [[0.0, 2.0, 8.0, 5.0]]
     """
     boxes = _as_coordinates(boxes)
-    if np.shape(size)[:1] != (2,) or any(np.shape(side) for side in size):
-        raise ValueError(f"size has shape {np.shape(size)}, and a pair (height, width) of numbers was wanted")
+    shapes = [np.shape(side) for side in size] if isinstance(size, tuple | list) else np.shape(size)
+    if shapes not in ([(), ()], (2,)):
+        raise ValueError(f"size is {size!r}, and a pair (height, width) of numbers was wanted")
     height, width = size
     x1, y1, x2, y2 = _columns(boxes)
 

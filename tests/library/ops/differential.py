@@ -169,7 +169,7 @@ def _compare_gradients(
     for name in one.gradients:
         tensors[name].requires_grad_()
     outputs = [leaf for leaf in _leaves(one.eager(SimpleNamespace(**config), **tensors)) if leaf.is_floating_point()]
-    cotangents = [rng.standard_normal(tuple(leaf.shape)).astype(arrays[one.gradients[0]].dtype) for leaf in outputs]
+    cotangents = [rng.standard_normal(tuple(leaf.shape)).astype(_numpy(leaf).dtype) for leaf in outputs]
     pairs = [(o, _tensor(c)) for o, c in zip(outputs, cotangents, strict=True) if o.requires_grad]
     sources = [tensors[name] for name in one.gradients]
     if pairs:

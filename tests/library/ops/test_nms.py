@@ -48,7 +48,7 @@ def vanilla(boxes, scores, idxs, *options):
 
 def candidates_of(rng, c, dtype):
     """Crowds of boxes, ties in score and place, and at times an overlap exactly at a threshold of 1/4 or 1/2."""
-    first = rng.uniform(0, rng.choice([20.0, 60.0, 300.0]), (c.n, 2))
+    first = rng.uniform(-20, rng.choice([20.0, 60.0, 300.0]), (c.n, 2))
     sides = rng.uniform(4, 40, (c.n, 2))
     scores = rng.standard_normal(c.n)
     kind = rng.integers(4)
@@ -59,31 +59,30 @@ def candidates_of(rng, c, dtype):
     if kind == 3:
         scores = np.where(rng.random(c.n) < 0.3, rng.choice([np.inf, -np.inf, np.nan, 0.0, -0.0], c.n), scores)
     boxes = np.concatenate([first, first + sides], axis=1)
-    return {"boxes": boxes.astype(dtype), "scores": scores.astype(dtype)}
+    threshold = rng.choice([0.0, 0.25, 0.5, 0.7, 1.0])
+    return {"boxes": boxes.astype(dtype), "scores": scores.astype(dtype), "threshold": np.asarray(threshold, dtype)}
 
 
-CONFIGS = {
-    "n": st.sampled_from([0, 1, 7, 40, 300]),
-    "iou_threshold": st.sampled_from([0.0, 0.25, 0.5, 0.7, 1.0]),
-    "capacity": st.sampled_from([1, 7, 300]),
-}
+CONFIGS = st.fixed_dictionaries({"n": st.sampled_from([0, 7, 300]), "capacity": st.sampled_from([7, 250])})
+SMALL = st.fixed_dictionaries({"n": st.just(40), "capacity": st.sampled_from([1, 50])})
 NMS = Differential(
     name="nms",
-    configs=st.fixed_dictionaries(CONFIGS),
+    configs=CONFIGS,
     arrays=candidates_of,
-    ours=lambda c, boxes, scores: gm.nms(boxes, scores, iou_threshold=c.iou_threshold, capacity=c.capacity),
-    eager=lambda c, boxes, scores: padded(kernel(boxes, scores, c.iou_threshold), c.capacity, c.n),
+    ours=lambda c, boxes, scores, threshold: gm.nms(boxes, scores, iou_threshold=threshold, capacity=c.capacity),
+    eager=lambda c, boxes, scores, threshold: padded(kernel(boxes, scores, float(threshold)), c.capacity, c.n),
     dtypes=("float32", "float64"),
 )
-SMALL = {**CONFIGS, "n": st.sampled_from([1, 40]), "capacity": st.sampled_from([7, 50])}
 MIN = Differential(
     name="nms, Min of facenet-pytorch",
-    configs=st.fixed_dictionaries(SMALL),
+    configs=SMALL,
     arrays=candidates_of,
-    ours=lambda c, boxes, scores: gm.nms(
-        boxes, scores, iou_threshold=c.iou_threshold, capacity=c.capacity, overlap="min", offset=1
+    ours=lambda c, boxes, scores, threshold: gm.nms(
+        boxes, scores, iou_threshold=threshold, capacity=c.capacity, overlap="min", offset=1
     ),
-    eager=lambda c, boxes, scores: padded(kernel(boxes, scores, c.iou_threshold, "min", 1), c.capacity, c.n),
+    eager=lambda c, boxes, scores, threshold: padded(
+        kernel(boxes, scores, float(threshold), "min", 1), c.capacity, c.n
+    ),
     dtypes=("float32", "float64"),
 )
 
@@ -94,37 +93,40 @@ def classed(rng, c, dtype):
 
 BATCHED = Differential(
     name="batched_nms",
-    configs=st.fixed_dictionaries({**SMALL, "n": st.sampled_from([0, 40, 200])}),
+    configs=SMALL,
     arrays=classed,
-    ours=lambda c, boxes, scores, idxs: gm.batched_nms(
-        boxes, scores, idxs, iou_threshold=c.iou_threshold, capacity=c.capacity
+    ours=lambda c, boxes, scores, threshold, idxs: gm.batched_nms(
+        boxes, scores, idxs, iou_threshold=threshold, capacity=c.capacity
     ),
-    eager=lambda c, boxes, scores, idxs: padded(vanilla(boxes, scores, idxs, c.iou_threshold), c.capacity, c.n),
+    eager=lambda c, boxes, scores, threshold, idxs: padded(
+        vanilla(boxes, scores, idxs, float(threshold)), c.capacity, c.n
+    ),
     dtypes=("float32", "float64"),
 )
 
 
 def spoilt(rng, c, dtype):
-    """Boxes that are not there hold what would suppress all others, or NaN."""
+    """Boxes that are not there are in the way of others, or hold NaN or infinity; their scores are the best."""
     arrays = candidates_of(rng, c, dtype)
     valid = rng.random(c.n) < rng.choice([0.0, 0.3, 0.9])
     garbage = rng.choice([np.nan, np.inf, 0.0])
-    arrays["boxes"] = np.where(valid[:, None], arrays["boxes"], [-1e4, -1e4, 1e4, garbage]).astype(dtype)
+    if garbage:
+        arrays["boxes"][~valid] = garbage
     arrays["scores"] = np.where(valid, arrays["scores"], rng.choice([np.nan, np.inf, 9.0])).astype(dtype)
     return {**arrays, "valid": valid}
 
 
-def of_those_there(c, boxes, scores, valid):
+def of_those_there(c, boxes, scores, threshold, valid):
     there = torch.where(valid)[0]
-    return padded(there[kernel(boxes[there], scores[there], c.iou_threshold)], c.capacity, c.n)
+    return padded(there[kernel(boxes[there], scores[there], float(threshold))], c.capacity, c.n)
 
 
 VALID = Differential(
     name="nms of valid boxes",
-    configs=st.fixed_dictionaries(SMALL),
+    configs=SMALL,
     arrays=spoilt,
-    ours=lambda c, boxes, scores, valid: gm.nms(
-        boxes, scores, iou_threshold=c.iou_threshold, capacity=c.capacity, valid=valid
+    ours=lambda c, boxes, scores, threshold, valid: gm.nms(
+        boxes, scores, iou_threshold=threshold, capacity=c.capacity, valid=valid
     ),
     eager=of_those_there,
     dtypes=("float32", "float64"),
@@ -137,39 +139,38 @@ def test_agrees_with_eager_pytorch(one, dtype, examples):
     run(one, dtype, examples)
 
 
-def not_strict(c, boxes, scores):
-    just_below = max(np.nextafter(c.iou_threshold, 0), 0)
-    return gm.nms(boxes, scores, iou_threshold=just_below - 1e-6 * (just_below > 0), capacity=c.capacity)
+def not_strict(c, boxes, scores, threshold):
+    return gm.nms(boxes, scores, iou_threshold=jnp.maximum(threshold - 1e-6, 0), capacity=c.capacity)
 
 
-def ties_to_the_last(c, boxes, scores):
-    kept = gm.nms(boxes[::-1], scores[::-1], iou_threshold=c.iou_threshold, capacity=c.capacity)
+def ties_to_the_last(c, boxes, scores, threshold):
+    kept = gm.nms(boxes[::-1], scores[::-1], iou_threshold=threshold, capacity=c.capacity)
     return dataclasses.replace(kept, values=jnp.where(kept.valid, c.n - 1 - kept.values, c.n))
 
 
-def suppressed_ones_suppress(c, boxes, scores):
+def suppressed_ones_suppress(c, boxes, scores, threshold):
     order = jnp.argsort(scores, descending=True, stable=True)
-    hits = gm.box_iou(boxes[order], boxes[order]) > c.iou_threshold
+    hits = gm.box_iou(boxes[order], boxes[order]) > threshold
     return gm.compact(order, ~jnp.any(jnp.triu(hits, 1), axis=0), capacity=c.capacity, fill_value=c.n)
 
 
-def count_of_those_held(c, boxes, scores):
-    kept = gm.nms(boxes, scores, iou_threshold=c.iou_threshold, capacity=c.capacity)
+def count_of_those_held(c, boxes, scores, threshold):
+    kept = gm.nms(boxes, scores, iou_threshold=threshold, capacity=c.capacity)
     return dataclasses.replace(kept, count=jnp.sum(kept.valid, dtype=jnp.int32))
 
 
-def padded_with_zero(c, boxes, scores):
-    kept = gm.nms(boxes, scores, iou_threshold=c.iou_threshold, capacity=c.capacity)
+def padded_with_zero(c, boxes, scores, threshold):
+    kept = gm.nms(boxes, scores, iou_threshold=threshold, capacity=c.capacity)
     return dataclasses.replace(kept, values=jnp.where(kept.valid, kept.values, 0))
 
 
-def coordinate_trick(c, boxes, scores, idxs):
+def coordinate_trick(c, boxes, scores, threshold, idxs):
     moved = boxes + (idxs.astype(boxes.dtype) * (jnp.max(boxes, initial=0) + 1))[:, None]
-    return gm.nms(moved, scores, iou_threshold=c.iou_threshold, capacity=c.capacity)
+    return gm.nms(moved, scores, iou_threshold=threshold, capacity=c.capacity)
 
 
-def valid_only_at_the_end(c, boxes, scores, valid):
-    kept = gm.nms(boxes, scores, iou_threshold=c.iou_threshold, capacity=c.n)
+def valid_only_at_the_end(c, boxes, scores, threshold, valid):
+    kept = gm.nms(boxes, scores, iou_threshold=threshold, capacity=c.n)
     there = kept.valid & valid[jnp.minimum(kept.values, c.n - 1)]
     return gm.compact(kept.values, there, capacity=c.capacity, fill_value=c.n)
 
