@@ -3,7 +3,8 @@
 XLA and its backends contract `a * b + c` to one operation that rounds once, and divide by a constant by multiplying
 with its rounded reciprocal, so that 21 / 7 exceeds 3. Either is within a unit in the last place, which is enough to
 move an IoU over a threshold or the `ceil` of a size. `lax.reduce_precision` at full precision and
-`lax.optimization_barrier` stop neither (jaxlib 0.10.2, CPU); a sign that is unknown until the graph runs does.
+`lax.optimization_barrier` stop neither (jaxlib 0.10.2, CPU); what is unknown until the graph runs does: the sign of a
+product, or whether a number is NaN.
 """
 
 from __future__ import annotations
@@ -43,5 +44,5 @@ def divided(x: jax.Array, divisor: jax.Array | float) -> jax.Array:
     Returns:
       The quotient in the dtype of `x`.
     """
-    divisor = jnp.asarray(divisor, x.dtype)
-    return jnp.abs(x) / jnp.where(x < 0, -divisor, divisor)
+    # Not by the sign, as above: that of `maximum(x, 1)` is known, and then the divisor is a constant again.
+    return x / jnp.where(jnp.isnan(x), x, jnp.asarray(divisor, x.dtype))
