@@ -1,5 +1,6 @@
 """Fixed-size building blocks for what eager code does with values, inside one static graph."""
 
+<<<<<<< HEAD
 from .batching import PaddedBatch, lengths_to_mask, pad_sequences, unpad_sequences
 from .buckets import BucketBatch, batches_by_bucket, bucket_for, bucket_lengths, geometric_lengths
 from .checks import CheckError, check, checked
@@ -143,4 +144,43 @@ __all__ = [
     "value_hook",
     "where_safe",
     "while_loop",
+=======
+from .boxes import (
+    box_area,
+    box_convert,
+    box_inter_over_min,
+    box_iou,
+    clip_boxes_to_image,
+    complete_box_iou,
+    distance_box_iou,
+    generalized_box_iou,
+    masks_to_boxes,
+    remove_small_boxes,
+)
+from .checks import check
+from .compact import compact
+from .nms import batched_nms, nms
+from .padded import Padded
+from .partition import partition
+from .roi_align import roi_align
+
+__all__ = [
+    "Padded",
+    "batched_nms",
+    "box_area",
+    "box_convert",
+    "box_inter_over_min",
+    "box_iou",
+    "check",
+    "clip_boxes_to_image",
+    "compact",
+    "complete_box_iou",
+    "distance_box_iou",
+    "generalized_box_iou",
+    "masks_to_boxes",
+    "nms",
+    "partition",
+    "remove_small_boxes",
+    "roi_align",
+>>>>>>> wip-boxes
 ]
