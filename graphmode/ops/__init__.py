@@ -1,7 +1,18 @@
 """Fixed-size building blocks for what eager code does with values, inside one static graph."""
 
-<<<<<<< HEAD
 from .batching import PaddedBatch, lengths_to_mask, pad_sequences, unpad_sequences
+from .boxes import (
+    box_area,
+    box_convert,
+    box_inter_over_min,
+    box_iou,
+    clip_boxes_to_image,
+    complete_box_iou,
+    distance_box_iou,
+    generalized_box_iou,
+    masks_to_boxes,
+    remove_small_boxes,
+)
 from .buckets import BucketBatch, batches_by_bucket, bucket_for, bucket_lengths, geometric_lengths
 from .checks import CheckError, check, checked
 from .compact import compact
@@ -17,6 +28,7 @@ from .loops import fori, while_loop
 from .masked import masked_argmax, masked_max, masked_mean, masked_min, masked_softmax, masked_sum, masked_var
 from .masked_write import masked_fill, masked_scatter
 from .moments import Moments, masked_moments
+from .nms import batched_nms, nms
 from .nonzero import argwhere, flatnonzero, nonzero
 from .opaque import opaque
 from .packing import PackedSequences, pack_sequences, segment_ids, segment_mask, unpack_sequences
@@ -24,6 +36,7 @@ from .padded import Padded
 from .partition import partition
 from .printing import debug_print
 from .repeat import repeat_interleave
+from .roi_align import roi_align
 from .safe_math import (
     attempt,
     safe_arccos,
@@ -61,20 +74,29 @@ __all__ = [
     "arange",
     "argwhere",
     "attempt",
+    "batched_nms",
     "batches_by_bucket",
     "bincount",
+    "box_area",
+    "box_convert",
+    "box_inter_over_min",
+    "box_iou",
     "bucket_for",
     "bucket_lengths",
     "check",
     "checked",
+    "clip_boxes_to_image",
     "clip_gradient",
     "compact",
+    "complete_box_iou",
     "cond",
     "debug_print",
+    "distance_box_iou",
     "fixed_point",
     "flatnonzero",
     "fori",
     "full",
+    "generalized_box_iou",
     "geometric_lengths",
     "gradient_hook",
     "group_by",
@@ -92,6 +114,8 @@ __all__ = [
     "masked_softmax",
     "masked_sum",
     "masked_var",
+    "masks_to_boxes",
+    "nms",
     "no_callbacks",
     "nonzero",
     "one_hot",
@@ -101,8 +125,10 @@ __all__ = [
     "partition",
     "random_permutation",
     "random_subset",
+    "remove_small_boxes",
     "repeat_interleave",
     "reverse_gradient",
+    "roi_align",
     "safe_arccos",
     "safe_arcsin",
     "safe_arctan2",
@@ -144,43 +170,4 @@ __all__ = [
     "value_hook",
     "where_safe",
     "while_loop",
-=======
-from .boxes import (
-    box_area,
-    box_convert,
-    box_inter_over_min,
-    box_iou,
-    clip_boxes_to_image,
-    complete_box_iou,
-    distance_box_iou,
-    generalized_box_iou,
-    masks_to_boxes,
-    remove_small_boxes,
-)
-from .checks import check
-from .compact import compact
-from .nms import batched_nms, nms
-from .padded import Padded
-from .partition import partition
-from .roi_align import roi_align
-
-__all__ = [
-    "Padded",
-    "batched_nms",
-    "box_area",
-    "box_convert",
-    "box_inter_over_min",
-    "box_iou",
-    "check",
-    "clip_boxes_to_image",
-    "compact",
-    "complete_box_iou",
-    "distance_box_iou",
-    "generalized_box_iou",
-    "masks_to_boxes",
-    "nms",
-    "partition",
-    "remove_small_boxes",
-    "roi_align",
->>>>>>> wip-boxes
 ]

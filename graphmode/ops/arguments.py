@@ -83,21 +83,21 @@ def as_picked_rows(x: Any, mask: ArrayLike, *, name: str = "x") -> tuple[Any, ja
     return rows, mask.reshape(-1)
 
 
-def as_fill_value(fill_value: ArrayLike, dtype: np.dtype, *, name: str = "fill_value") -> jax.Array:
-    """A 0-d array of `dtype`; a known value must lie within its range, as PyTorch wants it."""
-    if np.shape(fill_value):
-        raise ValueError(f"{name} has shape {np.shape(fill_value)}, and a number or an array of shape () was wanted")
-    if isinstance(fill_value, int | float | np.generic | np.ndarray):
-        given = float(fill_value)
-        if jnp.issubdtype(dtype, jnp.integer):
-            limits = jnp.iinfo(dtype)
-            fits = np.isfinite(given) and limits.min <= int(fill_value) <= limits.max
-        else:
-            with np.errstate(over="ignore"):
-                fits = not np.isfinite(given) or bool(np.isfinite(np.asarray(given).astype(dtype)))
-        if not fits:
-            raise ValueError(f"{name} is {fill_value}, which {dtype} cannot hold; give one within its range")
-    return jnp.asarray(fill_value, dtype)
+def as_fill_value(value: ArrayLike, dtype: np.dtype, *, name: str = "fill_value") -> jax.Array:
+    """A 0-d array of `dtype`, which must be able to hold a value that is known."""
+    if np.shape(value):
+        raise ValueError(f"{name} has shape {np.shape(value)}, and a number or an array of shape () was wanted")
+    if not isinstance(value, jax.core.Tracer) and not _fits(np.asarray(value), dtype):
+        raise ValueError(f"{name} is {value}, which {dtype} cannot hold; give one within its range")
+    return jnp.asarray(value, dtype)
+
+
+def _fits(value: np.ndarray, dtype: np.dtype) -> bool:
+    with np.errstate(over="ignore", invalid="ignore"):
+        held = value.astype(dtype)
+    if jnp.issubdtype(dtype, jnp.inexact):
+        return bool(np.isfinite(held.astype(np.complex128)) or not np.isfinite(value))
+    return bool(np.isfinite(value) and held == value)
 
 
 def as_rows(x: Any, *, name: str = "x") -> tuple[Any, int]:
@@ -179,20 +179,3 @@ def as_ordered(x: ArrayLike, operation: str, *, name: str = "x") -> jax.Array:
     if jnp.issubdtype(array.dtype, jnp.complexfloating):
         raise ValueError(f"{name} has dtype {array.dtype}, which has no order for {operation}; give jnp.abs({name})")
     return array
-
-
-def as_fill_value(value: ArrayLike, dtype: np.dtype, *, name: str = "fill_value") -> jax.Array:
-    """A scalar in `dtype`, which must be able to hold it."""
-    if np.shape(value):
-        raise ValueError(f"{name} has shape {np.shape(value)}, and one number was wanted")
-    if isinstance(value, jax.core.Tracer):
-        return value.astype(dtype)
-    given = np.asarray(value)
-    if not jnp.issubdtype(dtype, jnp.inexact) and (not np.isfinite(given) or _cast(given, dtype) != given):
-        raise ValueError(f"{name} is {value!r}, which {dtype} cannot hold; give a value of that dtype")
-    return jnp.asarray(given).astype(dtype)
-
-
-def _cast(value: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    with np.errstate(over="ignore", invalid="ignore"):
-        return value.astype(dtype)
