@@ -83,20 +83,22 @@ def as_picked_rows(x: Any, mask: ArrayLike, *, name: str = "x") -> tuple[Any, ja
     return rows, mask.reshape(-1)
 
 
-def as_fill_value(value: ArrayLike, dtype: np.dtype, *, name: str = "fill_value") -> jax.Array:
-    """A 0-d array of `dtype`, which must be able to hold a value that is known."""
+def as_fill_value(value: ArrayLike, dtype: np.dtype, *, name: str = "fill_value", truncate: bool = False) -> jax.Array:
+    """A 0-d array of `dtype`, which must be able to hold a value that is known; integers without what `truncate` cuts."""
     if np.shape(value):
         raise ValueError(f"{name} has shape {np.shape(value)}, and a number or an array of shape () was wanted")
-    if not isinstance(value, jax.core.Tracer) and not _fits(np.asarray(value), dtype):
+    if not isinstance(value, jax.core.Tracer) and not _fits(np.asarray(value), dtype, truncate):
         raise ValueError(f"{name} is {value}, which {dtype} cannot hold; give one within its range")
     return jnp.asarray(value, dtype)
 
 
-def _fits(value: np.ndarray, dtype: np.dtype) -> bool:
+def _fits(value: np.ndarray, dtype: np.dtype, truncate: bool) -> bool:
     with np.errstate(over="ignore", invalid="ignore"):
         held = value.astype(dtype)
     if jnp.issubdtype(dtype, jnp.inexact):
         return bool(np.isfinite(held.astype(np.complex128)) or not np.isfinite(value))
+    if truncate:
+        return dtype == np.bool_ or bool(np.isfinite(value) and held == np.trunc(value))
     return bool(np.isfinite(value) and held == value)
 
 

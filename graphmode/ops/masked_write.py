@@ -42,7 +42,7 @@ def masked_fill(x: ArrayLike, mask: ArrayLike, value: ArrayLike) -> jax.Array:
     Source: https://docs.pytorch.org/docs/stable/generated/torch.Tensor.masked_fill_.html
     """
     x, mask, _ = _aligned(x, mask)
-    return jnp.where(mask, as_fill_value(value, x.dtype, name="value"), x)
+    return jnp.where(mask, as_fill_value(value, x.dtype, name="value", truncate=True), x)
 
 
 @overload

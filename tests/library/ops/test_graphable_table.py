@@ -27,7 +27,7 @@ def rows():
 
 
 @functools.cache
-def tests_in(file):
+def known_tests(file):
     (path,) = ROOT.glob(f"tests/library/**/{file}")
     return {node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)}
 
@@ -55,7 +55,7 @@ def test_a_row_names_what_exists_and_a_test_that_shows_it(row):
     assert all(map(exists, names)), names
     shown = TEST.findall(tests)
     assert shown, tests
-    assert all(test in tests_in(file) for file, test in shown), shown
+    assert all(test in known_tests(file) for file, test in shown), shown
 
 
 def test_a_name_that_does_not_exist_is_seen():

@@ -105,3 +105,52 @@ def test_graphs_of_varying_size_at_one_capacity():
         np.testing.assert_allclose(gradient[:n], tensor.grad if e else np.zeros_like(nodes), atol=1e-5)
         assert not np.any(gradient[n:])
     assert len(traces) == 1
+
+
+def eager_experts(h, expert, weights):
+    """The loop of a mixture-of-experts layer as people write it."""
+    out = torch.zeros_like(h)
+    for e, weight in enumerate(weights):
+        out[expert == e] = h[expert == e] @ weight
+    return out
+
+
+def experts_by_capacity(h, expert, weights, capacity):
+    out, lost = jnp.zeros_like(h), []
+    for e in range(weights.shape[0]):
+        rows = gm.compact(h, expert == e, capacity=capacity)
+        lost.append(rows.overflow)
+        out = rows.map(lambda row, e=e: row @ weights[e]).scatter(expert == e, into=out)
+    return out, jnp.stack(lost)
+
+
+def experts_by_sorting(h, expert, weights):
+    """Drops nothing: the rows in the order of their experts, in one ragged product."""
+    order = jnp.argsort(expert, stable=True)
+    sizes = jnp.bincount(expert, length=weights.shape[0])
+    return jnp.zeros_like(h).at[order].set(jax.lax.ragged_dot(h[order], weights, sizes.astype(jnp.int32)))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_experts_on_the_rows_that_chose_them(seed):
+    rng = np.random.default_rng(seed)
+    h, weights = rng.standard_normal((12, 5)), rng.standard_normal((3, 5, 5))
+    expert = rng.integers(0, [3, 1, 2, 3][seed], 12)
+    tensors = [torch.from_numpy(a).requires_grad_() for a in (h, weights)]
+    wanted = eager_experts(tensors[0], torch.from_numpy(expert), tensors[1])
+    gradients = torch.autograd.grad(wanted.square().sum(), tensors)
+    with jax.enable_x64(True):
+        out, lost = jax.jit(experts_by_capacity, static_argnums=3)(h, expert, weights, 12)
+        assert not lost.any()
+        for found, ours in (
+            (out, lambda h, w: experts_by_capacity(h, expert, w, 12)[0]),
+            (jax.jit(experts_by_sorting)(h, expert, weights), lambda h, w: experts_by_sorting(h, expert, w)),
+        ):
+            np.testing.assert_allclose(found, wanted.detach(), rtol=1e-12, atol=1e-12)
+            for got, want in zip(
+                jax.grad(lambda h, w, f=ours: (f(h, w) ** 2).sum(), (0, 1))(h, weights), gradients, strict=True
+            ):
+                np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-11)
+        capacity = int(np.bincount(expert, minlength=3).max()) - 1
+        _, lost = experts_by_capacity(h, expert, weights, capacity)
+        np.testing.assert_array_equal(lost, np.bincount(expert, minlength=3) > capacity)
