@@ -122,7 +122,7 @@ def switch(
 
 def as_predicate(pred: Any, name: str) -> jax.Array:
     """A 0-d bool."""
-    array = pred if isinstance(pred, jax.ShapeDtypeStruct) else jnp.asarray(pred)
+    array: Any = pred if isinstance(pred, jax.ShapeDtypeStruct) else jnp.asarray(pred)
     if array.shape:
         raise ValueError(
             f"{name} is {described(array)}, and a 0-d bool was wanted; choose between elements with jnp.where, "
@@ -210,9 +210,9 @@ def agreed(branches: list[Traced], given: Operands) -> list[Any]:
     avals = []
     for i, outs in enumerate(zip(*(b.avals for b in branches), strict=True)):
         dtype = common_dtype(outs)
-        for other, aval in enumerate(outs):
+        for j, aval in enumerate(outs):
             if dtype is None and not becomes(aval, outs[0].dtype) and not becomes(outs[0], aval.dtype):
-                _raise_mismatch(one, branches[other], given, i)
+                _raise_mismatch(one, branches[j], given, i)
         if dtype is None:
             dtypes = ", ".join(described(aval) for aval in outs)
             raise TypeError(f"the branches disagree: {_name(one, given, i)} and its partners are {dtypes}")

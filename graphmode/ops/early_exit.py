@@ -45,7 +45,7 @@ def early_exit_scan(
     """
     split = len(consts), len(consts) + len(carry)
 
-    def parts(arrays: Arrays) -> tuple[Any, ...]:
+    def parts(arrays: Arrays) -> tuple[Arrays, Arrays, Any, Arrays]:
         return arrays[: split[0]], arrays[split[0] : split[1]], arrays[split[1]], arrays[split[1] + 1 :]
 
     @jax.custom_jvp

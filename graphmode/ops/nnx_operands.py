@@ -58,7 +58,8 @@ class Operands:
     @classmethod
     def of(cls, tree: Any, name: str) -> Operands:
         leaves, treedef = _flatten(tree)
-        arrays, names, nodes, statics, kinds = [], [], [], [], []
+        arrays, names, nodes, statics = [], [], [], []
+        kinds: list[Any] = []
         for path, leaf in leaves:
             if is_nnx(leaf):
                 nodes.append(leaf)
