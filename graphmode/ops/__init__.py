@@ -1,7 +1,12 @@
 """Fixed-size building blocks for what eager code does with values, inside one static graph."""
 
-from .batching import PaddedBatch, lengths_to_mask, pad_sequences, unpad_sequences
-from .boxes import (
+from .control.branches import cond, switch
+from .control.fixed_point import fixed_point
+from .control.layers import stack_layers
+from .control.loops import fori, while_loop
+from .control.scan_until import scan_until
+from .control.stack import Stack
+from .detection.boxes import (
     box_area,
     box_convert,
     box_inter_over_min,
@@ -13,31 +18,10 @@ from .boxes import (
     masks_to_boxes,
     remove_small_boxes,
 )
-from .buckets import BucketBatch, batches_by_bucket, bucket_for, bucket_lengths, geometric_lengths
-from .checks import CheckError, check, checked
-from .compact import compact
-from .control import cond, switch
-from .counting import bincount, one_hot
-from .fixed_point import fixed_point
-from .group_by import group_by
-from .growing import append, arange, full
-from .hooks import clip_gradient, gradient_hook, reverse_gradient, scale_gradient, value_hook
-from .host import no_callbacks
-from .layers import stack_layers
-from .loops import fori, while_loop
-from .masked import masked_argmax, masked_max, masked_mean, masked_min, masked_softmax, masked_sum, masked_var
-from .masked_write import masked_fill, masked_scatter
-from .moments import Moments, masked_moments
-from .nms import batched_nms, nms
-from .nonzero import argwhere, flatnonzero, nonzero
-from .opaque import opaque
-from .packing import PackedSequences, pack_sequences, segment_ids, segment_mask, unpack_sequences
-from .padded import Padded
-from .partition import partition
-from .printing import debug_print
-from .repeat import repeat_interleave
-from .roi_align import roi_align
-from .safe_math import (
+from .detection.nms import batched_nms, nms
+from .detection.roi_align import roi_align
+from .gradients.hooks import clip_gradient, gradient_hook, reverse_gradient, scale_gradient, value_hook
+from .gradients.safe_math import (
     attempt,
     safe_arccos,
     safe_arcsin,
@@ -48,17 +32,33 @@ from .safe_math import (
     safe_sqrt,
     where_safe,
 )
-from .sampling import random_permutation, random_subset, sample_top_p, top_p_mask
-from .scan_until import scan_until
-from .segment_reduce import segment_max, segment_mean, segment_min, segment_prod, segment_sum, segment_var
-from .segment_softmax import segment_logsumexp, segment_softmax
-from .segments import Segments, segments
-from .sets import intersect1d, isin, setdiff1d, setxor1d, union1d
-from .slices import split, take_slice
-from .stack import Stack
-from .straight_through import gumbel_softmax, ste_round, ste_sign, straight_through, straight_through_one_hot
-from .topk import TopK, topk
-from .unique import unique, unique_consecutive
+from .gradients.straight_through import gumbel_softmax, ste_round, ste_sign, straight_through, straight_through_one_hot
+from .groups.group_by import group_by
+from .groups.segment_reduce import segment_max, segment_mean, segment_min, segment_prod, segment_sum, segment_var
+from .groups.segment_softmax import segment_logsumexp, segment_softmax
+from .groups.segments import Segments, segments
+from .host.callback import no_callbacks
+from .host.checks import CheckError, check, checked
+from .host.opaque import opaque
+from .host.printing import debug_print
+from .masking.masked import masked_argmax, masked_max, masked_mean, masked_min, masked_softmax, masked_sum, masked_var
+from .masking.moments import Moments, masked_moments
+from .masking.padded import Padded
+from .ragged.buckets import BucketBatch, batches_by_bucket, bucket_for, bucket_lengths, geometric_lengths
+from .ragged.packing import PackedSequences, pack_sequences, segment_ids, segment_mask, unpack_sequences
+from .ragged.padding import PaddedBatch, lengths_to_mask, pad_sequences, unpad_sequences
+from .selection.compact import compact
+from .selection.masked_write import masked_fill, masked_scatter
+from .selection.nonzero import argwhere, flatnonzero, nonzero
+from .selection.partition import partition
+from .selection.sets import intersect1d, isin, setdiff1d, setxor1d, union1d
+from .selection.unique import unique, unique_consecutive
+from .sizes.counting import bincount, one_hot
+from .sizes.growing import append, arange, full
+from .sizes.repeat import repeat_interleave
+from .sizes.sampling import random_permutation, random_subset, sample_top_p, top_p_mask
+from .sizes.slices import split, take_slice
+from .sizes.topk import TopK, topk
 
 __all__ = [
     "BucketBatch",

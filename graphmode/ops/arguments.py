@@ -84,7 +84,7 @@ def as_picked_rows(x: Any, mask: ArrayLike, *, name: str = "x") -> tuple[Any, ja
 
 
 def as_fill_value(value: ArrayLike, dtype: np.dtype, *, name: str = "fill_value", truncate: bool = False) -> jax.Array:
-    """A 0-d array of `dtype`, which must be able to hold a value that is known; integers without what `truncate` cuts."""
+    """A 0-d array of `dtype`, which must be able to hold a known value; an integer, with `truncate`, its whole part."""
     if np.shape(value):
         raise ValueError(f"{name} has shape {np.shape(value)}, and a number or an array of shape () was wanted")
     if not isinstance(value, jax.core.Tracer) and not _fits(np.asarray(value), dtype, truncate):

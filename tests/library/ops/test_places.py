@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from graphmode.ops.places import picked_before, places, prefix_sum
+from graphmode.ops.selection.places import picked_before, places, prefix_sum
 
 
 @pytest.mark.parametrize("size", [0, 1, 31, 32, 33, 1023, 1024, 4095, 4096, 4097, 140_000])

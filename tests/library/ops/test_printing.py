@@ -81,7 +81,7 @@ def test_the_plain_print_prints_for_all_lanes(printed):
 
 def test_no_call_of_the_host_where_no_lane_asks(monkeypatch):
     calls = []
-    monkeypatch.setattr("graphmode.ops.host._lanes_where", lambda *args: calls.append(args) or [])
+    monkeypatch.setattr("graphmode.ops.host.callback._lanes_where", lambda *args: calls.append(args) or [])
 
     def fn(x):
         gm.debug_print("{x}", x=x, when=x > 10)

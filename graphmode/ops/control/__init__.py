@@ -1,0 +1,1 @@
+"""Branches and loops that take modules and have gradients."""

@@ -1,0 +1,1 @@
+"""Boxes, non-maximum suppression and regions of a feature map."""

@@ -1,0 +1,1 @@
+"""What a gradient is to be, where it is not the derivative."""

@@ -1,0 +1,1 @@
+"""Reductions over groups of rows."""

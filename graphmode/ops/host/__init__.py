@@ -1,0 +1,1 @@
+"""Black boxes, prints and checks: where a graph and its host meet."""

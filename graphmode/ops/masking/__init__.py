@@ -1,0 +1,1 @@
+"""`Padded`, and reductions that heed a mask."""

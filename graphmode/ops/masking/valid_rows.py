@@ -1,0 +1,112 @@
+"""What `Padded`'s methods do with rows: order them, map a function over them; plain arrays in and out.
+
+`rows` are arrays `[capacity, ...]`, or a pytree of such; `valid` is `[capacity]`, bool, true anywhere.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ..arguments import as_fill_value
+from .masked import highest, lowest
+
+
+def along_rows(valid: jax.Array, leaf: jax.Array) -> jax.Array:
+    """`valid` with as many axes as `leaf`."""
+    return valid.reshape(valid.shape + (1,) * (leaf.ndim - 1))
+
+
+def filled(rows: Any, valid: jax.Array, fill_value: Any) -> Any:
+    """`rows` with `fill_value` in what is padding."""
+    return jax.tree.map(
+        lambda leaf: jnp.where(along_rows(valid, leaf), leaf, as_fill_value(fill_value, leaf.dtype)), rows
+    )
+
+
+def valid_first(valid: jax.Array) -> jax.Array:
+    """Slots `[capacity]`, int32: those of valid rows in their order, then the others. Prefix sums, no sort."""
+    before = jnp.cumsum(valid, dtype=jnp.int32)
+    slots = jnp.arange(len(valid), dtype=jnp.int32)
+    target = jnp.where(valid, before - 1, jnp.sum(valid, dtype=jnp.int32) + slots - before)
+    return jnp.zeros_like(slots).at[target].set(slots, unique_indices=True, mode="promise_in_bounds")
+
+
+def joined_rows(parts: Sequence[tuple[jax.Array, jax.Array]], capacity: int, fill_value: Any) -> jax.Array:
+    """The valid ones of each `(leaf, valid)` one after another, cut or filled to `capacity`."""
+    dtype = jnp.result_type(*(leaf for leaf, _ in parts))
+    leaves, marks = [leaf.astype(dtype) for leaf, _ in parts], [valid for _, valid in parts]
+    rows = sum(map(len, leaves))
+    room = jnp.full((rows, *leaves[0].shape[1:]), as_fill_value(fill_value, dtype))
+
+    def copied(leaves: list[jax.Array]) -> jax.Array:
+        # The padding at the end of one part is overwritten by the next.
+        joined, start = room, jnp.zeros((), jnp.int32)
+        for leaf, valid in zip(leaves, marks, strict=True):
+            joined = jax.lax.dynamic_update_slice_in_dim(joined, leaf, start, 0)
+            start += jnp.sum(valid, dtype=jnp.int32)
+        return joined
+
+    def moved(leaves: list[jax.Array]) -> jax.Array:
+        target = jnp.where(valid, jnp.cumsum(valid, dtype=jnp.int32) - 1, rows)
+        return room.at[target].set(jnp.concatenate(leaves), mode="drop")
+
+    valid = jnp.concatenate(marks)
+    # Moving row by row is several times slower on a CPU than a copy, which does where no part has gaps.
+    gapless = functools.reduce(jnp.logical_and, [jnp.all(mark[1:] <= mark[:-1]) for mark in marks])
+    joined = jax.lax.cond(gapless, copied, moved, leaves)[:capacity]
+    joined = jnp.concatenate([joined, jnp.zeros((capacity - len(joined), *joined.shape[1:]), dtype)])
+    return filled(joined, jnp.arange(capacity) < jnp.sum(valid, dtype=jnp.int32), fill_value)
+
+
+def sorted_columns(leaf: jax.Array, valid: jax.Array, descending: bool) -> jax.Array:
+    """Each column's valid entries in order, at the front; what follows them means nothing."""
+    keys, _ = _sort_keys(leaf, valid, descending)
+    ordered = jnp.sort(keys, axis=0)
+    return jnp.flip(ordered, 0) if descending else ordered
+
+
+def sorting_slots(leaf: jax.Array, valid: jax.Array, descending: bool) -> jax.Array:
+    """Slots, int32, that bring each column's valid entries in order, ties as they stand; then those of the padding."""
+    keys, slots = _sort_keys(leaf, valid, descending)
+    _, ordered = jax.lax.sort((keys, slots), dimension=0, num_keys=1, is_stable=True)
+    return jnp.flip(ordered, 0) if descending else ordered
+
+
+def _sort_keys(leaf: jax.Array, valid: jax.Array, descending: bool) -> tuple[jax.Array, jax.Array]:
+    # The padding takes the greatest key and stands behind the valid rows beforehand, so that a stable sort leaves it
+    # behind valid entries of that same key; descending, all of that backwards.
+    last = lowest(leaf.dtype) if descending else highest(leaf.dtype)
+    if not descending and jnp.issubdtype(leaf.dtype, jnp.inexact):
+        last = jnp.nan
+    order = valid_first(valid)
+    order = jnp.flip(order) if descending else order
+    keys = jnp.where(along_rows(valid, leaf), leaf, jnp.asarray(last, leaf.dtype))[order]
+    return keys, jnp.broadcast_to(along_rows(order, leaf), leaf.shape)
+
+
+def mapped_rows(fn: Callable[[Any], Any], rows: Any, valid: jax.Array, fill_value: Any) -> Any:
+    """`fn` of each valid row. It never sees padding: copies of a valid row stand in, and with none it does not run.
+
+    A `where` on the result alone would be no help: a NaN made from padding would reach the gradient of what `fn` closes
+    over. `lax.cond` keeps to that also under `vmap`, where it becomes a select of its operands.
+    """
+    if not len(valid):
+        return jax.vmap(fn)(rows)
+    first = jnp.argmax(valid)
+
+    def stand_in(leaf: jax.Array) -> jax.Array:
+        return jnp.where(along_rows(valid, leaf), leaf, jax.lax.stop_gradient(leaf[first]))
+
+    every = jax.vmap(fn)
+    safe = jax.tree.map(stand_in, rows)
+    shapes = jax.eval_shape(every, safe)
+
+    def nothing(_: Any) -> Any:
+        return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+
+    return filled(jax.lax.cond(jnp.any(valid), every, nothing, safe), valid, fill_value)

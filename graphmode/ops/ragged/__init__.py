@@ -1,0 +1,1 @@
+"""Sequences of different length in batches of few static shapes."""

@@ -1,0 +1,1 @@
+"""What a mask or a value picks: rows, indices, distinct values, sets."""

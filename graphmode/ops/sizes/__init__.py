@@ -1,0 +1,1 @@
+"""Lengths, ranks and counts that are computed."""
