@@ -22,8 +22,8 @@ def hook(x: jax.Array) -> jax.Array:
 def opaque_hook(x: jax.Array) -> jax.Array:
     """`hook` with a forward that the tracer cannot see."""
 
-    def backward(args, outputs, gradient):
-        return _backward(*args, gradient)
+    def backward(args: tuple[jax.Array], outputs: jax.Array, gradient: jax.Array) -> tuple[jax.Array]:
+        return _backward(args[0], gradient)
 
     return gm.opaque(_host_forward, x, result=x, backward=backward, vmap_method="expand_dims")
 

@@ -213,21 +213,17 @@ def box_convert(boxes: ArrayLike, in_fmt: BoxFormat, out_fmt: BoxFormat) -> jax.
             raise ValueError(f"{name} is {value!r}; choose 'xyxy', 'xywh' or 'cxcywh'")
     if in_fmt == out_fmt:
         return boxes
-    first = _columns(boxes)
+    x1, y1, x2, y2 = _columns(boxes)
     if in_fmt == "cxcywh":
-        cx, cy, w, h = first
-        corners = (cx - 0.5 * w, cy - 0.5 * h, cx + 0.5 * w, cy + 0.5 * h)
+        cx, cy, w, h = x1, y1, x2, y2
+        x1, y1, x2, y2 = cx - 0.5 * w, cy - 0.5 * h, cx + 0.5 * w, cy + 0.5 * h
     elif in_fmt == "xywh":
-        x, y, w, h = first
-        corners = (x, y, x + w, y + h)
-    else:
-        corners = first
-    x1, y1, x2, y2 = corners
+        x2, y2 = x1 + x2, y1 + y2
     if out_fmt == "cxcywh":
-        corners = ((x1 + x2) / 2, (y1 + y2) / 2, x2 - x1, y2 - y1)
-    elif out_fmt == "xywh":
-        corners = (x1, y1, x2 - x1, y2 - y1)
-    return jnp.stack(corners, axis=-1)
+        return jnp.stack([(x1 + x2) / 2, (y1 + y2) / 2, x2 - x1, y2 - y1], axis=-1)
+    if out_fmt == "xywh":
+        return jnp.stack([x1, y1, x2 - x1, y2 - y1], axis=-1)
+    return jnp.stack([x1, y1, x2, y2], axis=-1)
 
 
 def clip_boxes_to_image(boxes: ArrayLike, size: tuple[Any, Any]) -> jax.Array:
@@ -333,7 +329,7 @@ def masks_to_boxes(masks: ArrayLike) -> jax.Array:
         place = jnp.arange(size, dtype=jnp.float32)
         first = jnp.min(jnp.where(covered, place, size), axis=1, initial=size)
         last = jnp.max(jnp.where(covered, place, -1), axis=1, initial=-1)
-        return tuple(jnp.where(last >= 0, end, jnp.nan) for end in (first, last))
+        return jnp.where(last >= 0, first, jnp.nan), jnp.where(last >= 0, last, jnp.nan)
 
     inside = masks != 0
     (x1, x2), (y1, y2) = ends(jnp.any(inside, axis=1)), ends(jnp.any(inside, axis=2))

@@ -248,7 +248,9 @@ def _overlaps(
     area, other = better.area[:, None], worse.area[None, :]
     share = inter / (area + other - inter) if overlap == "iou" else inter / jnp.minimum(area, other)
     hit = (width > 0) & (height > 0) & (share > threshold)
-    return hit if better.label is None else hit & (better.label[:, None] == worse.label[None, :])
+    if better.label is None or worse.label is None:
+        return hit
+    return hit & (better.label[:, None] == worse.label[None, :])
 
 
 def _sliced(candidates: Candidates, start: jax.Array, size: int) -> Candidates:
@@ -290,7 +292,7 @@ def _as_threshold(iou_threshold: ArrayLike, dtype: np.dtype) -> jax.Array:
         raise ValueError(f"iou_threshold is {iou_threshold!r}, and one number from 0 to 1 was wanted")
     if isinstance(iou_threshold, jax.core.Tracer):
         return iou_threshold.astype(dtype)
-    value = float(iou_threshold)
+    value = np.asarray(iou_threshold).item()
     if not 0 <= value <= 1:
         raise ValueError(f"iou_threshold is {value}; give a number from 0 to 1, the overlap up to which both are kept")
     nearest = np.asarray(value, dtype)

@@ -122,7 +122,7 @@ def as_features(features: ArrayLike, data_format: DataFormat) -> jax.Array:
 
 def as_bins(output_size: int | tuple[int, int]) -> tuple[int, int]:
     """Height and width of the grid of bins."""
-    pair = (output_size, output_size) if np.shape(output_size) == () else tuple(output_size)
+    pair: tuple[Any, ...] = (output_size, output_size) if isinstance(output_size, int) else tuple(output_size)
     if len(pair) != 2 or not all(isinstance(size, int | np.integer) and size >= 1 for size in pair):
         raise ValueError(f"output_size is {output_size!r}; give an integer of at least 1, or a pair (height, width)")
     return int(pair[0]), int(pair[1])
@@ -225,9 +225,10 @@ def _forward(shape: tuple[int, ...], features: jax.Array, *where: Any) -> tuple[
 
 def _backward(shape: tuple[int, ...], where: Any, cotangent: jax.Array) -> tuple[jax.Array, None, None, None]:
     image, ys, xs = where
+    height, width = shape[1:3]
 
     def add(turn: jax.Array, total: jax.Array) -> jax.Array:
-        four, inside = _corners(ys, xs, turn, *shape[1:3], cotangent.dtype)
+        four, inside = _corners(ys, xs, turn, height, width, cotangent.dtype)
         for y, x, weight in four:
             total = total.at[image[:, None, None], y, x].add(jnp.where(inside, cotangent * weight, 0))
         return total

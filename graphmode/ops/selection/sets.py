@@ -192,7 +192,7 @@ def _collections(a: Any, b: Any) -> tuple[Padded[jax.Array], Padded[jax.Array]]:
     collections = []
     for x in (a, b):
         values, valid, lost = opened(x)
-        if valid is None:
+        if valid is None or lost is None:
             valid, lost = jnp.ones(values.shape, bool), jnp.int32(0)
         else:
             valid = jnp.broadcast_to(_as_wide_as(valid, values), values.shape)
@@ -209,7 +209,7 @@ def _chosen(one: Padded[jax.Array], chosen: jax.Array, lost: Any = 0) -> Padded[
 
 def _joined(one: Padded[jax.Array], other: Padded[jax.Array]) -> Padded[jax.Array]:
     both = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), (one.values, one.valid), (other.values, other.valid))
-    return Padded(*both, one.count + other.count)
+    return Padded(both[0], both[1], one.count + other.count)
 
 
 def _size(collection: Padded[jax.Array]) -> jax.Array:

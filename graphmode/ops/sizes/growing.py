@@ -137,11 +137,9 @@ def append(
 
 
 def _must_fit(values: Any, rows: Any) -> None:
-    if jax.tree.structure(values) != jax.tree.structure(rows):
-        raise ValueError(
-            f"rows have structure {jax.tree.structure(rows)}, and that of the buffer was wanted, "
-            f"{jax.tree.structure(values)}"
-        )
+    wanted, given = str(jax.tree.structure(values)), str(jax.tree.structure(rows))
+    if given != wanted:
+        raise ValueError(f"rows have structure {given}, and that of the buffer was wanted, {wanted}")
     for room, new in zip(jax.tree.leaves(values), jax.tree.leaves(rows), strict=True):
         if room.shape[1:] != new.shape[1:] or room.dtype != new.dtype:
             raise ValueError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
@@ -15,8 +15,10 @@ from ..masking.padded import Padded
 from .lengths import NO_LENGTH, as_integers
 
 
-class TopK(NamedTuple):
-    """Up to `k_max` entries along an axis, best first.
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class TopK:
+    """Up to `k_max` entries along an axis, best first; a pytree.
 
     Attributes:
       values: `[..., k_max, ...]`, in the place of the axis; 0 where not valid.
@@ -74,7 +76,7 @@ def topk(
     """
     member = None
     if isinstance(x, Padded):
-        x, member = x.values, x.valid
+        member, x = x.valid, x.values
         if jnp.ndim(x) != 1:
             raise ValueError(f"x is a Padded of shape {jnp.shape(x)}, and [N] was wanted; rank by one column of it")
     x = jnp.asarray(x)
@@ -105,8 +107,8 @@ def topk(
         check(~overflow, "topk: k is {k}, with room for {room}; give a larger k_max", k=k, room=available)
     if on_overflow == "nan":
         values = jnp.where(overflow[..., None], jnp.nan, values).astype(x.dtype)
-    placed = (jnp.moveaxis(part, -1, axis) for part in (values, jnp.where(valid, indices, 0), valid))
-    return TopK(*placed, jnp.where(k < 0, NO_LENGTH, k), overflow)
+    values, indices, valid = (jnp.moveaxis(part, -1, axis) for part in (values, jnp.where(valid, indices, 0), valid))
+    return TopK(values, indices, valid, count=jnp.where(k < 0, NO_LENGTH, k), overflow=overflow)
 
 
 def _ranked(x: jax.Array, k_max: int, largest: bool) -> jax.Array:
