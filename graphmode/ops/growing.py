@@ -137,7 +137,7 @@ def append(
 
 
 def _must_fit(values: Any, rows: Any) -> None:
-    if jax.tree.structure(values) != jax.tree.structure(rows):
+    if jax.tree.structure(values) != jax.tree.structure(rows):  # type: ignore[operator]
         raise ValueError(
             f"rows have structure {jax.tree.structure(rows)}, and that of the buffer was wanted, "
             f"{jax.tree.structure(values)}"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import functools
+from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
@@ -15,8 +16,14 @@ from .lengths import NO_LENGTH, as_integers
 from .padded import Padded
 
 
-class TopK(NamedTuple):
-    """Up to `k_max` entries along an axis, best first.
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["values", "indices", "valid", "count", "overflow"],
+    meta_fields=[],
+)
+@dataclass(frozen=True)
+class TopK:
+    """Up to `k_max` entries along an axis, best first; a pytree.
 
     Attributes:
       values: `[..., k_max, ...]`, in the place of the axis; 0 where not valid.
@@ -74,7 +81,8 @@ def topk(
     """
     member = None
     if isinstance(x, Padded):
-        x, member = x.values, x.valid
+        member = x.valid
+        x = x.values
         if jnp.ndim(x) != 1:
             raise ValueError(f"x is a Padded of shape {jnp.shape(x)}, and [N] was wanted; rank by one column of it")
     x = jnp.asarray(x)
@@ -105,8 +113,13 @@ def topk(
         check(~overflow, "topk: k is {k}, with room for {room}; give a larger k_max", k=k, room=available)
     if on_overflow == "nan":
         values = jnp.where(overflow[..., None], jnp.nan, values).astype(x.dtype)
-    placed = (jnp.moveaxis(part, -1, axis) for part in (values, jnp.where(valid, indices, 0), valid))
-    return TopK(*placed, jnp.where(k < 0, NO_LENGTH, k), overflow)
+    return TopK(
+        values=jnp.moveaxis(values, -1, axis),
+        indices=jnp.moveaxis(jnp.where(valid, indices, 0), -1, axis),
+        valid=jnp.moveaxis(valid, -1, axis),
+        count=jnp.where(k < 0, NO_LENGTH, k),
+        overflow=overflow,
+    )
 
 
 def _ranked(x: jax.Array, k_max: int, largest: bool) -> jax.Array:

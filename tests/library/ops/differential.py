@@ -172,7 +172,7 @@ def _compare_gradients(
     one: Differential, key: Any, config: Config, arrays: Arrays, rng: np.random.Generator, dtype: str
 ) -> None:
     # Infinities make NaN gradients in both worlds, at places that are no one's concern.
-    arrays = {name: np.nan_to_num(a, posinf=3, neginf=-3) if name in one.gradients else a for name, a in arrays.items()}
+    arrays = {name: _finite(array) if name in one.gradients else array for name, array in arrays.items()}
     tensors = _tensors(arrays)
     for name in one.gradients:
         tensors[name].requires_grad_()
@@ -189,6 +189,11 @@ def _compare_gradients(
     others = {name: array for name, array in arrays.items() if name not in one.gradients}
     got = _pulled_back(one, key)(chosen, others, cotangents)
     _compare([np.asarray(got[name]) for name in one.gradients], wanted, False, dtype, f"gradient of {one.gradients}")
+
+
+def _finite(array: np.ndarray) -> np.ndarray:
+    # By way of float64: nan_to_num leaves bfloat16 as it is.
+    return np.asarray(np.nan_to_num(array.astype(np.float64), posinf=3, neginf=-3)).astype(array.dtype)
 
 
 def _compare(got: list[np.ndarray], wanted: list[np.ndarray], exact: bool, dtype: str, where: str) -> None:
