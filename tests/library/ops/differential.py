@@ -192,6 +192,11 @@ def _compare_gradients(
     _compare([np.asarray(got[name]) for name in one.gradients], wanted, False, dtype, f"gradient of {one.gradients}")
 
 
+def _finite(array: np.ndarray) -> np.ndarray:
+    # By way of float64: nan_to_num leaves bfloat16 as it is.
+    return np.asarray(np.nan_to_num(array.astype(np.float64), posinf=3, neginf=-3)).astype(array.dtype)
+
+
 def _compare(got: list[np.ndarray], wanted: list[np.ndarray], exact: bool, dtype: str, where: str) -> None:
     assert len(got) == len(wanted), f"{where}: {len(got)} arrays, and PyTorch gives {len(wanted)}"
     for i, (ours, theirs) in enumerate(zip(got, wanted, strict=True)):

@@ -29,6 +29,9 @@ def grouped(c, keys, valid):
 
 def by_unique(c, keys, valid):
     names, inverse, counts = torch.unique(keys[valid], return_inverse=True, return_counts=True)
+    # Each NaN is a group, in an order that PyTorch's sort leaves open.
+    nan = keys[valid].isnan()
+    inverse[nan] = inverse[nan].sort().values
     ids = torch.full((len(keys),), c.capacity)
     ids[valid] = torch.where(inverse < c.capacity, inverse, c.capacity)
     room = padded(counts, c.capacity)["values"]
