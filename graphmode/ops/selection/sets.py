@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import jax
@@ -196,6 +197,7 @@ def _collections(a: Any, b: Any) -> tuple[Padded[jax.Array], Padded[jax.Array]]:
             valid, lost = jnp.ones(values.shape, bool), jnp.int32(0)
         else:
             valid = jnp.broadcast_to(_as_wide_as(valid, values), values.shape)
+            lost = lost * math.prod(values.shape[1:])
         count = jnp.sum(valid, dtype=jnp.int32) + lost
         collections.append(Padded(values.reshape(-1).astype(dtype), valid.reshape(-1), count))
     return collections[0], collections[1]
@@ -208,8 +210,8 @@ def _chosen(one: Padded[jax.Array], chosen: jax.Array, lost: Any = 0) -> Padded[
 
 
 def _joined(one: Padded[jax.Array], other: Padded[jax.Array]) -> Padded[jax.Array]:
-    both = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), (one.values, one.valid), (other.values, other.valid))
-    return Padded(both[0], both[1], one.count + other.count)
+    values = jnp.concatenate([one.values, other.values])
+    return Padded(values, jnp.concatenate([one.valid, other.valid]), one.count + other.count)
 
 
 def _size(collection: Padded[jax.Array]) -> jax.Array:

@@ -168,6 +168,11 @@ def test_what_was_lost_before_stays_lost(name, side):
     assert bool(SETS[name][0](*arguments, capacity=20).overflow)
 
 
+def test_each_number_of_a_lost_row_counts():
+    rows = gm.compact(np.arange(6).reshape(3, 2), np.ones(3, bool), capacity=1)
+    assert int(gm.union1d(rows, np.arange(2), capacity=9).count) == 2 + 4
+
+
 @pytest.mark.parametrize(
     ("error", "settings", "words"),
     [
