@@ -15,6 +15,16 @@ def test_the_example_is_shown_as_it_is():
     assert (ROOT / "examples" / "tiny_mlp.py").read_text() in blocks
 
 
+def test_the_building_blocks_run_as_they_are_shown():
+    (block,) = [b for b in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if "gm.while_loop" in b]
+    names = {}
+    exec(block, names)
+    jnp = names["jnp"]
+    halved, count, incomplete = names["halve_until_small"](jnp.array([3.0, -1.0, 4.0]))
+    assert halved.tolist() == [0.375, 0.5, 0, 0]
+    assert (int(count), bool(incomplete)) == (2, False)
+
+
 def test_every_make_target_exists():
     makefile = (ROOT / "Makefile").read_text()
     targets = set(re.findall(r"\bmake ([a-z-]+)(?=`|  )", README))

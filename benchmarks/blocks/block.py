@@ -22,6 +22,7 @@ class Block:
       eager: on torch tensors, as people write it; a `Padded` of ours is set against it as its valid values.
       static: on torch tensors, the best form whose shapes do not depend on values; None where there is none.
       sizes: numbers of elements, or of boxes.
+      bound: on jax arrays, the operation of XLA without which ours cannot be; compiled by the runner.
     """
 
     name: str
@@ -30,3 +31,4 @@ class Block:
     eager: Callable[..., Any]
     static: Callable[..., Any] | None = None
     sizes: tuple[int, ...] = SIZES
+    bound: Callable[..., Any] | None = None

@@ -83,7 +83,7 @@ BLOCKS = (
         "masked_argmax",
         values_and_mask,
         gm.masked_argmax,
-        lambda x, m: m.nonzero()[x[m].argmax()],
+        lambda x, m: m.nonzero()[x[m].argmax(), 0],
         lambda x, m: eager_filled(x, m).argmax(),
     ),
     Block(
@@ -96,12 +96,16 @@ BLOCKS = (
     Block(
         "masked_moments",
         ragged_batch,
-        lambda x, m: gm.masked_moments(x, m[..., None], (0, 1)),
+        lambda x, m: gm.masked_moments(x, m[..., None], (0, 1))[:3],
         batch_moments,
         None,
     ),
     Block(
-        "Padded.sort", values_and_mask, lambda x, m: front(x, m).sort().values, lambda x, m: x[m].sort().values, None
+        "Padded.sort",
+        values_and_mask,
+        lambda x, m: front(x, m).sort(),
+        lambda x, m: x[m].sort().values,
+        bound=lambda x, m: jnp.sort(x),
     ),
     Block(
         "Padded.concat",

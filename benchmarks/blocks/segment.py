@@ -53,6 +53,16 @@ def rows_and_stop(rng: np.random.Generator, n: int) -> tuple[np.ndarray, ...]:
     return rng.standard_normal(n).astype(np.float32), np.int32(n // 2)
 
 
+def best(x, k):
+    found = gm.topk(x, k, k_max=K_MAX)
+    return tuple(gm.Padded(part, found.valid, found.count) for part in (found.values, found.indices))
+
+
+def grouped(x, ids):
+    keys, groups = gm.group_by(ids, capacity=len(ids) // ROWS_PER_GROUP)
+    return keys, groups.ids, gm.Padded(groups.counts, keys.valid, keys.count)
+
+
 BLOCKS = (
     # Eager code and the static form are one here: only the number of groups must be known, and ids are not checked.
     Block("segment_sum", rows_and_ids, lambda x, ids: gm.segment_sum(x, groups_of(ids)), added, None, SIZES),
@@ -64,10 +74,11 @@ BLOCKS = (
     Block(
         "group_by",
         rows_and_ids,
-        lambda x, ids: gm.group_by(ids, capacity=len(ids) // ROWS_PER_GROUP),
+        grouped,
         lambda x, ids: torch.unique(ids, return_inverse=True, return_counts=True),
         None,
         SIZES,
+        bound=lambda x, ids: jnp.sort(ids),
     ),
     Block(
         "bincount",
@@ -96,7 +107,7 @@ BLOCKS = (
     Block(
         "topk",
         rows_and_k,
-        lambda x, k: gm.topk(x, k, k_max=K_MAX),
+        best,
         lambda x, k: torch.topk(x, int(k)),
         lambda x, k: torch.topk(x, K_MAX),
         SIZES,

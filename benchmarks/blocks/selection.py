@@ -71,7 +71,12 @@ def picked_first_by_sort(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 
 
 def distinct_with_all(x: jax.Array):
-    return gm.unique(x, capacity=x.shape[0], return_inverse=True, return_counts=True)
+    found, inverse, counts = gm.unique(x, capacity=x.shape[0], return_inverse=True, return_counts=True)
+    return found, inverse, gm.Padded(counts, found.valid, found.count)
+
+
+def first_rows(x: jax.Array, mask: jax.Array) -> jax.Array:
+    return gm.partition(x, mask)[0]
 
 
 ROWS = (1_000, 10_000, 100_000)
@@ -79,8 +84,8 @@ BLOCKS = (
     Block("compact", numbers_and_mask, functools.partial(all_that_fit, gm.compact), picked, picked_first_by_sort),
     Block("compact rows of 64", rows_and_mask, functools.partial(all_that_fit, gm.compact), picked, None, ROWS),
     Block("compact, gradient", numbers_and_mask, squares_of_compact, eager_squares(picked), None),
-    Block("partition", numbers_and_mask, gm.partition, picked_first, picked_first_by_sort),
-    Block("partition rows of 64", rows_and_mask, gm.partition, picked_first, picked_first_by_sort, ROWS),
+    Block("partition", numbers_and_mask, first_rows, picked_first, picked_first_by_sort),
+    Block("partition rows of 64", rows_and_mask, first_rows, picked_first, picked_first_by_sort, ROWS),
     Block("partition, gradient", numbers_and_mask, squares_of_partition, eager_squares(picked_first), None),
     Block(
         "nonzero", lambda *a: numbers_and_mask(*a)[1:], functools.partial(all_that_fit, gm.nonzero), torch.nonzero, None
@@ -99,8 +104,8 @@ BLOCKS = (
         lambda x, mask, source: x.masked_scatter(mask, source),
         lambda x, mask, source: torch.where(mask, source[(mask.cumsum(0) - 1).clamp(0)], x),
     ),
-    Block("unique", numbers, functools.partial(all_that_fit, gm.unique), torch.unique, None),
-    Block("unique of labels", labels, functools.partial(all_that_fit, gm.unique), torch.unique, None),
+    Block("unique", numbers, functools.partial(all_that_fit, gm.unique), torch.unique, bound=jnp.sort),
+    Block("unique of labels", labels, functools.partial(all_that_fit, gm.unique), torch.unique, bound=jnp.sort),
     Block(
         "unique, inverse and counts",
         labels,
