@@ -122,7 +122,7 @@ def as_features(features: ArrayLike, data_format: DataFormat) -> jax.Array:
 
 def as_bins(output_size: int | tuple[int, int]) -> tuple[int, int]:
     """Height and width of the grid of bins."""
-    pair: tuple[Any, ...] = (output_size, output_size) if isinstance(output_size, int) else tuple(output_size)
+    pair: Any = tuple(output_size) if isinstance(output_size, tuple | list) else (output_size, output_size)
     if len(pair) != 2 or not all(isinstance(size, int | np.integer) and size >= 1 for size in pair):
         raise ValueError(f"output_size is {output_size!r}; give an integer of at least 1, or a pair (height, width)")
     return int(pair[0]), int(pair[1])

@@ -253,6 +253,7 @@ def strictly_larger(c, boxes):
     return gm.compact(jnp.arange(c.n), large, capacity=c.capacity, fill_value=c.n)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("one", "fault"),
     [

@@ -105,6 +105,7 @@ def one_off(c, x, w, i):
     return gm.switch(i + 1, BRANCHES, x, w, on_out_of_range="clamp")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("one", "fault"), [(COND, swapped), (COND, detached), (SWITCH, one_off)])
 def test_a_planted_fault_is_caught(one, fault):
     few = st.just({"size": 5, "under_vmap": "select"})

@@ -75,6 +75,7 @@ def padding_counts(c, x, valid):
     return gm.bincount(x * valid, capacity=c.capacity, minlength=c.minlength)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", [of_jax, padding_counts])
 def test_a_planted_fault_is_caught(fault):
     assert is_caught(dataclasses.replace(BINCOUNT, ours=fault), "int32")
@@ -85,6 +86,7 @@ def one_class_short(c, x):
     return dataclasses.replace(hot, count=hot.count - 1)
 
 
+@pytest.mark.slow
 def test_a_planted_fault_in_one_hot_is_caught():
     assert is_caught(dataclasses.replace(ONE_HOT, ours=one_class_short), "int32")
 

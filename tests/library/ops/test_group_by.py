@@ -67,6 +67,7 @@ def rows_without_room_are_unseen(c, keys, valid):
     return names, ids, counts, jnp.zeros_like(outside)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", [padding_is_a_key, one_nan_for_all, rows_without_room_are_unseen])
 def test_a_planted_fault_is_caught(fault):
     assert is_caught(dataclasses.replace(GROUP_BY, ours=fault))

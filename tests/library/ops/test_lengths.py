@@ -183,6 +183,7 @@ FAULTS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("one", "fault"), FAULTS, ids=lambda value: getattr(value, "__name__", None))
 def test_a_planted_fault_is_caught(one, fault):
     assert is_caught(dataclasses.replace(one, ours=fault))

@@ -107,6 +107,7 @@ def through_the_end(c, x, w):
     return x + 0 * (jax.lax.stop_gradient(x) - x) + (w - jax.lax.stop_gradient(w)), n, cut_short
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", [one_more, silent, through_the_end])
 def test_a_planted_fault_is_caught(fault):
     assert is_caught(dataclasses.replace(WHILE, configs=st.just({"max_steps": 3}), ours=fault))

@@ -149,6 +149,7 @@ def test_agrees_with_eager_pytorch(one, dtype, examples):
     run(one, dtype, examples)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("one", "fault"),
     [

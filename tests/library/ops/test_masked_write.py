@@ -126,6 +126,7 @@ def leading(c, x, mask, value):
     return jnp.where(mask.reshape(mask.shape + (1,) * (x.ndim - mask.ndim)), value, x) if x.ndim == 2 else x
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", [by_product, leading])
 def test_a_planted_fault_of_masked_fill_is_caught(fault):
     assert is_caught(dataclasses.replace(FILL, ours=fault))
@@ -146,6 +147,7 @@ def last_repeated(c, x, mask, source):
     return jnp.where(mask, source[at.reshape(shape)], x), jnp.sum(jnp.broadcast_to(mask, shape))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("one", "fault"), [(SCATTER, one_late), (SCATTER_SHORT, cut_silently), (SCATTER_SHORT, last_repeated)]
 )

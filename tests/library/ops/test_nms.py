@@ -175,6 +175,7 @@ def valid_only_at_the_end(c, boxes, scores, threshold, valid):
     return gm.compact(kept.values, there, capacity=c.capacity, fill_value=c.n)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("one", "fault"),
     [

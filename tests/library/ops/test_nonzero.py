@@ -105,6 +105,7 @@ def cut_silently(c, x):
     return dataclasses.replace(found, count=jnp.minimum(found.count, c.capacity))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", [wrapping, as_jax_pads, cut_silently])
 def test_a_planted_fault_is_caught(fault):
     assert is_caught(dataclasses.replace(NONZERO, ours=fault))

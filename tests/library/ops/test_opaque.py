@@ -67,6 +67,7 @@ def test_agrees_with_eager_pytorch(one, dtype, examples):
     run(one, dtype, examples)
 
 
+@pytest.mark.slow
 def test_a_planted_fault_is_caught():
     looked_into = dataclasses.replace(OPAQUE, ours=lambda c, x, y: jnp.fmod(x, 0.75) + y)
     swapped = dataclasses.replace(OPAQUE, ours=lambda c, x, y: ours(c, x, y) + 0 * y)

@@ -268,6 +268,7 @@ def first_row_for_the_lost(c, x, mask):
     return jnp.where(mask.reshape(-1, *[1] * len(c.shape[1:])), found.values[rank], x) if found.capacity else x
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("one", "fault"),
     [

@@ -123,6 +123,7 @@ def clamped_instead_of_zero(c, features, rois):
     return gm.roi_align(features, inside, c.size, c.scale, c.ratio, c.aligned, data_format=c.data_format)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", [capped_at_two_samples, not_half_a_pixel, clamped_instead_of_zero])
 def test_a_planted_fault_is_caught(fault):
     assert is_caught(dataclasses.replace(ALIGN, ours=fault, gradients=()), dtype="float64")

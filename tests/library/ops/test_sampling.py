@@ -142,6 +142,7 @@ def without_the_one_that_passes_p(c, logits, p):
     return jnp.take_along_axis(kept, jnp.argsort(order, axis=-1), -1)
 
 
+@pytest.mark.slow
 def test_a_planted_fault_is_caught():
     assert is_caught(dataclasses.replace(TOP_P, ours=without_the_one_that_passes_p))
 

@@ -69,6 +69,7 @@ def adrift(c, xs, h, w, limit):
     return carry + (w - jax.lax.stop_gradient(w)).sum(), ys, stopped
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", [goes_on, other_end, adrift])
 def test_a_planted_fault_is_caught(fault):
     few = st.fixed_dictionaries({"length": st.just(5), "keep_last": st.booleans()})

@@ -146,6 +146,7 @@ def masked_by_product(c, x, ids, valid):
     return gm.segment_sum(x * inside.astype(x.dtype), groups_of(c, jnp.where(valid, ids, 0), None))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", [wrapping, padding_in_the_last_group, masked_by_product])
 def test_a_planted_fault_in_a_sum_is_caught(fault):
     assert is_caught(dataclasses.replace(SUM, ours=fault))
@@ -164,6 +165,7 @@ def one_tie_takes_all(c, x, ids, valid):
     return found + jnp.where(jnp.isfinite(found), gm.segment_sum(jnp.where(jnp.isfinite(x), flowing, 0), groups), 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", [empty_is_infinite, one_tie_takes_all])
 def test_a_planted_fault_in_a_maximum_is_caught(fault):
     assert is_caught(dataclasses.replace(MAX, ours=fault))

@@ -105,6 +105,7 @@ def inverted_padding(c, **arrays):
     return ~found if c.invert else found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", [padding_matches, inverted_padding])
 def test_a_planted_fault_of_isin_is_caught(fault):
     assert is_caught(dataclasses.replace(ISIN_PADDED, ours=fault), "int32")
@@ -120,6 +121,7 @@ def not_distinct(c, a, b):
     return gm.compact(jnp.sort(jnp.where(kept, a.reshape(-1), 99)), kept, capacity=c.capacity)
 
 
+@pytest.mark.slow
 def test_a_planted_fault_of_set_operations_is_caught():
     tables = {one.name: one for one in TABLE}
     assert is_caught(dataclasses.replace(tables["union1d"], ours=cut_silently), "int32")

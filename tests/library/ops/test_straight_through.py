@@ -136,6 +136,7 @@ FAULTS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("one", "fault"), FAULTS, ids=[one.name for one, _ in FAULTS])
 def test_a_planted_fault_is_caught(one, fault):
     assert is_caught(dataclasses.replace(one, ours=fault))

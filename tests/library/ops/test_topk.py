@@ -92,6 +92,7 @@ def of_jax(c, x, k):
     return dataclasses.replace(found, indices=jnp.where(found.valid, jnp.moveaxis(indices, -1, c.axis), 0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", [one_too_many, by_negation, of_jax])
 def test_a_planted_fault_is_caught(fault):
     assert is_caught(dataclasses.replace(TOPK, ours=fault))

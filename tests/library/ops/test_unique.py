@@ -157,6 +157,7 @@ def unstable_inverse(c, x):
     return (found, jnp.minimum(inverse, c.capacity - 1), *others)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", [as_jax_pads, nan_is_one, unstable_inverse])
 def test_a_planted_fault_is_caught(fault):
     assert is_caught(dataclasses.replace(UNIQUE, ours=fault))
@@ -170,6 +171,7 @@ def columns_in_reverse(c, x):
     return ours("unique")(c, jnp.flip(x, [axis for axis in range(x.ndim) if axis != c.dim % x.ndim]))
 
 
+@pytest.mark.slow
 def test_planted_faults_of_padding_and_order_are_caught():
     assert is_caught(dataclasses.replace(OF_PADDED, ours=padding_counted))
     assert is_caught(dataclasses.replace(SLICED, ours=columns_in_reverse))
