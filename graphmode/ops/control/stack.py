@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from ..arguments import as_capacity
+from ..indices import DROP
 from .branches import as_predicate
 
 T = TypeVar("T")
@@ -72,7 +73,7 @@ class Stack(Generic[T]):
             new = jnp.asarray(new)
             if new.shape != room.shape[1:]:
                 raise ValueError(f"value has shape {new.shape}, and the entries of this stack have {room.shape[1:]}")
-            return room.at[place].set(new.astype(room.dtype), mode="drop")
+            return room.at[place].set(new.astype(room.dtype), **DROP)
 
         fits = when & (self.size < self.capacity)
         values = jax.tree.map(put, self.values, value)

@@ -17,6 +17,7 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from ..arguments import OnOverflow, as_capacity, as_on_overflow, as_row_mask
+from ..indices import DROP
 from ..masking.padded import Padded, settled
 from ..selection.compact import compact
 from .boxes import as_boxes
@@ -214,7 +215,7 @@ def _greedy(
             lambda state: jnp.any(state[0] != state[1]), once_more, (jnp.zeros_like(alive), alive)
         )
         target = jnp.where(mine_kept, count + jnp.cumsum(mine_kept, dtype=jnp.int32) - 1, room + CHUNK)
-        held = jax.tree.map(lambda to, leaf: to.at[..., target].set(leaf, mode="drop"), held, mine)
+        held = jax.tree.map(lambda to, leaf: to.at[..., target].set(leaf, **DROP), held, mine)
         kept = lax.dynamic_update_slice_in_dim(kept, mine_kept, start, 0)
         return start + tile, held, count + jnp.sum(mine_kept, dtype=jnp.int32), kept
 

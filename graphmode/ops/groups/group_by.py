@@ -8,6 +8,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from ..arguments import OnOverflow, as_capacity, as_on_overflow
+from ..indices import DROP
 from ..masking.padded import Padded, settled
 from ..selection.gather import rows_at
 from .segments import Segments, segments, unpadded
@@ -68,14 +69,14 @@ def group_by(
     new &= jnp.arange(rows) < jnp.sum(inside)
     group_at = jnp.cumsum(new, dtype=jnp.int32) - 1
     count = jnp.sum(new, dtype=jnp.int32)
-    table = jnp.full(capacity, last, order.dtype).at[jnp.where(new, group_at, capacity)].set(ranked, mode="drop")
+    table = jnp.full(capacity, last, order.dtype).at[jnp.where(new, group_at, capacity)].set(ranked, **DROP)
     ids = jnp.searchsorted(table, order, method="scan").astype(jnp.int32)
     if jnp.issubdtype(keys.dtype, jnp.floating):
         ids += jnp.where(nan, jnp.cumsum(nan, dtype=jnp.int32) - 1, 0)
 
     groups = segments(ids, num_segments=capacity, valid=inside)
     groups = Segments(groups.ids, groups.outside + lost, capacity, on_overflow)
-    first = jnp.full(capacity, rows, jnp.int32).at[groups.ids].min(jnp.arange(rows, dtype=jnp.int32), mode="drop")
+    first = jnp.full(capacity, rows, jnp.int32).at[groups.ids].min(jnp.arange(rows, dtype=jnp.int32), **DROP)
     held = Padded(rows_at(keys, first), jnp.arange(capacity) < count, count)
     lossless = on_overflow == "nan" and not jnp.issubdtype(keys.dtype, jnp.floating)
     return settled(held, "flag" if lossless else on_overflow, "group_by"), groups

@@ -12,6 +12,7 @@ from jax.typing import ArrayLike
 
 from ..arguments import OnOverflow, as_capacity, as_on_overflow, as_row_mask
 from ..host.checks import check
+from ..indices import DROP
 from ..masking.padded import Padded
 from ..selection.gather import rows_at
 
@@ -44,7 +45,7 @@ class Segments:
     def counts(self) -> jax.Array:
         """`[num_segments]` int32, rows of each group."""
         zeros = jnp.zeros(self.num_segments, jnp.int32)
-        return zeros.at[self.ids].add(1, mode="drop")
+        return zeros.at[self.ids].add(1, **DROP)
 
     @property
     def inside(self) -> jax.Array:

@@ -10,6 +10,7 @@ from jax.typing import ArrayLike
 
 from ..arguments import as_row_mask, as_rows
 from ..host.checks import check
+from ..indices import DROP, IN_BOUNDS
 from .valid_rows import along_rows, valid_first
 
 
@@ -75,13 +76,13 @@ def _at_mask(rows: Any, valid: jax.Array, mask: jax.Array, into: Any) -> Any:
         return into
     rank = jnp.cumsum(mask, dtype=jnp.int32) - 1
     placed = mask & (rank < jnp.sum(valid, dtype=jnp.int32))
-    slot = valid_first(valid).at[jnp.where(placed, rank, 0)].get(mode="promise_in_bounds")
+    slot = valid_first(valid).at[jnp.where(placed, rank, 0)].get(**IN_BOUNDS)
     return jax.tree.map(lambda leaf, base: jnp.where(along_rows(placed, base), leaf[slot], base), rows, into)
 
 
 def _at_indices(rows: Any, valid: jax.Array, indices: jax.Array, into: Any) -> Any:
     def placed(leaf: jax.Array, base: jax.Array) -> jax.Array:
         inside = valid & (indices >= 0) & (indices < len(base))
-        return base.at[jnp.where(inside, indices, len(base))].set(leaf, mode="drop")
+        return base.at[jnp.where(inside, indices, len(base))].set(leaf, **DROP)
 
     return jax.tree.map(placed, rows, into)

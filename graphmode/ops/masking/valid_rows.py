@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from ..arguments import as_fill_value
+from ..indices import DROP, IN_BOUNDS
 from .masked import highest, lowest
 
 
@@ -33,7 +34,7 @@ def valid_first(valid: jax.Array) -> jax.Array:
     before = jnp.cumsum(valid, dtype=jnp.int32)
     slots = jnp.arange(len(valid), dtype=jnp.int32)
     target = jnp.where(valid, before - 1, jnp.sum(valid, dtype=jnp.int32) + slots - before)
-    return jnp.zeros_like(slots).at[target].set(slots, unique_indices=True, mode="promise_in_bounds")
+    return jnp.zeros_like(slots).at[target].set(slots, unique_indices=True, **IN_BOUNDS)
 
 
 def joined_rows(parts: Sequence[tuple[jax.Array, jax.Array]], capacity: int, fill_value: Any) -> jax.Array:
@@ -53,7 +54,7 @@ def joined_rows(parts: Sequence[tuple[jax.Array, jax.Array]], capacity: int, fil
 
     def moved(leaves: list[jax.Array]) -> jax.Array:
         target = jnp.where(valid, jnp.cumsum(valid, dtype=jnp.int32) - 1, rows)
-        return room.at[target].set(jnp.concatenate(leaves), mode="drop")
+        return room.at[target].set(jnp.concatenate(leaves), **DROP)
 
     valid = jnp.concatenate(marks)
     # Moving row by row is several times slower on a CPU than a copy, which does where no part has gaps.

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from ..arguments import OnOverflow, as_capacity, as_fill_value, as_picked_rows
+from ..indices import DROP, IN_BOUNDS
 from ..masking.padded import Padded, settled
 from .places import INT32_MAX, places
 
@@ -67,9 +68,9 @@ def compact(
         filling = as_fill_value(fill_value, leaf.dtype)
         shape = leaf.shape[1:]
         if math.prod(shape) > NARROW_ROW or capacity * SPARSE <= size:
-            return jnp.full((capacity, *shape), filling).at[dropped].set(leaf, mode="drop", unique_indices=True)
+            return jnp.full((capacity, *shape), filling).at[dropped].set(leaf, **DROP, unique_indices=True)
         room = jnp.zeros((max(size, capacity), *shape), leaf.dtype)
-        ordered = room.at[target].set(leaf, mode="promise_in_bounds", unique_indices=True)[:capacity]
+        ordered = room.at[target].set(leaf, **IN_BOUNDS, unique_indices=True)[:capacity]
         return jnp.where(valid.reshape(-1, *(1 for _ in shape)), ordered, filling)
 
     return settled(Padded(jax.tree.map(picked, rows), valid, count), on_overflow, "compact")

@@ -11,6 +11,7 @@ from jax.typing import ArrayLike
 
 from ..arguments import OnOverflow, as_fill_value, as_mask, as_on_overflow
 from ..host.checks import check
+from ..indices import IN_BOUNDS
 from ..masking.padded import Padded, opened
 from .compact import compact
 from .places import places
@@ -103,7 +104,7 @@ def masked_scatter(
     target, count = places(mask)
     # As long as x, so that the gather is a permutation, and its transpose a scatter without collisions.
     fitting = jnp.pad(entries[:size], (0, max(size - entries.shape[0], 0)))
-    taken = fitting.at[target].get(mode="promise_in_bounds", unique_indices=True)
+    taken = fitting.at[target].get(**IN_BOUNDS, unique_indices=True)
     written = jnp.where((mask & (target < held)).reshape(shape), taken.reshape(shape), x)
     if on_overflow == "flag":
         return written, count

@@ -10,6 +10,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from ..arguments import as_row_mask, as_rows
+from ..indices import IN_BOUNDS
 from .places import places
 
 T = TypeVar("T")
@@ -44,6 +45,6 @@ def partition(x: T, mask: ArrayLike) -> tuple[T, jax.Array]:
     target, count = places(mask)
 
     def reordered(leaf: jax.Array) -> jax.Array:
-        return jnp.zeros_like(leaf).at[target].set(leaf, unique_indices=True, mode="promise_in_bounds")
+        return jnp.zeros_like(leaf).at[target].set(leaf, unique_indices=True, **IN_BOUNDS)
 
     return jax.tree.map(reordered, x), count

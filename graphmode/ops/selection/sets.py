@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from ..arguments import OnOverflow
+from ..indices import IN_BOUNDS
 from ..masking.padded import Padded, opened
 from .sorting import sorted_entries
 from .unique import unique
@@ -184,7 +185,7 @@ def _among(elements: jax.Array, tested: jax.Array, valid: jax.Array | None) -> j
     entries = tested.size if valid is None else jnp.sum(valid, dtype=jnp.int32)
     tested = sorted_entries(tested, valid)
     at = jnp.searchsorted(tested, elements).astype(jnp.int32)
-    return (tested.at[jnp.minimum(at, tested.size - 1)].get(mode="promise_in_bounds") == elements) & (at < entries)
+    return (tested.at[jnp.minimum(at, tested.size - 1)].get(**IN_BOUNDS) == elements) & (at < entries)
 
 
 def _collections(a: Any, b: Any) -> tuple[Padded[jax.Array], Padded[jax.Array]]:

@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from ..indices import IN_BOUNDS
+
 
 def sorted_entries(x: jax.Array, valid: jax.Array | None = None) -> jax.Array:
     """`x`, `[N]`, in ascending order, NaN behind infinity, and what is not valid behind all, as anything.
@@ -33,7 +35,7 @@ def sorting_order(x: jax.Array, valid: jax.Array | None = None) -> jax.Array:
         return lax.sort((*keys, at), num_keys=len(keys))[-1]
 
     def by(order: jax.Array, column: jax.Array) -> tuple[jax.Array, None]:
-        return lax.sort((column.at[order].get(mode="promise_in_bounds"), order), num_keys=1)[1], None
+        return lax.sort((column.at[order].get(**IN_BOUNDS), order), num_keys=1)[1], None
 
     order, _ = lax.scan(by, at, x.reshape(x.shape[0], -1).T, reverse=True)
     return order if valid is None else by(order, ~valid)[0]
@@ -51,7 +53,7 @@ def _sorted_floats(x: jax.Array, valid: jax.Array) -> jax.Array:
 @_sorted_floats.defjvp
 def _sorted_floats_jvp(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[jax.Array, jax.Array]:
     (x, valid), (tangent, _) = primals, tangents
-    moved = jnp.where(valid, tangent, 0).at[sorting_order(x, valid)].get(mode="promise_in_bounds", unique_indices=True)
+    moved = jnp.where(valid, tangent, 0).at[sorting_order(x, valid)].get(**IN_BOUNDS, unique_indices=True)
     return _sorted_floats(x, valid), moved
 
 

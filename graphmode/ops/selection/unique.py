@@ -12,6 +12,7 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from ..arguments import OnOverflow, as_capacity
+from ..indices import IN_BOUNDS
 from ..masking.padded import Padded, opened, settled
 from .compact import compact
 from .places import picked_before, places
@@ -72,14 +73,14 @@ def unique(
     order = None
     if rows.ndim > 1:
         order = sorting_order(rows, valid)
-        groups = _Groups(rows.at[order].get(mode="promise_in_bounds", unique_indices=True), valid, capacity)
+        groups = _Groups(rows.at[order].get(**IN_BOUNDS, unique_indices=True), valid, capacity)
     else:
         groups = _Groups(sorted_entries(rows, valid), valid, capacity)
     inverse = None
     if return_inverse:
         run = groups.of_each()
         if order is not None:
-            inverse = jnp.zeros_like(run).at[order].set(run, mode="promise_in_bounds", unique_indices=True)
+            inverse = jnp.zeros_like(run).at[order].set(run, **IN_BOUNDS, unique_indices=True)
         else:
             inverse = _found_again(rows, valid, groups, run)
         inverse = inverse.reshape(shape)
@@ -114,13 +115,13 @@ def unique_consecutive(
     rows, valid, lost, shape = _rows(x, dim)
     target = None if valid is None else places(valid)[0]
     if target is not None:
-        rows = jnp.zeros_like(rows).at[target].set(rows, mode="promise_in_bounds", unique_indices=True)
+        rows = jnp.zeros_like(rows).at[target].set(rows, **IN_BOUNDS, unique_indices=True)
     groups = _Groups(rows, valid, capacity)
     inverse = None
     if return_inverse:
         inverse = groups.of_each()
         if target is not None:
-            inverse = inverse.at[target].get(mode="promise_in_bounds", unique_indices=True)
+            inverse = inverse.at[target].get(**IN_BOUNDS, unique_indices=True)
         inverse = inverse.reshape(shape)
     distinct = groups.held(fill_value, lost, on_overflow, "unique_consecutive")
     return _asked(distinct, inverse, groups.counts() if return_counts else None)
@@ -188,7 +189,7 @@ def _found_again(x: jax.Array, valid: jax.Array | None, groups: _Groups, run: ja
     if not size:
         return run
     at = jnp.searchsorted(groups.rows, lax.stop_gradient(x)).astype(jnp.int32)
-    found = run.at[jnp.minimum(at, size - 1)].get(mode="promise_in_bounds")
+    found = run.at[jnp.minimum(at, size - 1)].get(**IN_BOUNDS)
     if jnp.issubdtype(x.dtype, jnp.floating):
         # No search finds a NaN; each is a run, and they stand at the end in the order that they had.
         nan = jnp.isnan(x) if valid is None else jnp.isnan(x) & valid

@@ -8,6 +8,7 @@ from jax.typing import ArrayLike
 
 from ..arguments import OnOverflow, as_capacity
 from ..groups.segments import unpadded
+from ..indices import DROP
 from ..masking.padded import Padded
 from .lengths import NO_LENGTH, as_integers, settled_if
 
@@ -67,7 +68,7 @@ def bincount(
             raise ValueError(f"weights has shape {amounts.shape}, and {x.shape} was wanted, one for each entry of x")
         if amounts.dtype not in (jnp.float32, jnp.float64):
             amounts = amounts.astype(jnp.result_type(float))
-    counts = jnp.zeros(capacity, amounts.dtype).at[place].add(amounts, mode="drop")
+    counts = jnp.zeros(capacity, amounts.dtype).at[place].add(amounts, **DROP)
     held = Padded(counts, jnp.arange(capacity, dtype=jnp.int32) < count, count)
     return settled_if(ok & (lost == 0), WHY_NOT, held, on_overflow, "bincount")
 

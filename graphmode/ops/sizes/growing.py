@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from ..arguments import OnOverflow, as_capacity, as_row_mask, as_rows
+from ..indices import DROP
 from ..masking.padded import Padded, settled
 from .lengths import NO_LENGTH, as_integer, saturating_add, settled_if
 
@@ -128,7 +129,7 @@ def append(
     appended = jnp.sum(picked, dtype=jnp.int32)
 
     def written(room: jax.Array, new: jax.Array) -> jax.Array:
-        return room.at[target].set(new, mode="drop")
+        return room.at[target].set(new, **DROP)
 
     values = jax.tree.map(written, buffer.values, rows)
     taken = buffer.valid | ((slots >= begin) & (slots < begin + appended))

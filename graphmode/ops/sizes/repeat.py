@@ -10,6 +10,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from ..arguments import OnOverflow, as_capacity, as_rows
+from ..indices import DROP
 from ..masking.padded import Padded
 from ..selection.gather import rows_at
 from .lengths import as_integers, saturating_cumsum, settled_if
@@ -73,7 +74,7 @@ def repeat_interleave(
     count = ends[-1] if rows else jnp.zeros((), jnp.int32)
     valid = jnp.arange(capacity, dtype=jnp.int32) < count
     # A row that is not repeated ends where the next begins, and each end passed by moves one row on.
-    passed = jnp.zeros(capacity, jnp.int32).at[ends].add(1, mode="drop")
+    passed = jnp.zeros(capacity, jnp.int32).at[ends].add(1, **DROP)
     source = jnp.where(valid, jnp.cumsum(passed, dtype=jnp.int32), rows)
 
     if x is None:
