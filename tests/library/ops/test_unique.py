@@ -70,6 +70,14 @@ def ours(name):
     return form
 
 
+def in_order_of_nan(x, inverse):
+    """PyTorch sorts NaN, each of its own, in any order; ours stand in the order that they had."""
+    nan = torch.isnan(x).flatten()
+    if inverse.shape != x.shape or not nan.any():
+        return inverse
+    return inverse.flatten().index_put((nan,), inverse.flatten()[nan].sort().values).reshape(x.shape)
+
+
 def eager(name):
     def form(c, x):
         asked = dict.fromkeys(c.asked, True)
@@ -77,6 +85,8 @@ def eager(name):
         values, *others = found if asked else (found,)
         if c.dim is not None:
             values = values.movedim(c.dim, 0)
+        if "return_inverse" in asked:
+            others[0] = in_order_of_nan(x, others[0])
         if "return_counts" in asked:
             others[-1] = padded(others[-1], c.capacity)["values"]
         return [padded(values, c.capacity, 1), *others]
@@ -101,7 +111,7 @@ def eager_of_valid(name):
     def form(c, x, valid):
         values, inverse, counts = FORMS[name][1](x[valid], dim=c.dim, return_inverse=True, return_counts=True)
         all_of = torch.full(x.shape if c.dim is None else x.shape[:1], -1)
-        all_of[valid] = inverse
+        all_of[valid] = in_order_of_nan(x[valid], inverse)
         mask = valid.reshape(-1, *(1 for _ in all_of.shape[1:])).expand(all_of.shape)
         return padded(values, c.capacity), all_of, padded(counts, c.capacity)["values"], ~mask
 
