@@ -10,12 +10,14 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from ..arguments import as_capacity
+from ..exporting import exportable
 from ..indices import DROP
 from .branches import as_predicate
 
 T = TypeVar("T")
 
 
+@exportable
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Stack(Generic[T]):

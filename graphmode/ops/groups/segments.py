@@ -11,12 +11,14 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from ..arguments import OnOverflow, as_capacity, as_on_overflow, as_row_mask
+from ..exporting import exportable
 from ..host.checks import check
 from ..indices import DROP
 from ..masking.padded import Padded
 from ..selection.gather import rows_at
 
 
+@exportable
 @functools.partial(
     jax.tree_util.register_dataclass, data_fields=["ids", "outside"], meta_fields=["num_segments", "on_overflow"]
 )

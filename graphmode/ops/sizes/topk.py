@@ -10,11 +10,13 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from ..arguments import OnOverflow, as_capacity, as_on_overflow
+from ..exporting import exportable
 from ..host.checks import check
 from ..masking.padded import Padded
 from .lengths import NO_LENGTH, as_integers
 
 
+@exportable
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class TopK:
