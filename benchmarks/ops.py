@@ -26,6 +26,7 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 import typer  # noqa: E402
 from graphmode.compare.report.bootstrap import interval  # noqa: E402
+from graphmode.compare.report.records import Environment  # noqa: E402
 from graphmode.compare.report.wording import duration, number  # noqa: E402
 from graphmode.compare.speed.timing import Timed, interleave  # noqa: E402
 
@@ -73,8 +74,16 @@ class Measured:
 
 
 def measure(block: Block, size: int, device: str, budget_s: float) -> Measured:
-    """Times the forms of a block whose results agree."""
+    """Times the forms of a block whose results agree; says why where they do not, or where one fails."""
     measured = Measured(block.name, size)
+    try:
+        _measure(block, size, device, budget_s, measured)
+    except Exception as error:  # of one block, which is not to cost the others
+        measured.reason = f"{type(error).__name__}: {error}"
+    return measured
+
+
+def _measure(block: Block, size: int, device: str, budget_s: float, measured: Measured) -> None:
     rng = np.random.default_rng(0)
     inputs = [block.make(rng, size) for _ in range(INPUT_SETS)]
     compiled = jax.jit(block.ours)
@@ -97,7 +106,7 @@ def measure(block: Block, size: int, device: str, budget_s: float) -> Measured:
     for arrays, tensors in zip(ours, theirs, strict=True):
         if why := _difference(_dense(compiled(*arrays)), _dense(block.eager(*tensors))):
             measured.reason = f"not timed, since the results differ: {why}"
-            return measured
+            return
     timed = {form: Timed(partial(_take, call), partial(_calibrated, call), warm_s=0.0) for form, call in forms.items()}
     interleave(list(timed.values()), budget_s=budget_s)
     for form, one in timed.items():
@@ -105,7 +114,6 @@ def measure(block: Block, size: int, device: str, budget_s: float) -> Measured:
             measured.reason += f"{form}: {type(one.error).__name__}: {one.error}. "
         elif one.samples:
             measured.samples_s[form] = one.samples
-    return measured
 
 
 def _take(call: Callable[[int], Any], offset: int, calls: int) -> float:
@@ -188,18 +196,22 @@ def main(
     blocks = [b for b in BLOCKS if not names or any(b.name.startswith(name) for name in names)]
     if not blocks:
         raise typer.BadParameter(f"no block is called {names}; there are {', '.join(b.name for b in BLOCKS)}")
-    measured = []
+    measured: list[Measured] = []
+    environment = describe(chosen)
     with jax.default_device(jax.devices(chosen)[0]):
         for block in blocks:
             for one in size or block.sizes:
                 measured.append(measure(block, one, chosen, seconds))
                 ratio = measured[-1].ratio("eager")
                 print(f"{block.name} {one:,}: {_ratio(ratio)} of eager {measured[-1].reason}", flush=True)
-    environment = describe(chosen)
+            _save(folder, measured, environment)
+
+
+def _save(folder: Path, measured: Sequence[Measured], environment: Environment) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     record = {"environment": msgspec.to_builtins(environment), "blocks": [dataclasses.asdict(m) for m in measured]}
     (folder / "ops.json").write_text(json.dumps(record, indent=1, default=str))
-    where = f"{environment.threads} threads of a CPU" if chosen == "cpu" else environment.device_name
+    where = f"{environment.threads} threads of a CPU" if environment.device == "cpu" else environment.device_name
     (folder / "ops.md").write_text(table(measured, f"{where}, revision {environment.revision}"))
 
 

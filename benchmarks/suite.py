@@ -28,6 +28,7 @@ GPU_DTYPES = ("float32", "bfloat16", "tf32")
 GPU_SWEEP = "1,8,64"
 LEAST_S = 20.0  # for a case: with less left, it is not begun
 TO_END_S = 30.0  # after Ctrl-C, to write its pages
+BLOCKS_S = 75.0  # kept for the building blocks, on a GPU
 
 
 def ordered(names: list[str]) -> list[str]:
@@ -89,6 +90,18 @@ def run_case(folder: Path, arguments: list[str], limit_s: float) -> str:
     return {0: "passed", 1: "something is not as expected", 2: "could not be compared"}.get(code, f"exit code {code}")
 
 
+def run_blocks(folder: Path, limit_s: float) -> str:
+    """Times the building blocks by `ops.py`, briefly; says how it ended."""
+    command = [sys.executable, str(Path(__file__).with_name("ops.py")), str(folder), "--seconds", "0.03"]
+    prepare_folder(folder)
+    with (folder / "log.txt").open("w") as log:
+        try:
+            code = subprocess.run(command, stdout=log, stderr=log, timeout=limit_s).returncode
+        except subprocess.TimeoutExpired:
+            return f"broken off after {limit_s:.0f} s"
+    return "timed" if code == 0 else f"exit code {code}"
+
+
 def gather(left: dict[str, Results | None], notes: dict[str, str]) -> Results | None:
     """What all cases left, as one; a case that left nothing is in it with what became of it. None where none did."""
     parts = [results for results in left.values() if results is not None]
@@ -127,8 +140,12 @@ def main(
     arguments = ["--device", device, "--seed", str(seed), *(["--quick"] if quick else [])]
     arguments += [part for one in mode or (MODES if on_gpu else ()) for part in ("--mode", one)]
     arguments += [part for pattern in row or [] for part in ("--row", pattern)]
+    with_blocks = on_gpu and not case
+    last = end - BLOCKS_S if with_blocks else end
     try:
-        results = run_all(prepare_folder(folder), units, arguments, sweep=sweep, end=end, seed=seed, quick=quick)
+        results = run_all(prepare_folder(folder), units, arguments, sweep=sweep, end=last, seed=seed, quick=quick)
+        if with_blocks:
+            typer.echo(f"building blocks: {run_blocks(folder / 'ops', BLOCKS_S)}")
         if results is None:
             typer.echo("nothing was compared; see log.txt of each case, or give more --minutes", err=True)
             raise typer.Exit(2)

@@ -47,7 +47,7 @@ def branch_of_lanes(wanted, x):
 
 def costly(rows):
     for _ in range(4):
-        rows = torch.tanh(rows @ TORCH_WEIGHT.T)
+        rows = torch.tanh(rows @ TORCH_WEIGHT.to(rows.device).T)
     return rows
 
 

@@ -94,7 +94,7 @@ BLOCKS = (
         "opaque",
         one,
         lambda x: gm.opaque(np.sin, x, result=x),
-        lambda x: torch.from_numpy(np.sin(x.numpy())),
+        lambda x: torch.from_numpy(np.sin(x.cpu().numpy())).to(x.device),
         None,
     ),
 )

@@ -25,14 +25,14 @@ def groups_of(ids):
 
 def reduced(operation):
     def eager(x, ids):
-        zeros = torch.zeros(len(x) // ROWS_PER_GROUP)
+        zeros = torch.zeros(len(x) // ROWS_PER_GROUP, device=x.device)
         return zeros.scatter_reduce(0, ids.long(), x, operation, include_self=False)
 
     return eager
 
 
 def added(x, ids):
-    return torch.zeros(len(x) // ROWS_PER_GROUP).index_add(0, ids, x)
+    return torch.zeros(len(x) // ROWS_PER_GROUP, device=x.device).index_add(0, ids, x)
 
 
 def softmax(x, ids):
