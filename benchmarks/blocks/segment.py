@@ -78,7 +78,7 @@ BLOCKS = (
         lambda x, ids: torch.unique(ids, return_inverse=True, return_counts=True),
         None,
         SIZES,
-        bound=lambda x, ids: jnp.sort(ids),
+        bound=lambda x, ids: jnp.argsort(ids),
     ),
     Block(
         "bincount",

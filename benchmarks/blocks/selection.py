@@ -111,7 +111,7 @@ BLOCKS = (
         labels,
         distinct_with_all,
         lambda x: torch.unique(x, return_inverse=True, return_counts=True),
-        None,
+        bound=jnp.argsort,
     ),
     Block(
         "unique_consecutive",

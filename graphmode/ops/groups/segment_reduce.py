@@ -12,12 +12,12 @@ from jax.typing import ArrayLike
 from ..indices import DROP
 from ..masking.padded import Padded
 from ..selection.gather import rows_at
-from .segments import Segments, as_column, members, per_row, settled_segments
+from .segments import Groups, Segments, as_column, members, per_row, settled_segments
 
 Rows = ArrayLike | Padded[jax.Array]
 
 
-def segment_sum(x: Rows, groups: Segments) -> jax.Array:
+def segment_sum(x: Rows, groups: Groups, *, num_segments: int | None = None) -> jax.Array:
     """Sum over the rows of each group; 0 for a group without any.
 
     One scatter, as `jax.ops.segment_sum`, for ids in any order. 16-bit floats are added in float32, as `torch.sum`
@@ -25,7 +25,7 @@ def segment_sum(x: Rows, groups: Segments) -> jax.Array:
 
     Args:
       x: `[N, ...]`, or a `Padded` of such: its invalid rows belong to no group.
-      groups: of `N` rows; see `segments`.
+      groups: of `N` rows: `Segments`; or ids, with `num_segments`, and then one that is out of range raises.
 
     Returns:
       `[num_segments, ...]` in the dtype of `x`; int32 of bools, as `torch.sum` counts them.
@@ -43,18 +43,18 @@ def segment_sum(x: Rows, groups: Segments) -> jax.Array:
 
     PyTorch: `torch.zeros(num_segments).index_add(0, ids, x)`.
     """
-    x, groups = members(x, groups)
+    x, groups = members(x, groups, num_segments)
     if x.dtype == jnp.bool_:
         x = x.astype(jnp.int32)
     return settled_segments(_sum(_wide(x), groups).astype(x.dtype), groups)
 
 
-def segment_mean(x: Rows, groups: Segments, *, empty: float = 0) -> jax.Array:
+def segment_mean(x: Rows, groups: Groups, *, empty: float = 0, num_segments: int | None = None) -> jax.Array:
     """Mean over the rows of each group, as `segment_sum`; `empty`, with no gradient, for a group without any.
 
     Args:
       x: `[N, ...]`, or a `Padded` of such. Integers are divided downwards, as `Tensor.scatter_reduce` does.
-      groups: of `N` rows.
+      groups: of `N` rows: `Segments`; or ids, with `num_segments`, and then one that is out of range raises.
       empty: stands where a group has no row.
 
     Returns:
@@ -72,7 +72,7 @@ def segment_mean(x: Rows, groups: Segments, *, empty: float = 0) -> jax.Array:
 
     PyTorch: `torch.zeros(num_segments).scatter_reduce(0, ids, x, "mean", include_self=False)`.
     """
-    x, groups = members(x, groups)
+    x, groups = members(x, groups, num_segments)
     if x.dtype == jnp.bool_:
         raise ValueError("x has dtype bool, which has no mean; convert it with astype(jnp.float32)")
     sums = _sum(_wide(x), groups)
@@ -82,12 +82,14 @@ def segment_mean(x: Rows, groups: Segments, *, empty: float = 0) -> jax.Array:
     return settled_segments(jnp.where(counts > 0, means, empty).astype(x.dtype), groups)
 
 
-def segment_var(x: Rows, groups: Segments, *, correction: int = 1, empty: float = 0) -> jax.Array:
+def segment_var(
+    x: Rows, groups: Groups, *, correction: int = 1, empty: float = 0, num_segments: int | None = None
+) -> jax.Array:
     """Variance over the rows of each group, in two passes: `torch.var(x[ids == g], 0, correction=correction)`.
 
     Args:
       x: `[N, ...]` floating, or a `Padded` of such.
-      groups: of `N` rows.
+      groups: of `N` rows: `Segments`; or ids, with `num_segments`, and then one that is out of range raises.
       correction: the sum of squares is divided by the number of rows less this, static; 1 is torch's default.
       empty: stands, with no gradient, where a group has no more rows than `correction`: torch gives NaN there.
 
@@ -104,7 +106,7 @@ def segment_var(x: Rows, groups: Segments, *, correction: int = 1, empty: float 
       >>> segment_var(jnp.array([1., 2., 3.]), groups).tolist()
       [2.0, 0.0, 0.0]
     """
-    x, groups = members(x, groups)
+    x, groups = members(x, groups, num_segments)
     x = as_floating(x, "segment_var")
     wide = _wide(x)
     counts = as_column(groups.counts, x)
@@ -116,12 +118,12 @@ def segment_var(x: Rows, groups: Segments, *, correction: int = 1, empty: float 
     return settled_segments(jnp.where(enough, spread, empty).astype(x.dtype), groups)
 
 
-def segment_prod(x: Rows, groups: Segments, *, empty: float = 1) -> jax.Array:
+def segment_prod(x: Rows, groups: Groups, *, empty: float = 1, num_segments: int | None = None) -> jax.Array:
     """Product over the rows of each group; the gradient is right where rows are 0.
 
     Args:
       x: `[N, ...]`, or a `Padded` of such; of bools, whether all are true.
-      groups: of `N` rows.
+      groups: of `N` rows: `Segments`; or ids, with `num_segments`, and then one that is out of range raises.
       empty: stands where a group has no row; 1, the empty product, as `torch.prod` of nothing gives.
 
     Returns:
@@ -139,7 +141,7 @@ def segment_prod(x: Rows, groups: Segments, *, empty: float = 1) -> jax.Array:
 
     PyTorch: `torch.ones(num_segments).scatter_reduce(0, ids, x, "prod", include_self=False)`.
     """
-    x, groups = members(x, groups)
+    x, groups = members(x, groups, num_segments)
     if x.dtype == jnp.bool_:
         products = _extreme_of(x, groups, False)
     else:
@@ -149,14 +151,14 @@ def segment_prod(x: Rows, groups: Segments, *, empty: float = 1) -> jax.Array:
     return _or_empty(products.astype(x.dtype), groups, empty)
 
 
-def segment_max(x: Rows, groups: Segments, *, empty: float = 0) -> jax.Array:
+def segment_max(x: Rows, groups: Groups, *, empty: float = 0, num_segments: int | None = None) -> jax.Array:
     """The largest of the rows of each group; NaN where one is NaN.
 
     Rows that tie for the largest share the gradient evenly, as in `torch.amax`.
 
     Args:
       x: `[N, ...]`, or a `Padded` of such; of bools, whether any is true.
-      groups: of `N` rows.
+      groups: of `N` rows: `Segments`; or ids, with `num_segments`, and then one that is out of range raises.
       empty: stands where a group has no row; 0, as `Tensor.scatter_reduce` leaves zeros, and never -inf by itself.
 
     Returns:
@@ -174,16 +176,16 @@ def segment_max(x: Rows, groups: Segments, *, empty: float = 0) -> jax.Array:
 
     PyTorch: `torch.zeros(num_segments).scatter_reduce(0, ids, x, "amax", include_self=False)`.
     """
-    x, groups = members(x, groups)
+    x, groups = members(x, groups, num_segments)
     return _or_empty(_extreme_of(x, groups, True), groups, empty)
 
 
-def segment_min(x: Rows, groups: Segments, *, empty: float = 0) -> jax.Array:
+def segment_min(x: Rows, groups: Groups, *, empty: float = 0, num_segments: int | None = None) -> jax.Array:
     """The smallest of the rows of each group; as `segment_max` in all else.
 
     Args:
       x: `[N, ...]`, or a `Padded` of such; of bools, whether all are true.
-      groups: of `N` rows.
+      groups: of `N` rows: `Segments`; or ids, with `num_segments`, and then one that is out of range raises.
       empty: stands where a group has no row.
 
     Returns:
@@ -199,7 +201,7 @@ def segment_min(x: Rows, groups: Segments, *, empty: float = 0) -> jax.Array:
       >>> segment_min(jnp.array([1., 2., 3.]), groups, empty=jnp.inf).tolist()
       [1.0, inf, 2.0]
     """
-    x, groups = members(x, groups)
+    x, groups = members(x, groups, num_segments)
     return _or_empty(_extreme_of(x, groups, False), groups, empty)
 
 

@@ -6,15 +6,15 @@ import jax
 import jax.numpy as jnp
 
 from .segment_reduce import Rows, _extreme_of, _sum, _wide, as_floating
-from .segments import Segments, as_column, members, per_row, settled_segments
+from .segments import Groups, as_column, members, per_row, settled_segments
 
 
-def segment_softmax(x: Rows, groups: Segments) -> jax.Array:
+def segment_softmax(x: Rows, groups: Groups, *, num_segments: int | None = None) -> jax.Array:
     """Softmax within each group: `torch.softmax(x[ids == g], 0)`, back in the order of the rows.
 
     Args:
       x: `[N, ...]` floating, or a `Padded` of such: its invalid rows belong to no group.
-      groups: of `N` rows; see `segments`.
+      groups: of `N` rows: `Segments`; or ids, with `num_segments`, and then one that is out of range raises.
 
     Returns:
       `[N, ...]` in the dtype of `x`; 0, and with no gradient, for rows of no group. A group whose rows are all -inf
@@ -31,7 +31,7 @@ def segment_softmax(x: Rows, groups: Segments) -> jax.Array:
       >>> segment_softmax(jnp.array([7., 2., 7.]), groups).tolist()
       [0.5, 1.0, 0.5]
     """
-    x, groups = members(x, groups)
+    x, groups = members(x, groups, num_segments)
     x = as_floating(x, "segment_softmax")
     inside = as_column(groups.inside, x)
     wide = jnp.where(inside, _wide(x), 0)
@@ -41,12 +41,14 @@ def segment_softmax(x: Rows, groups: Segments) -> jax.Array:
     return settled_segments(shares.astype(x.dtype), groups)
 
 
-def segment_logsumexp(x: Rows, groups: Segments, *, empty: float = -jnp.inf) -> jax.Array:
+def segment_logsumexp(
+    x: Rows, groups: Groups, *, empty: float = -jnp.inf, num_segments: int | None = None
+) -> jax.Array:
     """Logarithm of the sum of exponentials of each group: `torch.logsumexp(x[ids == g], 0)`.
 
     Args:
       x: `[N, ...]` floating, or a `Padded` of such: its invalid rows belong to no group.
-      groups: of `N` rows; see `segments`.
+      groups: of `N` rows: `Segments`; or ids, with `num_segments`, and then one that is out of range raises.
       empty: stands, with no gradient, where a group has no row; -inf is torch's, the logarithm of no sum.
 
     Returns:
@@ -64,7 +66,7 @@ def segment_logsumexp(x: Rows, groups: Segments, *, empty: float = -jnp.inf) -> 
       >>> segment_logsumexp(jnp.array([0., 2., 0.]), groups).round(3).tolist()
       [0.6930000185966492, 2.0]
     """
-    x, groups = members(x, groups)
+    x, groups = members(x, groups, num_segments)
     x = as_floating(x, "segment_logsumexp")
     inside = as_column(groups.inside, x)
     wide = jnp.where(inside, _wide(x), 0)

@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
 
 from ..arguments import OnOverflow, as_capacity, as_on_overflow, as_row_mask
@@ -53,6 +54,9 @@ class Segments:
     def inside(self) -> jax.Array:
         """`[N]` bool, rows that belong to a group."""
         return self.ids < self.num_segments
+
+
+Groups = Segments | ArrayLike | Padded[Any]
 
 
 def segments(
@@ -113,6 +117,10 @@ def segments(
     )
 
 
+def _values(ids: Any) -> Any:
+    return ids.values if isinstance(ids, Padded) else ids
+
+
 def unpadded(x: Any, valid: ArrayLike | None, *, name: str) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Rows of an array or a `Padded`, which of them count, and how many a `Padded` had lost."""
     lost = jnp.zeros((), jnp.int32)
@@ -131,14 +139,23 @@ def unpadded(x: Any, valid: ArrayLike | None, *, name: str) -> tuple[jax.Array, 
     return rows, jnp.ones(rows.shape[:1], jnp.bool_) if inside is None else inside, lost.astype(jnp.int32)
 
 
-def members(x: Any, groups: Segments) -> tuple[jax.Array, Segments]:
-    """`x` as an array `[N, ...]`, and `groups` without the rows that a `Padded` `x` marks as none."""
-    if not isinstance(groups, Segments):
-        raise TypeError(
-            f"groups is a {type(groups).__name__}, and Segments were wanted; make them with gm.segments(ids, "
-            f"num_segments=...) or gm.group_by(keys, capacity=...)"
-        )
+def members(x: Any, groups: Groups, num_segments: int | None) -> tuple[jax.Array, Segments]:
+    """`x` as an array `[N, ...]`, and `groups` without the rows that a `Padded` `x` marks as none.
+
+    An array has no field that tells of ids out of range, so those of plain ids raise.
+    """
     rows, inside, _ = unpadded(x, None, name="x")
+    if not isinstance(groups, Segments):
+        if num_segments is None:
+            raise TypeError(
+                f"groups is a {type(groups).__name__}; give num_segments with it, or Segments, as gm.segments(ids, "
+                f"num_segments=...) and gm.group_by(keys, capacity=...) make them"
+            )
+        # The id of a row that is padding may be anything.
+        valid = inside if isinstance(x, Padded) and np.shape(inside) == np.shape(_values(groups)) else None
+        groups = segments(groups, num_segments=num_segments, valid=valid, on_overflow="raise")
+    elif num_segments is not None:
+        raise TypeError(f"num_segments is {num_segments}, and groups are Segments, which have their own; leave it out")
     if rows.shape[:1] != groups.ids.shape:
         raise ValueError(
             f"x has shape {rows.shape}, and groups were made for {groups.ids.shape[0]} rows; give one row for each id"

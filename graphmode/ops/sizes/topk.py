@@ -67,7 +67,7 @@ def topk(
       `TopK`; gradients flow to the entries that were picked.
 
     Raises:
-      ValueError: where k, k_max, axis or on_overflow do not fit.
+      ValueError: where k, k_max, axis or on_overflow do not fit; a k that is no array must be 0 to k_max.
       TypeError: where k is no integer, or k_max is no integer, or a traced one.
 
     Example:
@@ -91,6 +91,8 @@ def topk(
         raise ValueError(f"k_max is {k_max}, and axis {axis} of x has {x.shape[axis]} entries; give at most as many")
     as_on_overflow(on_overflow, x.dtype)
     lanes = jnp.moveaxis(x, axis, -1)
+    if isinstance(k, int | np.integer) and not 0 <= k <= k_max:
+        raise ValueError(f"k is {k}, and k_max is {k_max}; give a k of 0 to {k_max}, or a larger k_max")
     k = as_integers(k, name="k")
     try:
         k = jnp.broadcast_to(k, lanes.shape[:-1])

@@ -77,7 +77,7 @@ CASES = {
         np.array([4, 2]),
     ),
     "take_slice": numbered(lambda n: gm.take_slice(SIX, 0, n, capacity=4)),
-    "topk": numbered(lambda k: gm.topk(SIX, k, k_max=4)),
+    "topk": numbered(lambda k: gm.topk(SIX, jnp.asarray(k), k_max=4)),
     "union1d": valued(lambda x, capacity: gm.union1d(x, SIX[:0], capacity=capacity)),
     "unique": valued(gm.unique),
     "unique_consecutive": Beyond(
@@ -115,6 +115,24 @@ def exported(call):
         return jax.export.deserialize(bytearray(graph)).call(jnp.asarray(array))
 
     return again
+
+
+def out_of_range(ids):
+    return gm.segment_sum(SIX, ids, num_segments=3)
+
+
+def test_plain_ids_out_of_range_raise_since_a_sum_cannot_tell():
+    ids = jnp.array([0, 2, 0, 1, 1, 2])
+    assert gm.checked(jax.jit(out_of_range))(ids).tolist() == [5.0, 11.0, 5.0]
+    for wrong in (3, -1):
+        with pytest.raises(ValueError, match=r"1 rows have an id that is not in 0 \.\.\. 2"):
+            gm.checked(jax.jit(out_of_range))(ids.at[4].set(wrong))
+    padded = gm.Padded(SIX, MASK, 5)
+    assert gm.segment_sum(padded, ids.at[2].set(99), num_segments=3).tolist() == [3.0, 11.0, 5.0]
+    with pytest.raises(TypeError, match="give num_segments with it"):
+        gm.segment_sum(SIX, ids)
+    with pytest.raises(TypeError, match="leave it out"):
+        gm.segment_sum(SIX, gm.segments(ids, num_segments=3), num_segments=3)
 
 
 WAYS = {"eager": lambda call: call, "jit": jax.jit, "vmap": under_vmap, "export": exported}

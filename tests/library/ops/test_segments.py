@@ -354,7 +354,7 @@ BAD = {
     "ids in place of groups": (
         lambda: gm.segment_sum(jnp.ones(2), jnp.array([0, 1])),
         TypeError,
-        r"make them with gm.segments\(ids",
+        "give num_segments with it",
     ),
     "too many rows": (lambda: gm.segment_sum(jnp.ones(3), GROUPS), ValueError, r"x has shape \(3,\)"),
     "no rows": (lambda: gm.segment_max(1.0, GROUPS), ValueError, "x is a scalar"),

@@ -165,6 +165,8 @@ def test_padding_leaks_into_no_gradient():
 
 X = np.arange(4.0)
 BAD = {
+    "k above k_max": (lambda: gm.topk(X, 3, k_max=2), ValueError, "k is 3, and k_max is 2; give a k of 0 to 2"),
+    "a negative k": (lambda: gm.topk(X, -1, k_max=2), ValueError, "k is -1"),
     "k_max above the axis": (lambda: gm.topk(X, 2, k_max=5), ValueError, "k_max is 5, and axis -1 of x has 4"),
     "no k_max": (lambda: gm.topk(X, 2, k_max=0), ValueError, "k_max is 0"),
     "a k that is a float": (lambda: gm.topk(X, 2.0, k_max=2), TypeError, "k has dtype float"),
