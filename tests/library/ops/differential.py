@@ -31,6 +31,7 @@ FLOATING = ("float32", "float64", "bfloat16")
 DTYPES = (*FLOATING, "int32", "bool")
 # relative to the largest entry: sums and products in another order
 ROUNDING = {"float64": 1e-12, "float32": 2e-5, "bfloat16": 4e-2}
+MOST_ERROR = 5  # times PyTorch's own
 
 Arrays = dict[str, np.ndarray]
 Config = Mapping[str, Any]
@@ -90,7 +91,12 @@ def run(one: Differential, dtype: str, examples: int, *, shrink: bool = True) ->
     def agree(config: Config, seed: int) -> None:
         examine(one, dtype, config, seed)
 
-    agree()
+    try:
+        agree()
+    finally:
+        # Each compiled graph holds memory maps, of which a process may have 65,530 on Linux: XLA dies of the next one.
+        for compiled in (_jitted, _mapped, _pulled_back):
+            compiled.cache_clear()
 
 
 def is_caught(one: Differential, dtype: str = "float32", examples: int = 60) -> bool:
@@ -176,22 +182,57 @@ def _compare_gradients(
 ) -> None:
     # Infinities make NaN gradients in both worlds, at places that are no one's concern.
     arrays = {name: _finite(array) if name in one.gradients else array for name, array in arrays.items()}
+    outputs = [a for a in _from_torch(one.eager(SimpleNamespace(**config), **_tensors(arrays))) if _is_floating(a)]
+    cotangents = [rng.standard_normal(a.shape).astype(a.dtype) for a in outputs]
+    wanted = _eager_gradients(one, config, arrays, cotangents)
+    chosen = {name: arrays[name] for name in one.gradients}
+    others = {name: array for name, array in arrays.items() if name not in one.gradients}
+    found = _pulled_back(one, key)(chosen, others, cotangents)
+    got = [np.asarray(found[name]) for name in one.gradients]
+    try:
+        _compare(got, wanted, False, dtype, f"gradient of {one.gradients}")
+    except AssertionError:
+        if dtype != "bfloat16" or not _are_as_precise(one, config, arrays, cotangents, got, wanted):
+            raise
+
+
+def _eager_gradients(
+    one: Differential, config: Config, arrays: Arrays, cotangents: list[np.ndarray]
+) -> list[np.ndarray]:
     tensors = _tensors(arrays)
     for name in one.gradients:
         tensors[name].requires_grad_()
     outputs = [leaf for leaf in _leaves(one.eager(SimpleNamespace(**config), **tensors)) if leaf.is_floating_point()]
-    cotangents = [rng.standard_normal(tuple(leaf.shape)).astype(_numpy(leaf).dtype) for leaf in outputs]
     pairs = [(o, _tensor(c)) for o, c in zip(outputs, cotangents, strict=True) if o.requires_grad]
     sources = [tensors[name] for name in one.gradients]
     if pairs:
         found = torch.autograd.grad([o for o, _ in pairs], sources, [c for _, c in pairs], allow_unused=True)
     else:
         found = tuple(None for _ in sources)
-    wanted = [_numpy(torch.zeros_like(s) if g is None else g) for s, g in zip(sources, found, strict=True)]
-    chosen = {name: arrays[name] for name in one.gradients}
-    others = {name: array for name, array in arrays.items() if name not in one.gradients}
-    got = _pulled_back(one, key)(chosen, others, cotangents)
-    _compare([np.asarray(got[name]) for name in one.gradients], wanted, False, dtype, f"gradient of {one.gradients}")
+    return [_numpy(torch.zeros_like(s) if g is None else g) for s, g in zip(sources, found, strict=True)]
+
+
+def _are_as_precise(
+    one: Differential,
+    config: Config,
+    arrays: Arrays,
+    cotangents: list[np.ndarray],
+    got: list[np.ndarray],
+    wanted: list[np.ndarray],
+) -> bool:
+    """Where terms of eight bits cancel neither side is near the other: then ours may be five times as far from the
+    gradient in float64 as PyTorch's, as in the verdict *precise*."""
+    wide = {name: array.astype(np.float64) if _is_floating(array) else array for name, array in arrays.items()}
+    truths = _eager_gradients(one, config, wide, [c.astype(np.float64) for c in cotangents])
+    for ours, theirs, truth in zip(got, wanted, truths, strict=True):
+        errors = [np.abs(side.astype(np.float64) - truth) for side in (ours, theirs)]
+        if not np.max(errors[0], initial=0) <= MOST_ERROR * np.max(errors[1], initial=0):
+            return False
+    return True
+
+
+def _is_floating(array: np.ndarray) -> bool:
+    return array.dtype == ml_dtypes.bfloat16 or np.issubdtype(array.dtype, np.floating)
 
 
 def _finite(array: np.ndarray) -> np.ndarray:
