@@ -138,7 +138,7 @@ def wrapping(c, x, ids, valid):
 def padding_in_the_last_group(c, x, ids, valid):
     groups = groups_of(c, ids, valid)
     ids = jnp.minimum(groups.ids, c.num_segments - 1)
-    return gm.segment_sum(x, dataclasses.replace(groups, ids=ids))
+    return gm.segment_sum(x, dataclasses.replace(groups, given=ids))
 
 
 def masked_by_product(c, x, ids, valid):
