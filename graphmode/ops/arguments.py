@@ -14,6 +14,15 @@ from jax.typing import ArrayLike
 OnOverflow = Literal["flag", "raise", "nan"]
 
 
+def as_array(x: ArrayLike, *, name: str) -> jax.Array:
+    """What `jnp.asarray` gives; where it gives nothing, an error with the argument's name."""
+    try:
+        return jnp.asarray(x)
+    except (TypeError, ValueError, RuntimeError) as error:
+        why = str(error).partition("\n")[0]
+        raise TypeError(f"{name} is a {type(x).__name__}, and an array or a number was wanted: {why}") from error
+
+
 def as_capacity(capacity: int, *, name: str = "capacity") -> int:
     """A static size of at least one."""
     if isinstance(capacity, jax.core.Tracer):
@@ -48,7 +57,7 @@ def as_on_overflow(on_overflow: str, *dtypes: np.dtype) -> OnOverflow:
 
 def as_mask(mask: ArrayLike, *, name: str = "mask") -> jax.Array:
     """An array of dtype bool; numbers are refused, since 0/1 masks and index lists look alike."""
-    array = jnp.asarray(mask)
+    array = as_array(mask, name=name)
     if array.dtype != jnp.bool_:
         raise ValueError(f"{name} has dtype {array.dtype}, and bool was wanted; compare it, as in {name} != 0")
     return array
@@ -67,7 +76,7 @@ def as_row_mask(mask: ArrayLike, rows: int, *, of: str, shape: tuple[int, ...], 
 
 def as_picked_rows(x: Any, mask: ArrayLike, *, name: str = "x") -> tuple[Any, jax.Array]:
     """A pytree of arrays `[N, ...]` and a mask `[N]`, of arrays whose leading axes, all N together, a mask covers."""
-    tree = jax.tree.map(jnp.asarray, x)
+    tree = jax.tree.map(lambda leaf: as_array(leaf, name=name), x)
     mask = as_mask(mask)
     shapes = {jax.tree_util.keystr(path): leaf.shape for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
     if not shapes:
@@ -104,7 +113,7 @@ def _fits(value: np.ndarray, dtype: np.dtype, truncate: bool) -> bool:
 
 def as_rows(x: Any, *, name: str = "x") -> tuple[Any, int]:
     """A pytree of arrays `[N, ...]` with one `N`, and that `N`."""
-    tree = jax.tree.map(jnp.asarray, x)
+    tree = jax.tree.map(lambda leaf: as_array(leaf, name=name), x)
     shapes = {jax.tree_util.keystr(path): leaf.shape for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
     if not shapes:
         raise ValueError(f"{name} holds no array, and an array [N, ...] of rows, or a pytree of such, was wanted")
@@ -166,7 +175,7 @@ def as_axis(axis: int, ndim: int, *, name: str = "axis") -> int:
 
 def as_inexact(x: ArrayLike, operation: str, *, name: str = "x") -> jax.Array:
     """An array of a floating or complex dtype."""
-    array = jnp.asarray(x)
+    array = as_array(x, name=name)
     if not jnp.issubdtype(array.dtype, jnp.inexact):
         raise ValueError(
             f"{name} has dtype {array.dtype}, and {operation} wants a floating one, as in PyTorch; "
@@ -177,7 +186,7 @@ def as_inexact(x: ArrayLike, operation: str, *, name: str = "x") -> jax.Array:
 
 def as_ordered(x: ArrayLike, operation: str, *, name: str = "x") -> jax.Array:
     """An array of a dtype that has an order: any but complex."""
-    array = jnp.asarray(x)
+    array = as_array(x, name=name)
     if jnp.issubdtype(array.dtype, jnp.complexfloating):
         raise ValueError(f"{name} has dtype {array.dtype}, which has no order for {operation}; give jnp.abs({name})")
     return array

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from .loops import while_loop
+from .nnx_operands import described
 
 T = TypeVar("T")
 
@@ -47,6 +48,12 @@ def fixed_point(f: Callable[[T], T], x0: T, *, tol: float = 1e-6, max_steps: int
     for path, leaf in jax.tree_util.tree_leaves_with_path(x0):
         if not jnp.issubdtype(leaf.dtype, jnp.floating):
             raise TypeError(f"x0{jax.tree_util.keystr(path)} is {leaf.dtype}, and a floating dtype was wanted")
+
+    wanted, given = (jax.tree.map(described, avals) for avals in (x0, jax.eval_shape(f, x0)))
+    if given != wanted:
+        raise TypeError(
+            f"f gives {given} for an x0 of {wanted}; a fixed point has the structure, shapes and dtypes of x0"
+        )
 
     def solve(_: Callable[[T], T], start: T) -> tuple[T, jax.Array]:
         found, cut_short = _settle(f, start, tol, max_steps)

@@ -10,7 +10,7 @@ import numpy as np
 from jax import lax
 from jax.typing import ArrayLike
 
-from ..arguments import OnOverflow, as_row_mask
+from ..arguments import OnOverflow, as_array, as_row_mask
 from ..masking.padded import Padded, settled
 from ..selection.compact import compact
 from .rounding import rounded
@@ -320,7 +320,7 @@ def masks_to_boxes(masks: ArrayLike) -> jax.Array:
       >>> masks_to_boxes(jnp.zeros((1, 4, 5)).at[0, 1:3, 2:5].set(1)).tolist()
       [[2.0, 1.0, 4.0, 2.0]]
     """
-    masks = jnp.asarray(masks)
+    masks = as_array(masks, name="masks")
     if masks.ndim != 3:
         raise ValueError(f"masks has shape {masks.shape}, and [N, H, W] was wanted")
 
@@ -337,7 +337,7 @@ def masks_to_boxes(masks: ArrayLike) -> jax.Array:
 
 
 def _as_coordinates(boxes: ArrayLike, *, name: str = "boxes") -> jax.Array:
-    array = jnp.asarray(boxes)
+    array = as_array(boxes, name=name)
     if array.shape[-1:] != (4,):
         raise ValueError(f"{name} has shape {array.shape}, and a last axis of 4 was wanted, one entry a coordinate")
     if not (jnp.issubdtype(array.dtype, jnp.floating) or jnp.issubdtype(array.dtype, jnp.integer)):

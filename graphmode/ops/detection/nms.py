@@ -16,7 +16,7 @@ import numpy as np
 from jax import lax
 from jax.typing import ArrayLike
 
-from ..arguments import OnOverflow, as_capacity, as_on_overflow, as_row_mask
+from ..arguments import OnOverflow, as_array, as_capacity, as_on_overflow, as_row_mask
 from ..indices import DROP
 from ..masking.padded import Padded, settled
 from ..selection.compact import compact
@@ -267,7 +267,7 @@ def _all(masks: list[jax.Array]) -> jax.Array | None:
 
 
 def _as_scores(scores: ArrayLike, rows: int) -> jax.Array:
-    array = jnp.asarray(scores)
+    array = as_array(scores, name="scores")
     if array.shape != (rows,):
         raise ValueError(f"scores has shape {array.shape}, and {(rows,)} was wanted, one score for each row of boxes")
     if not jnp.issubdtype(array.dtype, jnp.floating):
@@ -279,7 +279,7 @@ def _as_scores(scores: ArrayLike, rows: int) -> jax.Array:
 
 
 def _as_idxs(idxs: ArrayLike, rows: int) -> jax.Array:
-    array = jnp.asarray(idxs)
+    array = as_array(idxs, name="idxs")
     if array.shape != (rows,):
         raise ValueError(f"idxs has shape {array.shape}, and {(rows,)} was wanted, one class for each row of boxes")
     if not jnp.issubdtype(array.dtype, jnp.integer):

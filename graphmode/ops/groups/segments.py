@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from ..arguments import OnOverflow, as_capacity, as_on_overflow, as_row_mask
+from ..arguments import OnOverflow, as_array, as_capacity, as_on_overflow, as_row_mask
 from ..exporting import exportable
 from ..host.checks import check
 from ..indices import DROP
@@ -136,7 +136,7 @@ def unpadded(x: Any, valid: ArrayLike | None, *, name: str) -> tuple[jax.Array, 
         lost = x.count - jnp.sum(x.valid, dtype=x.count.dtype)
         rows, inside = x.values, x.valid
     else:
-        rows, inside = jnp.asarray(x), None
+        rows, inside = as_array(x, name=name), None
     if not isinstance(rows, jax.Array):
         raise TypeError(f"the values of {name} are a {type(rows).__name__}, and one array was wanted")
     if not rows.ndim:

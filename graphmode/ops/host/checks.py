@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
+from ..arguments import as_array
 from .callback import Told, tell
 from .printing import filled, unnamed
 
@@ -73,7 +74,7 @@ def check(ok: ArrayLike, message: str, **values: Any) -> None:
       Traceback (most recent call last):
       graphmode.ops.host.checks.CheckError: root of -4.0
     """
-    ok = jnp.asarray(ok)
+    ok = as_array(ok, name="ok")
     if ok.dtype != jnp.bool_:
         raise TypeError(f"ok has dtype {ok.dtype}, and bool was wanted; compare it, as in ok != 0")
     for name in unnamed(message, values, name="message"):

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from ..arguments import OnOverflow, as_capacity, as_on_overflow, as_ordered, as_row_mask, as_rows
+from ..arguments import OnOverflow, as_array, as_capacity, as_on_overflow, as_ordered, as_row_mask, as_rows
 from ..host.checks import check
 from . import masked
 from .padded_host import described, listed
@@ -81,7 +81,7 @@ class Padded(Generic[T]):
         values, rows = as_rows(self.values, name="values")
         shape = np.shape(jax.tree.leaves(values)[0])
         valid = as_row_mask(self.valid, rows, of="values", shape=shape, name="valid")
-        count = jnp.asarray(self.count)
+        count = as_array(self.count, name="count")
         if count.shape or not jnp.issubdtype(count.dtype, jnp.integer):
             raise ValueError(f"count is {count.dtype}{list(count.shape)}, and one integer was wanted")
         for name, value in (("values", values), ("valid", valid), ("count", count)):
@@ -360,7 +360,7 @@ def settled(padded: Padded[T], on_overflow: OnOverflow, operation: str) -> Padde
 def opened(x: ArrayLike | Padded[Any], *, name: str = "x") -> tuple[jax.Array, jax.Array | None, jax.Array | None]:
     """An array as it is, with None; or a `Padded`'s values, where they are valid, and how many found no room there."""
     if not isinstance(x, Padded):
-        return jnp.asarray(x), None, None
+        return as_array(x, name=name), None, None
     if not isinstance(x.values, jax.Array):
         raise TypeError(f"{name} is a Padded of {type(x.values).__name__}, and a Padded of one array was wanted")
     return x.values, x.valid, x.count - jnp.sum(x.valid, dtype=x.count.dtype)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from ..arguments import OnOverflow, as_fill_value, as_mask, as_on_overflow
+from ..arguments import OnOverflow, as_array, as_fill_value, as_mask, as_on_overflow
 from ..host.checks import check
 from ..indices import IN_BOUNDS
 from ..masking.padded import Padded, opened
@@ -132,7 +132,7 @@ def _entries(source: ArrayLike | Padded[Any]) -> tuple[jax.Array, int | jax.Arra
 
 
 def _aligned(x: ArrayLike, mask: ArrayLike) -> tuple[jax.Array, jax.Array, tuple[int, ...]]:
-    array, mask = jnp.asarray(x), as_mask(mask)
+    array, mask = as_array(x, name="x"), as_mask(mask)
     try:
         return array, mask, np.broadcast_shapes(array.shape, mask.shape)
     except ValueError:

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from ..arguments import as_capacity
+from ..arguments import as_array, as_capacity
 from ..masking.padded import Padded, settled
 from .compact import compact
 
@@ -59,7 +59,7 @@ def nonzero(
 
     Source: https://docs.pytorch.org/docs/stable/generated/torch.nonzero.html
     """
-    array = jnp.asarray(mask)
+    array = as_array(mask, name="mask")
     if as_tuple and not array.ndim:
         array = array.reshape(1)
     flat = flatnonzero(array, capacity=capacity)
@@ -101,7 +101,7 @@ def flatnonzero(mask: ArrayLike, *, capacity: int, on_overflow: IndexOverflow = 
       >>> flatnonzero(jnp.array([[3, 0], [0, 5]]), capacity=3).values.tolist()
       [0, 3, 4]
     """
-    array = jnp.asarray(mask).reshape(-1)
+    array = as_array(mask, name="mask").reshape(-1)
     held = array if array.dtype == jnp.bool_ else array != 0
     at = jnp.arange(array.size, dtype=jnp.int32)
     indices = compact(at, held, capacity=as_capacity(capacity), fill_value=array.size)

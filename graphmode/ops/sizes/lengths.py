@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from ..arguments import OnOverflow
+from ..arguments import OnOverflow, as_array
 from ..host.checks import check
 from ..masking.padded import Padded, settled
 
@@ -22,7 +22,7 @@ NO_LENGTH = 2**31 - 1
 
 def as_integers(x: ArrayLike, *, name: str) -> jax.Array:
     """An int32 array; entries that do not fit become the nearest that do. Floats and bools are refused."""
-    array = np.asarray(x, np.int64) if isinstance(x, int) and not isinstance(x, bool) else jnp.asarray(x)
+    array = np.asarray(x, np.int64) if isinstance(x, int) and not isinstance(x, bool) else as_array(x, name=name)
     if not jnp.issubdtype(array.dtype, jnp.integer):
         raise TypeError(
             f"{name} has dtype {array.dtype}, and integers were wanted; convert it, as in {name}.astype(jnp.int32)"

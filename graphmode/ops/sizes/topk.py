@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from ..arguments import OnOverflow, as_capacity, as_on_overflow
+from ..arguments import OnOverflow, as_array, as_capacity, as_on_overflow
 from ..exporting import exportable
 from ..host.checks import check
 from ..masking.padded import Padded
@@ -81,7 +81,7 @@ def topk(
         member, x = x.valid, x.values
         if jnp.ndim(x) != 1:
             raise ValueError(f"x is a Padded of shape {jnp.shape(x)}, and [N] was wanted; rank by one column of it")
-    x = jnp.asarray(x)
+    x = as_array(x, name="x")
     if not x.ndim or not -x.ndim <= axis < x.ndim:
         raise ValueError(f"axis is {axis}, and x has shape {x.shape}; give one of its axes")
     if jnp.issubdtype(x.dtype, jnp.complexfloating):
