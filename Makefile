@@ -8,7 +8,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 PIP := $(BIN)/python -m pip -qq --disable-pip-version-check
 
-.PHONY: help install compare test test-slow lint typecheck clean
+.PHONY: help install compare test test-slow lint typecheck tables clean
 
 help:
 	@echo "make compare    parity and speed of every model, and the report in reports/latest/ (more arguments: ARGS=...)"
@@ -16,6 +16,7 @@ help:
 	@echo "make test-slow  all tests, those that take minutes among them"
 	@echo "make lint       ruff, the linter and the format"
 	@echo "make typecheck  mypy"
+	@echo "make tables     docs/layers.md, from all of PyTorch's own test cases of layers: half an hour"
 	@echo "make install    .venv alone; the targets above make it where it is missing or stale"
 	@echo "make clean      removes .venv, build/ and the caches; reports/ stays"
 
@@ -48,6 +49,9 @@ typecheck: $(STAMP)
 	@rm -rf build
 	@$(PIP) install --no-deps --no-build-isolation --target build/typecheck .
 	cd build/typecheck && ../../$(BIN)/mypy --config-file ../../pyproject.toml --cache-dir ../../.mypy_cache -p graphmode
+
+tables: $(STAMP)
+	$(BIN)/python -m tests.library.nn.tables docs/layers.md --workers $(WORKERS)
 
 clean:
 	rm -rf .venv build dist *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache

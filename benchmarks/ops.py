@@ -9,10 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,52 +22,26 @@ import msgspec  # noqa: E402
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 import typer  # noqa: E402
-from graphmode.compare.report.bootstrap import interval  # noqa: E402
 from graphmode.compare.report.records import Environment  # noqa: E402
-from graphmode.compare.report.wording import duration, number  # noqa: E402
-from graphmode.compare.speed.timing import Timed, interleave  # noqa: E402
+from graphmode.compare.report.wording import duration  # noqa: E402
 
 import graphmode as gm  # noqa: E402
 
-sys.path.insert(0, str(Path(__file__).parent / "blocks"))
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent / "blocks")]
 import control  # noqa: E402
 import detection  # noqa: E402
 import effects  # noqa: E402
 import masked  # noqa: E402
 import segment  # noqa: E402
 import selection  # noqa: E402
+from beside import INPUT_SETS, Measured, place, time_forms, told  # noqa: E402
 from block import Block  # noqa: E402
 
 BLOCKS: tuple[Block, ...] = tuple(
     block for group in (selection, segment, masked, control, detection, effects) for block in group.BLOCKS
 )
-INPUT_SETS = 3
 FORMS = ("graphmode", "eager", "static", "bound")
-SAMPLE_S = 5e-3
-MOST_CALLS = 500
 RTOL = 1e-4
-
-
-@dataclass
-class Measured:
-    """One block at one size: seconds a call of each form, or why there are none."""
-
-    name: str
-    size: int
-    samples_s: dict[str, list[float]] = field(default_factory=dict)
-    reason: str = ""
-
-    def median(self, form: str) -> float | None:
-        samples = self.samples_s.get(form)
-        return float(np.median(samples)) if samples else None
-
-    def ratio(self, form: str) -> tuple[float, float, float] | None:
-        """Ours over that form, with its 95 % interval."""
-        ours, theirs = self.samples_s.get("graphmode"), self.samples_s.get(form)
-        if not ours or not theirs:
-            return None
-        low, high = interval(tuple(ours), tuple(theirs)) or (float("nan"), float("nan"))
-        return float(np.median(ours) / np.median(theirs)), low, high
 
 
 def measure(block: Block, size: int, device: str, budget_s: float) -> Measured:
@@ -107,25 +78,7 @@ def _measure(block: Block, size: int, device: str, budget_s: float, measured: Me
         if why := _difference(_dense(compiled(*arrays)), _dense(block.eager(*tensors))):
             measured.reason = f"not timed, since the results differ: {why}"
             return
-    timed = {form: Timed(partial(_take, call), partial(_calibrated, call), warm_s=0.0) for form, call in forms.items()}
-    interleave(list(timed.values()), budget_s=budget_s)
-    for form, one in timed.items():
-        if one.error is not None:
-            measured.reason += f"{form}: {type(one.error).__name__}: {one.error}. "
-        elif one.samples:
-            measured.samples_s[form] = one.samples
-
-
-def _take(call: Callable[[int], Any], offset: int, calls: int) -> float:
-    start = time.perf_counter()
-    for i in range(offset, offset + calls):
-        call(i % INPUT_SETS)
-    return (time.perf_counter() - start) / calls
-
-
-def _calibrated(call: Callable[[int], Any]) -> int:
-    fastest = min(_take(call, i, 1) for i in range(3))
-    return max(1, min(MOST_CALLS, round(SAMPLE_S / fastest)))
+    time_forms(forms, measured, budget_s=budget_s)
 
 
 def _dense(tree: Any) -> list[np.ndarray]:
@@ -173,15 +126,11 @@ def table(measured: Sequence[Measured], where: str) -> str:
     lines += [f"| {' | '.join(header)} |", "|---" * len(header) + "|"]
     for one in measured:
         times = [duration(s) if (s := one.median(form)) is not None else "-" for form in FORMS]
-        ratios = [_ratio(one.ratio(form)) for form in FORMS[1:]]
+        ratios = [told(one.ratio(form)) for form in FORMS[1:]]
         lines.append(f"| {one.name} | {one.size:,} | {' | '.join([*times, *ratios])} |")
         if one.reason:
             lines.append(f"| | | {one.reason}" + " |" * (len(header) - 2))
     return "\n".join(lines) + "\n"
-
-
-def _ratio(ratio: tuple[float, float, float] | None) -> str:
-    return "-" if ratio is None else f"{number(ratio[0])} ({number(ratio[1])} to {number(ratio[2])})"
 
 
 def main(
@@ -203,7 +152,7 @@ def main(
             for one in size or block.sizes:
                 measured.append(measure(block, one, chosen, seconds))
                 ratio = measured[-1].ratio("eager")
-                print(f"{block.name} {one:,}: {_ratio(ratio)} of eager {measured[-1].reason}", flush=True)
+                print(f"{block.name} {one:,}: {told(ratio)} of eager {measured[-1].reason}", flush=True)
             _save(folder, measured, environment)
 
 
@@ -211,8 +160,7 @@ def _save(folder: Path, measured: Sequence[Measured], environment: Environment) 
     folder.mkdir(parents=True, exist_ok=True)
     record = {"environment": msgspec.to_builtins(environment), "blocks": [dataclasses.asdict(m) for m in measured]}
     (folder / "ops.json").write_text(json.dumps(record, indent=1, default=str))
-    where = f"{environment.threads} threads of a CPU" if environment.device == "cpu" else environment.device_name
-    (folder / "ops.md").write_text(table(measured, f"{where}, revision {environment.revision}"))
+    (folder / "ops.md").write_text(table(measured, place(environment)))
 
 
 if __name__ == "__main__":

@@ -1,46 +1,71 @@
-"""Checks of the arguments that spatial layers share: pairs, layouts and the rank of an input."""
+"""Checks of the arguments that many layers share: sizes, fractions, words, dtypes."""
 
 from __future__ import annotations
 
+import operator
+import sys
+import warnings
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, TypeVar
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
-DataFormat = Literal["NHWC", "NCHW"]
-Pair = tuple[int, int]
-Paddings = tuple[Pair, Pair]
-
-
-def as_pair(name: str, value: int | Sequence[int], *, least: int) -> Pair:
-    """One integer for both spatial axes, or one each."""
-    items = (value, value) if isinstance(value, int) else tuple(value)
-    if len(items) != 2 or not all(isinstance(item, int) and item >= least for item in items):
-        raise ValueError(f"{name} is {value!r}; give an integer of at least {least}, or a pair of them (height, width)")
-    return items[0], items[1]
+Word = TypeVar("Word", bound=str)
 
 
-def as_data_format(value: str) -> DataFormat:
-    if value not in ("NHWC", "NCHW"):
-        raise ValueError(f"data_format is {value!r}; choose 'NHWC' (channels last) or 'NCHW' (channels first)")
-    return value  # type: ignore[return-value]
+def as_integer(name: str, value: Any, *, least: int) -> int:
+    """A Python integer (numpy's too, booleans not) of at least `least`."""
+    try:
+        if isinstance(value, bool | np.bool_):
+            raise TypeError
+        integer = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} is {value!r}; give an integer of at least {least}") from None
+    if integer < least:
+        raise ValueError(f"{name} is {value!r}; give an integer of at least {least}")
+    return integer
 
 
-def check_image(x: jax.Array, data_format: DataFormat, *, channels: int | None = None, batched: bool = False) -> None:
-    """Raises `ValueError` unless `x` is `[B, H, W, C]` (or as `data_format` says), the batch axis optional."""
-    shape = tuple(x.shape)
-    if len(shape) != 4 and (batched or len(shape) != 3):
-        ranks = "4 axes were" if batched else "4 axes (or 3, without a batch) were"
-        raise ValueError(f"x has shape {shape}, and {ranks} wanted: {', '.join(data_format)}")
-    axis = -1 if data_format == "NHWC" else -3
-    if channels is not None and shape[axis] != channels:
-        raise ValueError(
-            f"x has shape {shape}, so {shape[axis]} channels on axis {axis}, and {channels} were wanted; "
-            f"this layer reads {data_format}: move the axis, or set data_format"
-        )
+def as_integers(name: str, value: Any, count: int, *, least: int) -> tuple[int, ...]:
+    """One integer for all of `count` axes, or one each."""
+    items = tuple(value) if isinstance(value, Sequence) and not isinstance(value, str) else (value,) * count
+    if len(items) != count:
+        raise ValueError(f"{name} is {value!r}; give an integer, or a tuple of {count}, one for each spatial axis")
+    return tuple(as_integer(name, item, least=least) for item in items)
 
 
-def spatial(x: jax.Array, data_format: DataFormat) -> Pair:
-    """Height and width."""
-    height, width = x.shape[-3:-1] if data_format == "NHWC" else x.shape[-2:]
-    return height, width
+def as_word(name: str, value: Any, words: Sequence[Word]) -> Word:
+    """One of the words, `reduction="mean"` for instance."""
+    if value not in words:
+        raise ValueError(f"{name} is {value!r}; choose {' or '.join(map(repr, words))}")
+    return value
+
+
+def as_probability(name: str, value: float) -> float:
+    if not 0 <= value <= 1:
+        raise ValueError(f"{name} is {value!r}; give a probability from 0 to 1")
+    return float(value)
+
+
+def check_same_dtype(**arrays: jax.Array | None) -> None:
+    """Raises `TypeError` unless all arrays that are there have one dtype, as PyTorch's kernels do."""
+    dtypes = {name: jnp.dtype(array.dtype) for name, array in arrays.items() if array is not None}
+    if len(set(dtypes.values())) > 1:
+        told = " and ".join(f"{name} is {dtype}" for name, dtype in dtypes.items())
+        raise TypeError(f"{told}; cast them to one dtype, or run under gm.nn.autocast")
+
+
+def check_floating(name: str, array: jax.Array) -> None:
+    if not jnp.issubdtype(array.dtype, jnp.inexact):
+        raise TypeError(f"{name} is {array.dtype}, and a floating dtype was wanted; cast it")
+
+
+def warn(message: str) -> None:
+    """A `UserWarning` that points at the nearest caller outside of `graphmode.nn`."""
+    level = 2
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("graphmode.nn."):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, stacklevel=level)

@@ -26,7 +26,7 @@ STAGES = (
 class SameConv2d(nn.Conv2d):
     """A convolution with TensorFlow's "SAME" padding: the output has ceil(size / stride), the odd zero at the end."""
 
-    def paddings(self, size: tuple[int, int]) -> tuple[tuple[int, int], tuple[int, int]]:
+    def paddings(self, size: tuple[int, ...]) -> tuple[tuple[int, int], tuple[int, int]]:
         height, width = (
             max((-(-n // stride) - 1) * stride + kernel - n, 0)
             for n, kernel, stride in zip(size, self.kernel_size, self.stride, strict=True)

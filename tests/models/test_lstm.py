@@ -9,13 +9,14 @@ import torch
 from flax import nnx
 from graphmode.compare import check
 from graphmode.models.lstm.case import CASE
-from graphmode.models.lstm.model import BLOCK, LSTM
+from graphmode.models.lstm.model import LSTM
 from graphmode.models.lstm.reference import FusedLSTM, HandwrittenLSTM
 
+from graphmode.nn.recurrent.over_time import BLOCK
 from graphmode.weights import load, to_state_dict
 
 FEATURES, HIDDEN = 6, 9
-LENGTHS = (1, 7, BLOCK, 2 * BLOCK, 2 * BLOCK + 5)
+LENGTHS = (1, 7, BLOCK, 2 * BLOCK + 5, 2 * BLOCK + 3)
 
 
 def sequence(steps: int, batch: int):

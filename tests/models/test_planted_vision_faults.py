@@ -77,13 +77,22 @@ def wrong_momentum(model):
 
 
 class BiasedVariance(nn.BatchNorm2d):
-    def _track(self, mean, variance, count):
-        super()._track(mean, variance * (count - 1) / count, count)
+    def __call__(self, input):
+        kept = (1 - self.momentum) * self.running_var[...]
+        output = super().__call__(input)
+        if not self.use_running_average:
+            count = input.size // self.num_features
+            self.running_var.set_value(kept + (self.running_var[...] - kept) * (count - 1) / count)
+        return output
 
 
 class LostStatistics(nn.BatchNorm2d):
-    def _track(self, mean, variance, count):
-        pass
+    def __call__(self, input):
+        before = self.running_mean[...], self.running_var[...]
+        output = super().__call__(input)
+        self.running_mean.set_value(before[0])
+        self.running_var.set_value(before[1])
+        return output
 
 
 def last_norm_is(kind: type):

@@ -1,0 +1,81 @@
+"""Several forms of one computation timed beside each other, interleaved in one process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+from graphmode.compare.report.bootstrap import interval
+from graphmode.compare.report.records import Environment
+from graphmode.compare.report.wording import number
+from graphmode.compare.speed.timing import Timed, interleave
+
+INPUT_SETS = 3
+SAMPLE_S = 5e-3
+MOST_CALLS = 500
+
+Ratio = tuple[float, float, float]  # with the ends of its 95 % interval
+
+
+@dataclass
+class Measured:
+    """One computation at one size: seconds a call of each form, or why there are none."""
+
+    name: str
+    size: int | str
+    samples_s: dict[str, list[float]] = field(default_factory=dict)
+    reason: str = ""
+
+    def median(self, form: str) -> float | None:
+        samples = self.samples_s.get(form)
+        return float(np.median(samples)) if samples else None
+
+    def ratio(self, form: str) -> Ratio | None:
+        """Ours over that form, with its 95 % interval."""
+        ours, theirs = self.samples_s.get("graphmode"), self.samples_s.get(form)
+        if not ours or not theirs:
+            return None
+        low, high = interval(tuple(ours), tuple(theirs)) or (float("nan"), float("nan"))
+        return float(np.median(ours) / np.median(theirs)), low, high
+
+    def fastest(self, forms: Sequence[str]) -> str | None:
+        """Which of these forms has the least median."""
+        there = [form for form in forms if self.samples_s.get(form)]
+        return min(there, key=lambda form: float(np.median(self.samples_s[form])), default=None)
+
+
+def time_forms(forms: Mapping[str, Callable[[int], Any]], measured: Measured, *, budget_s: float) -> None:
+    """Adds the samples of each form, a function of the number of its input set, or why it failed."""
+    timed = {form: Timed(partial(_take, call), partial(_calibrated, call), warm_s=0.0) for form, call in forms.items()}
+    interleave(list(timed.values()), budget_s=budget_s)
+    for form, one in timed.items():
+        if one.error is not None:
+            measured.reason += f"{form}: {type(one.error).__name__}: {one.error}. "
+        elif one.samples:
+            measured.samples_s[form] = one.samples
+
+
+def _take(call: Callable[[int], Any], offset: int, calls: int) -> float:
+    start = time.perf_counter()
+    for i in range(offset, offset + calls):
+        call(i % INPUT_SETS)
+    return (time.perf_counter() - start) / calls
+
+
+def _calibrated(call: Callable[[int], Any]) -> int:
+    fastest = min(_take(call, i, 1) for i in range(3))
+    return max(1, min(MOST_CALLS, round(SAMPLE_S / fastest)))
+
+
+def told(ratio: Ratio | None) -> str:
+    return "-" if ratio is None else f"{number(ratio[0])} ({number(ratio[1])} to {number(ratio[2])})"
+
+
+def place(environment: Environment) -> str:
+    """Where it was measured, in words."""
+    where = f"{environment.threads} threads of a CPU" if environment.device == "cpu" else environment.device_name
+    return f"{where}, revision {environment.revision}"

@@ -1,0 +1,3 @@
+"""The functional forms of this room."""
+
+__all__: list[str] = []

@@ -1,0 +1,82 @@
+"""Functions that are not smooth, with PyTorch's derivatives where they bend."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+
+
+def _sign(x: jax.Array) -> jax.Array:
+    """PyTorch's: 0 for NaN too."""
+    return (x > 0).astype(x.dtype) - (x < 0).astype(x.dtype)
+
+
+@jax.custom_jvp
+def absolute(x: jax.Array) -> jax.Array:
+    """|x|, whose derivative at 0 is 0."""
+    return jnp.abs(x)
+
+
+@absolute.defjvp
+def _absolute_jvp(primals, tangents):
+    (x,), (dx,) = primals, tangents
+    return absolute(x), _sign(x) * dx
+
+
+def at_least(x: jax.Array, bound: float) -> jax.Array:
+    """max(x, bound), whose derivative at the bound is 1, and 0 at NaN."""
+    return jnp.where(x >= bound, x, jax.lax.stop_gradient(jnp.maximum(x, bound)))
+
+
+def above(x: jax.Array) -> jax.Array:
+    """x where it is positive, else 0: at 0 the derivative is 0, and NaN gives 0."""
+    return jnp.where(x > 0, x, 0)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
+def raised_to(x: jax.Array, bound: float) -> jax.Array:
+    """max(x, bound), whose derivative is 1 everywhere."""
+    return jnp.maximum(x, bound)
+
+
+@raised_to.defjvp
+def _raised_to_jvp(bound, primals, tangents):
+    return raised_to(*primals, bound), tangents[0]
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
+def norm(x: jax.Array, p: float) -> jax.Array:
+    """The p-norm over the last axis, whose derivative at 0 is 0."""
+    if p == 2:
+        return jnp.sqrt(jnp.square(x).sum(-1))
+    if p == 1:
+        return jnp.abs(x).sum(-1)
+    if p == 0:
+        return (x != 0).sum(-1).astype(x.dtype)
+    if math.isinf(p):
+        return jnp.abs(x).max(-1) if p > 0 else jnp.abs(x).min(-1)
+    return (jnp.abs(x) ** p).sum(-1) ** (1 / p)
+
+
+@norm.defjvp
+def _norm_jvp(p, primals, tangents):
+    (x,), (dx,) = primals, tangents
+    length = norm(x, p)
+    wide = length[..., None]
+    if p == 2:
+        slope = jnp.where(wide == 0, 0, x / jnp.where(wide == 0, 1, wide))
+    elif p == 1:
+        slope = _sign(x)
+    elif p == 0:
+        slope = jnp.zeros_like(x)
+    elif math.isinf(p):
+        reached = (jnp.abs(x) == wide).astype(x.dtype)
+        slope = _sign(x) * reached / reached.sum(-1, keepdims=True)
+    else:
+        safe = jnp.where(x == 0, 1, jnp.abs(x))
+        power = jnp.where(wide == 0, 1, wide) ** (p - 1)
+        slope = jnp.where((x == 0) | (wide == 0), 0, _sign(x) * safe ** (p - 1) / power)
+    return length, (slope * dx).sum(-1)

@@ -1,0 +1,175 @@
+"""`pad`: an array made longer or shorter at the ends of its axes."""
+
+from __future__ import annotations
+
+import numbers
+import operator
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from ..arguments import as_word
+from ..layout import DataFormat, as_layout, spatial_axes
+
+Mode = Literal["constant", "reflect", "replicate", "circular"]
+MODES: tuple[Mode, ...] = ("constant", "reflect", "replicate", "circular")
+Pair = tuple[int, int]
+
+
+def pad(
+    input: jax.Array,
+    pad: Sequence[int],
+    mode: Mode = "constant",
+    value: float | None = None,
+    *,
+    data_format: DataFormat | None = None,
+) -> jax.Array:
+    """`input` with entries added before and after, or, where a number is negative, taken away.
+
+    Source: https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.pad.html
+
+    Args:
+      input: of any dtype.
+      pad: pairs (before, after), the last axis first.
+      mode: what is added: `"constant"` for `value`; `"reflect"` for the mirror image, the end itself left out;
+        `"replicate"` for the end; `"circular"` for the other end. A negative number crops what reflect and replicate
+        have made, and comes before constant and circular.
+      value: for `"constant"`, in the dtype of `input`; None for 0.
+      data_format: None for the axes of the array as given, as in PyTorch; `"channels_last"`, `"NHWC"` and so on for
+        the spatial axes, of which the last comes first.
+
+    Raises:
+      ValueError: where `pad` does not fit `input`: too many pairs, a reflection as long as the axis, a circle that goes
+        around more than once, more taken away than there is.
+      TypeError: where `pad` has other than integers, or `value` is no number.
+    """
+    mode = as_word("mode", mode, MODES)
+    pairs = _as_pairs(pad)
+    axes = _axes_of(input, len(pairs), data_format)
+    if mode == "constant":
+        return _constant(input, dict(zip(axes, pairs, strict=True)), value)
+    if value is not None and value != 0:
+        raise ValueError(f"value is {value!r} and mode {mode!r}, which takes none; leave it out, or choose 'constant'")
+    if not pairs or len(pairs) > 3 or input.ndim not in (len(pairs) + 1, len(pairs) + 2):
+        raise ValueError(
+            f"pad has {len(pairs)} pairs, input has shape {tuple(input.shape)}, and mode is {mode!r}; it pads 1 to 3 "
+            "axes of an array that has one or two more"
+        )
+    lengths = [input.shape[axis] + sum(pair) for axis, pair in zip(axes, pairs, strict=True)]
+    if mode != "circular" and (min(lengths) < 0 or max(lengths) < 1):
+        raise ValueError(f"pad {tuple(pad)} leaves nothing of input, of shape {tuple(input.shape)}; take away less")
+    lengthen = {"reflect": _reflected, "replicate": _replicated, "circular": _circular}[mode]
+    for axis, pair in zip(axes, pairs, strict=True):
+        input = lengthen(input, axis, *pair)
+    return input
+
+
+def _as_pairs(pad: Any) -> list[Pair]:
+    """The pairs, that of the last axis first."""
+    if not isinstance(pad, Sequence) or isinstance(pad, str):
+        raise TypeError(f"pad is {pad!r}; give a tuple of pairs of integers, (before, after), the last axis first")
+    try:
+        items = [operator.index(item) for item in pad]
+    except TypeError:
+        raise TypeError(f"pad is {pad!r}; give integers") from None
+    if len(items) % 2:
+        raise ValueError(f"pad is {pad!r}; give pairs, (before, after), the last axis first")
+    return list(zip(items[::2], items[1::2], strict=True))
+
+
+def _axes_of(input: jax.Array, count: int, data_format: DataFormat | None) -> tuple[int, ...]:
+    """The axes that so many pairs speak of, in their order."""
+    if data_format is None:
+        if count > input.ndim:
+            raise ValueError(
+                f"pad has {count} pairs, and input has shape {tuple(input.shape)}; give one an axis at most"
+            )
+        return tuple(range(input.ndim - 1, input.ndim - 1 - count, -1))
+    layout = as_layout(data_format)
+    spatial = input.ndim - 1 if data_format == layout else len(data_format) - 2  # NHWC has two
+    if count > min(spatial, input.ndim - 1):
+        raise ValueError(
+            f"pad has {count} pairs, input has shape {tuple(input.shape)}, data_format is {data_format!r}; give one a "
+            "spatial axis at most, or leave data_format out to speak of the axes as they are"
+        )
+    return spatial_axes(layout, input.ndim, count)[::-1]
+
+
+def _constant(input: jax.Array, pairs: dict[int, Pair], value: float | None) -> jax.Array:
+    for axis, (before, after) in pairs.items():
+        length = input.shape[axis]
+        if length + min(before, 0) + min(after, 0) < 0:
+            raise ValueError(
+                f"pad takes away {-min(before, 0)} and {-min(after, 0)} entries of axis {axis}, and input has shape "
+                f"{tuple(input.shape)}; take away less"
+            )
+    config = [(*pairs.get(axis, (0, 0)), 0) for axis in range(input.ndim)]
+    return lax.pad(input, _as_fill(0 if value is None else value, input.dtype), config)
+
+
+def _as_fill(value: Any, dtype: jnp.dtype) -> np.ndarray:
+    if not isinstance(value, numbers.Real | np.bool_):
+        raise TypeError(f"value is {value!r}; give a number")
+    if jnp.issubdtype(dtype, jnp.integer) and not np.isfinite(np.asarray(value)):
+        raise ValueError(f"value is {value!r} and input is {dtype}, which has no such number")
+    return np.asarray(value).astype(dtype)
+
+
+def _reflected(x: jax.Array, axis: int, before: int, after: int) -> jax.Array:
+    length = x.shape[axis]
+    if max(before, after) >= length:
+        raise ValueError(
+            f"pad has ({before}, {after}) for axis {axis} of input, of length {length}; a reflection adds less"
+        )
+    parts = []
+    if before > 0:
+        parts.append(lax.rev(lax.slice_in_dim(x, 1, before + 1, axis=axis), (axis,)))
+    parts.append(x)
+    if after > 0:
+        parts.append(lax.rev(lax.slice_in_dim(x, length - 1 - after, length - 1, axis=axis), (axis,)))
+    return _cropped(_joined(parts, axis), axis, before, after)
+
+
+def _replicated(x: jax.Array, axis: int, before: int, after: int) -> jax.Array:
+    length = x.shape[axis]
+    if not length:
+        raise ValueError(f"input has shape {tuple(x.shape)}; an empty axis has no end to replicate")
+
+    def repeated(index: int, count: int) -> jax.Array:
+        end = lax.slice_in_dim(x, index, index + 1, axis=axis)
+        return jnp.broadcast_to(end, (*x.shape[:axis], count, *x.shape[axis + 1 :]))
+
+    parts = [repeated(0, before)] if before > 0 else []
+    parts.append(x)
+    if after > 0:
+        parts.append(repeated(length - 1, after))
+    return _cropped(_joined(parts, axis), axis, before, after)
+
+
+def _circular(x: jax.Array, axis: int, before: int, after: int) -> jax.Array:
+    length = x.shape[axis] + min(before, 0) + min(after, 0)
+    if length < 0 or max(before, after) > length:
+        raise ValueError(
+            f"pad has ({before}, {after}) for axis {axis} of input, of length {x.shape[axis]}; a circle goes once "
+            "around at most, so it adds no more than the axis has (once it is cropped)"
+        )
+    x = _cropped(x, axis, before, after)
+    parts = [lax.slice_in_dim(x, length - before, length, axis=axis)] if before > 0 else []
+    parts.append(x)
+    if after > 0:
+        parts.append(lax.slice_in_dim(x, 0, after, axis=axis))
+    return _joined(parts, axis)
+
+
+def _joined(parts: list[jax.Array], axis: int) -> jax.Array:
+    return parts[0] if len(parts) == 1 else lax.concatenate(parts, axis)
+
+
+def _cropped(x: jax.Array, axis: int, before: int, after: int) -> jax.Array:
+    if before >= 0 and after >= 0:
+        return x
+    return lax.slice_in_dim(x, max(-before, 0), x.shape[axis] - max(-after, 0), axis=axis)

@@ -1,0 +1,117 @@
+"""The largest element of each window, and where it stands: the first of several, and the last NaN where there is any.
+
+A window of many axes is taken axis by axis, the last one first, which finds the same element as row by row. XLA's CPU
+backend takes 22 ms for the value and gradient by `lax.reduce_window` at 1x112x112x64, kernel 3 and stride 2, and 2 ms
+for what is here; at 1x28x28x256 and stride 1 it is 16 ms against 0.6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from .span import Span
+
+UNROLLED = 32  # elements of a window, beyond which a loop goes over them
+SELECTED = 4  # beyond which a gradient is scattered: XLA's loops over many shifted copies get slow
+
+
+@dataclass(frozen=True)
+class Walk:
+    """How the windows along one axis of an input are reached.
+
+    Attributes:
+      span: of what `spread` gives.
+      position: the element of a window, by number, for each window -> where it stands on the axis of the input.
+      spread: what turns the input into an array with regular windows.
+    """
+
+    span: Span
+    position: Callable[[jax.Array], Any]
+    spread: Callable[[jax.Array], jax.Array] = lambda x: x
+
+
+def regular(span: Span, ndim: int) -> Walk:
+    """Windows at equal distances."""
+    starts = span.along(span.starts, ndim)
+    return Walk(span, lambda tap: tap * span.dilation + starts)
+
+
+def largest_over(input: jax.Array, walks: Sequence[Walk], *, positions: bool) -> tuple[jax.Array, jax.Array | None]:
+    """The largest element of each window, and its index in the row by row order of all spatial axes.
+
+    Args:
+      input: of any layout.
+      walks: one for each spatial axis, in order.
+      positions: whether the index is wanted; None in its place otherwise.
+    """
+    sizes = [input.shape[walk.span.axis] for walk in walks]
+    dtype = jax.dtypes.canonicalize_dtype("int64")
+    value, place = input, None
+    for i, walk in reversed(list(enumerate(walks))):
+        value, tap = largest_along(walk.spread(value), walk.span)
+        if positions:
+            here = walk.position(tap.astype(dtype)) * int(np.prod(sizes[i + 1 :]))
+            place = here if place is None else here + chosen_along(walk.spread(place), walk.span, tap)
+    return value, None if place is None else lax.convert_element_type(place, dtype)
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(1,))
+def largest_along(x: jax.Array, span: Span) -> tuple[jax.Array, jax.Array]:
+    """The largest element of each window along one axis, and which element of the window it is.
+
+    Where all are minus infinity it is the first that stands in the array, rather than in the padding.
+    """
+    lowest = -np.inf if jnp.issubdtype(x.dtype, jnp.floating) else jnp.iinfo(x.dtype).min
+    padded = span.padded(x, lowest)
+    first = np.maximum(0, -(span.starts // span.dilation))
+    kind = np.uint8 if span.kernel <= 256 else np.int32
+    index = jnp.asarray(span.along(first.astype(kind), x.ndim))
+    if span.kernel <= UNROLLED:
+        largest, *others = span.taps(padded)
+        index = jnp.broadcast_to(index, largest.shape)
+        for number, tap in enumerate(others, 1):
+            wins = lax.bitwise_or(lax.gt(tap, largest), lax.ne(tap, tap))
+            largest = lax.select(wins, tap, largest)
+            index = lax.select(wins, lax.full_like(index, number), index)
+        return largest, index
+    starts = np.arange(span.count) * span.stride
+
+    def later(number, best):
+        largest, index = best
+        tap = jnp.take(padded, starts + number * span.dilation, span.axis)
+        wins = (tap > largest) | (tap != tap)
+        return jnp.where(wins, tap, largest), jnp.where(wins, number.astype(kind), index)
+
+    largest = jnp.take(padded, starts, span.axis)
+    return lax.fori_loop(1, span.kernel, later, (largest, jnp.broadcast_to(index, largest.shape)))
+
+
+@largest_along.defjvp
+def _largest_along_jvp(span: Span, primals: Any, tangents: Any) -> Any:
+    largest, index = largest_along(*primals, span)
+    # Without the barrier every use of the index is fused with all the comparisons that it comes from.
+    (tangent,) = tangents
+    chosen = chosen_along(tangent, span, lax.optimization_barrier(index))
+    return (largest, index), (chosen, np.zeros(index.shape, jax.dtypes.float0))
+
+
+def chosen_along(x: jax.Array, span: Span, index: jax.Array) -> jax.Array:
+    """That element of each window along one axis; 0 in the padding."""
+    padded = span.padded(x, 0)
+    if span.kernel > SELECTED:
+        starts = span.along(np.arange(span.count) * span.stride, x.ndim)
+        return jnp.take_along_axis(padded, starts + index.astype(np.int32) * span.dilation, span.axis)
+    taps = span.taps(padded)
+    zero = lax.full_like(taps[0], 0)
+    shape = np.broadcast_shapes(index.shape, zero.shape)
+    index = jnp.broadcast_to(index, shape)
+    hits = [lax.select(lax.eq(index, lax.full_like(index, i)), tap, zero) for i, tap in enumerate(taps)]
+    return sum(hits[1:], hits[0])

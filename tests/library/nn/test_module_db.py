@@ -1,0 +1,24 @@
+"""PyTorch's own test cases for its layers, through the layers of the same name here."""
+
+import pytest
+
+import graphmode.nn as ours
+
+from .verdicts import MODULES, glance_at_module, judge_module
+
+THERE = [name for name in MODULES if hasattr(ours, name)]
+
+
+@pytest.mark.parametrize("name", THERE)
+def test_some_samples_agree(name):
+    verdict = glance_at_module(name)
+    assert not verdict.failures, "\n".join(verdict.failures)
+    assert verdict.tried
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", THERE)
+def test_all_samples_agree(name):
+    verdict = judge_module(name)
+    assert not verdict.failures, "\n".join(verdict.failures)
+    assert verdict.agreed == verdict.tried > 0

@@ -1,0 +1,22 @@
+"""PyTorch's own test cases for its functions, through those of the same name here."""
+
+import pytest
+
+import graphmode.nn as ours
+
+from .verdicts import FUNCTIONS, glance_at_function, judge_function
+
+THERE = [name for name, info in FUNCTIONS.items() if hasattr(ours.functional, info.name.removeprefix("nn.functional."))]
+
+
+@pytest.mark.parametrize("name", THERE)
+def test_some_samples_agree(name):
+    verdict = glance_at_function(name)
+    assert not verdict.failures, "\n".join(verdict.failures)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", THERE)
+def test_all_samples_agree(name):
+    verdict = judge_function(name)
+    assert not verdict.failures, "\n".join(verdict.failures)

@@ -1,0 +1,77 @@
+"""The verdict on one class or function over its samples: a few, or all of them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+
+from .judging import Verdict, adapter_of, judge_equal, judge_precise
+from .samples import FUNCTIONS, MODULES, Sample, function_samples, module_samples
+
+SEEDS = 4  # draws that the float32 errors are pooled over
+MORE_SEEDS = 24  # the same where four seem to differ: one draw with a large cancellation decides over a mean of four
+
+
+def judge_module(name: str) -> Verdict:
+    """Every sample of a class in `module_db`, in training and evaluation, by both verdicts."""
+    verdict = Verdict(name)
+    for training in (True, False):
+        exact = list(module_samples(name, training=training, dtype=torch.float64, seed=0))
+        _judge(exact, _Draws(module_samples, name, training=training), verdict)
+    return verdict
+
+
+def judge_function(name: str) -> Verdict:
+    """Every sample of an entry of `op_db`, by both verdicts."""
+    verdict = Verdict(name)
+    _judge(list(function_samples(name, dtype=torch.float64, seed=0)), _Draws(function_samples, name), verdict)
+    return verdict
+
+
+def glance_at_module(name: str, samples: int = 2) -> Verdict:
+    """A few samples of a class in training, under `jax.jit` and in float64 alone."""
+    return _glance(name, list(module_samples(name, training=True, dtype=torch.float64, seed=0)), samples)
+
+
+def glance_at_function(name: str, samples: int = 2) -> Verdict:
+    """A few samples of an entry of `op_db`, under `jax.jit` and in float64 alone."""
+    return _glance(name, list(function_samples(name, dtype=torch.float64, seed=0)), samples)
+
+
+def _glance(name: str, exact: list[Sample], most: int) -> Verdict:
+    """At most so many samples, first and last among them, in one layout after the other."""
+    verdict = Verdict(name)
+    count = min(most, len(exact))
+    for position in range(count):
+        sample = exact[round(position * (len(exact) - 1) / max(count - 1, 1))]
+        layouts = adapter_of(sample).layouts
+        judge_equal(sample, verdict, compiled=True, layouts=layouts[position % 2 :][:1])
+    return verdict
+
+
+class _Draws:
+    """Samples in float32, drawn from one seed after another, each seed once."""
+
+    def __init__(self, samples: Callable[..., Iterable[Sample]], name: str, **options: Any):
+        self._of = functools.cache(lambda seed: list(samples(name, dtype=torch.float32, seed=seed, **options)))
+
+    def of(self, index: int, seeds: int) -> list[Sample]:
+        return [self._of(seed)[index] for seed in range(seeds)]
+
+
+def _judge(exact: list[Sample], draws: _Draws, verdict: Verdict) -> None:
+    for index, sample in enumerate(exact):
+        judge_equal(sample, verdict, compiled=index == 0)
+        found = Verdict(verdict.name)
+        judge_precise(draws.of(index, SEEDS), found)
+        if found.failures:
+            found = Verdict(verdict.name)
+            judge_precise(draws.of(index, MORE_SEEDS), found)
+        verdict.ratio = max(verdict.ratio, found.ratio)
+        verdict.failures += found.failures
+
+
+__all__ = ["FUNCTIONS", "MODULES", "glance_at_function", "glance_at_module", "judge_function", "judge_module"]
