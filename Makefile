@@ -13,7 +13,7 @@ PIP := $(BIN)/python -m pip -qq --disable-pip-version-check
 help:
 	@echo "make compare    parity and speed of every model, and the report in reports/latest/ (more arguments: ARGS=...)"
 	@echo "make test       the tests that take seconds each"
-	@echo "make test-slow  all tests, those that take minutes among them"
+	@echo "make test-slow  the tests that take minutes each"
 	@echo "make lint       ruff, the linter and the format"
 	@echo "make typecheck  mypy"
 	@echo "make tables     docs/layers.md, from all of PyTorch's own test cases of layers: half an hour"
@@ -37,7 +37,7 @@ test: $(STAMP)
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow" $(ARGS)
 
 test-slow: $(STAMP)
-	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) -m slow $(ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

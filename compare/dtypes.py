@@ -38,7 +38,8 @@ def allow_tf32(name: str) -> None:
     import torch
 
     torch.backends.cuda.matmul.allow_tf32 = name == "tf32"
-    torch.backends.cudnn.allow_tf32 = name == "tf32"
+    # Not by assignment, which fails once anything has imported PyTorch's test suite (`torch.testing._internal`).
+    torch.backends.cudnn.set_flags(_allow_tf32=name == "tf32", _fp32_precision=None)
 
 
 class DtypeError(ValueError):

@@ -4,6 +4,9 @@ import importlib.util
 import re
 from pathlib import Path
 
+import numpy as np
+import torch
+from flax import nnx
 from graphmode.compare.report import Results
 
 ROOT = Path(__file__).parent.parent
@@ -23,6 +26,21 @@ def test_the_building_blocks_run_as_they_are_shown():
     halved, count, incomplete = names["halve_until_small"](jnp.array([3.0, -1.0, 4.0]))
     assert halved.tolist() == [0.375, 0.5, 0, 0]
     assert (int(count), bool(incomplete)) == (2, False)
+
+
+def test_the_layers_run_as_they_are_shown():
+    (block,) = [b for b in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if "class Block" in b]
+    theirs = torch.nn.Module()
+    theirs.conv, theirs.norm = torch.nn.Conv2d(16, 16, 3, padding=1), torch.nn.BatchNorm2d(16)
+    names = {"torch_block": theirs}
+    exec(block, names)
+    port = names["Block"](16, rngs=nnx.Rngs(0))
+    names["load"](port, theirs.state_dict())
+    port.eval()
+    x = torch.randn(2, 16, 5, 6)
+    with torch.no_grad():
+        expected = torch.nn.functional.gelu(theirs.norm.eval()(theirs.conv(x))).permute(0, 2, 3, 1)
+    np.testing.assert_allclose(port(x.permute(0, 2, 3, 1).numpy()), expected, atol=1e-5)
 
 
 def test_every_make_target_exists():

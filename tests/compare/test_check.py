@@ -66,6 +66,13 @@ def case(model=Port, **fields) -> Case:
     return Case(**{**settings, **fields})
 
 
+def test_switches_that_pytorchs_own_test_suite_has_locked(monkeypatch):
+    switches = torch.backends.flags_frozen.__globals__
+    monkeypatch.setitem(switches, "__allow_nonbracketed_mutation_flag", False)  # as importing it leaves them
+    assert torch.backends.flags_frozen()
+    assert check(case()).passed
+
+
 def test_a_correct_port_passes_with_evidence():
     edges = {"zeros": lambda rng: (np.zeros((20, 6)),), "one": lambda rng: (rng.standard_normal((1, 6)),)}
     report = check(case(edge_inputs=edges))

@@ -124,7 +124,7 @@ def _others(judged: set[str]) -> str:
 
     lines = ["| name | tests |\n|---|---|\n"]
     for name in other_classes(judged):
-        tests = ", ".join(f"`{path.name}`" for path in tests_of(name))
+        tests = ", ".join(f"`{path.name}`" for path in files_about(name))
         lines.append(f"| `{name}` | {tests if hasattr(ours, name) else f'refused: {REFUSED.get(name, chr(63))}'} |\n")
     return "".join(lines)
 
@@ -136,10 +136,10 @@ def other_classes(judged: set[str]) -> list[str]:
     )
 
 
-def tests_of(name: str) -> list[Path]:
-    """The files of tests here that build our class of this name."""
-    built = re.compile(rf"\b(?:nn|ours)\.{name}\b")
-    return [path for path in sorted(HERE.glob("test_*.py")) if built.search(path.read_text(encoding="utf-8"))]
+def files_about(name: str) -> list[Path]:
+    """The files of tests here that name the class."""
+    named = re.compile(rf"\b{name}\b")
+    return [path for path in sorted(HERE.glob("test_*.py")) if named.search(path.read_text(encoding="utf-8"))]
 
 
 if __name__ == "__main__":

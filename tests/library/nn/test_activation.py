@@ -16,8 +16,9 @@ from torch.testing._internal.common_methods_invocations import op_db
 import graphmode.nn as ours
 import graphmode.nn.functional as f
 
-from .judging import Verdict, judge_equal, to_jax
+from .judging import Verdict, judge_equal
 from .samples import FUNCTIONS, Sample
+from .trees import to_jax
 
 INF, NAN = math.inf, math.nan
 AT = (

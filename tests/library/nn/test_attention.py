@@ -37,7 +37,7 @@ def added(mask: torch.Tensor) -> torch.Tensor:
     return torch.zeros(mask.shape, dtype=torch.float64).masked_fill(~mask, -INF)
 
 
-def agrees(sample: Sample, *, compiled: bool = False) -> None:
+def agrees(sample: Sample, *, compiled: bool = True) -> None:
     verdict = Verdict(sample.subject)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -389,7 +389,36 @@ def test_whole_transformer(hint):
         src_key_padding_mask=SQUARE_PADDING,
         memory_key_padding_mask=SQUARE_PADDING,
     )
-    agrees(sample, compiled=True)
+    agrees(sample)
+
+
+def test_a_stack_of_decoders():
+    words = {"d_model": E, "nhead": H, "dim_feedforward": 6, "dropout": 0.0, "batch_first": True}
+    torch.manual_seed(0)
+    theirs = torch.nn.TransformerDecoder(torch.nn.TransformerDecoderLayer(**words), 2, torch.nn.LayerNorm(E)).double()
+    target, memory = drawn(N, L, E), drawn(N, S, E)
+    causal = torch.ones(L, L, dtype=torch.bool).triu(1)
+    padded = torch.zeros(N, S, dtype=torch.bool)
+    padded[1, 3:] = True
+    expected = theirs(target, memory, tgt_mask=causal, memory_key_padding_mask=padded, tgt_is_causal=True)
+    gradients = torch.autograd.grad(expected.square().sum(), [target, memory, theirs.layers[1].linear1.bias])
+    with jax.enable_x64(True):
+        double = {"param_dtype": jnp.float64, "rngs": nnx.Rngs(0)}
+        port = ours.TransformerDecoder(
+            ours.TransformerDecoderLayer(**words, **double), 2, ours.LayerNorm(E, param_dtype=jnp.float64)
+        )
+        load(port, theirs.state_dict())
+
+        def total(module, target, memory):
+            masks = {"tgt_mask": jnp.asarray(causal), "memory_key_padding_mask": jnp.asarray(padded)}
+            output = module(target, memory, **masks, tgt_is_causal=True)
+            return jnp.square(output).sum(), output
+
+        arrays = [jnp.asarray(x.detach().numpy()) for x in (target, memory)]
+        (_, output), found = nnx.value_and_grad(total, argnums=(0, 1, 2), has_aux=True)(port, *arrays)
+    np.testing.assert_allclose(output, expected.detach(), rtol=1e-12, atol=1e-12)
+    for mine, gradient in zip([*found[1:], found[0].layers[1].linear1.bias[...]], gradients, strict=True):
+        np.testing.assert_allclose(mine, gradient, rtol=1e-11, atol=1e-11)
 
 
 def pair_of_encoders(*, mask_check=True, nested=True, no_grad=True, norm=True, **layer):

@@ -9,8 +9,9 @@ from flax import nnx
 from graphmode import nn
 from graphmode.nn.autocast import RULES, autocast_dtype
 
-from .judging import adapter_of, call, tensors_of
 from .samples import FUNCTIONS, function_samples
+from .sides import adapter_of, call
+from .trees import tensors_of
 
 CASTABLE = [
     name

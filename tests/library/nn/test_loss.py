@@ -18,8 +18,8 @@ from graphmode.weights import load, to_state_dict
 
 from .adapters import FUNCTION_ADAPTERS, PLAIN
 from .adapters.base import FIRST
-from .judging import to_jax
 from .samples import FUNCTIONS, MODULES
+from .trees import to_jax
 
 INF, NAN = math.inf, math.nan
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")

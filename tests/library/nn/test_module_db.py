@@ -6,6 +6,7 @@ import graphmode.nn as ours
 
 from .verdicts import MODULES, glance_at_module, judge_module
 
+MANY = 6  # of up to 1,714; `make tables` judges them all
 THERE = [name for name in MODULES if hasattr(ours, name)]
 
 
@@ -18,7 +19,7 @@ def test_some_samples_agree(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", THERE)
-def test_all_samples_agree(name):
-    verdict = judge_module(name)
+def test_many_samples_agree(name):
+    verdict = judge_module(name, MANY)
     assert not verdict.failures, "\n".join(verdict.failures)
     assert verdict.agreed == verdict.tried > 0

@@ -306,21 +306,25 @@ def test_all_batch_norms_of_a_model_become_synchronous():
     assert isinstance(nn.SyncBatchNorm.convert_sync_batchnorm(nn.BatchNorm3d(2)), nn.SyncBatchNorm)
 
 
-@pytest.mark.parametrize("rank", [1, 2, 3])
-@pytest.mark.parametrize("kind", ["Batch", "Instance"])
-def test_lazy_norms(kind, rank):
-    lazy = getattr(nn, f"Lazy{kind}Norm{rank}d")(1e-3, 0.3, True, True, bias=False)
+LAZY = ["LazyBatchNorm1d", "LazyBatchNorm2d", "LazyBatchNorm3d"]
+LAZY += ["LazyInstanceNorm1d", "LazyInstanceNorm2d", "LazyInstanceNorm3d"]
+
+
+@pytest.mark.parametrize("name", LAZY)
+def test_lazy_norms(name):
+    rank = int(name[-2])
+    lazy = getattr(nn, name)(1e-3, 0.3, True, True, bias=False)
     lazy.eval()
     x = jnp.ones((2, *range(3, 3 + rank), 5))
     lazy(x)
-    plain = getattr(nn, f"{kind}Norm{rank}d")
+    plain = getattr(nn, name.removeprefix("Lazy"))
     assert type(lazy) is plain
     assert lazy.num_features == 5
     assert lazy.use_running_average
     load(lazy, getattr(torch.nn, plain.__name__)(5, 1e-3, 0.3, True, True, bias=False).state_dict())
     with pytest.raises(ValueError, match="channels"):
         lazy(jnp.ones((2, *range(3, 3 + rank), 4)))
-    if (kind, rank) == ("Batch", 1):
+    if name == "LazyBatchNorm1d":
         norm = nn.LazyBatchNorm1d()
         assert norm(jnp.ones((4, 7))).shape == (4, 7)
         assert norm.num_features == 7

@@ -6,6 +6,7 @@ import graphmode.nn as ours
 
 from .verdicts import FUNCTIONS, glance_at_function, judge_function
 
+MANY = 6  # of up to 1,440; `make tables` judges them all
 THERE = [name for name, info in FUNCTIONS.items() if hasattr(ours.functional, info.name.removeprefix("nn.functional."))]
 
 
@@ -17,6 +18,6 @@ def test_some_samples_agree(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", THERE)
-def test_all_samples_agree(name):
-    verdict = judge_function(name)
+def test_many_samples_agree(name):
+    verdict = judge_function(name, MANY)
     assert not verdict.failures, "\n".join(verdict.failures)

@@ -9,8 +9,8 @@ import torch
 
 import graphmode.nn as ours
 
-from .judging import adapter_of, call
 from .samples import FUNCTIONS, MODULES, rejected_calls
+from .sides import adapter_of, call
 
 THERE = [
     *(name for name in MODULES if hasattr(ours, name)),

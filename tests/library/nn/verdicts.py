@@ -8,26 +8,28 @@ from typing import Any
 
 import torch
 
-from .judging import Verdict, adapter_of, judge_equal, judge_precise
+from .judging import Verdict, judge_equal, judge_precise
 from .samples import FUNCTIONS, MODULES, Sample, function_samples, module_samples
+from .sides import adapter_of
 
 SEEDS = 4  # draws that the float32 errors are pooled over
 MORE_SEEDS = 24  # the same where four seem to differ: one draw with a large cancellation decides over a mean of four
 
 
-def judge_module(name: str) -> Verdict:
-    """Every sample of a class in `module_db`, in training and evaluation, by both verdicts."""
+def judge_module(name: str, most: int | None = None) -> Verdict:
+    """Samples of a class in `module_db`, in training and evaluation, by both verdicts: so many a mode, or all."""
     verdict = Verdict(name)
     for training in (True, False):
         exact = list(module_samples(name, training=training, dtype=torch.float64, seed=0))
-        _judge(exact, _Draws(module_samples, name, training=training), verdict)
+        _judge(_spread(exact, most), _Draws(module_samples, name, training=training), verdict)
     return verdict
 
 
-def judge_function(name: str) -> Verdict:
-    """Every sample of an entry of `op_db`, by both verdicts."""
+def judge_function(name: str, most: int | None = None) -> Verdict:
+    """Samples of an entry of `op_db`, by both verdicts: so many, or all."""
     verdict = Verdict(name)
-    _judge(list(function_samples(name, dtype=torch.float64, seed=0)), _Draws(function_samples, name), verdict)
+    exact = list(function_samples(name, dtype=torch.float64, seed=0))
+    _judge(_spread(exact, most), _Draws(function_samples, name), verdict)
     return verdict
 
 
@@ -42,14 +44,18 @@ def glance_at_function(name: str, samples: int = 2) -> Verdict:
 
 
 def _glance(name: str, exact: list[Sample], most: int) -> Verdict:
-    """At most so many samples, first and last among them, in one layout after the other."""
+    """At most so many samples, in one layout after the other."""
     verdict = Verdict(name)
-    count = min(most, len(exact))
-    for position in range(count):
-        sample = exact[round(position * (len(exact) - 1) / max(count - 1, 1))]
+    for position, sample in enumerate(_spread(exact, most)):
         layouts = adapter_of(sample).layouts
-        judge_equal(sample, verdict, compiled=True, layouts=layouts[position % 2 :][:1])
+        judge_equal(sample, verdict, layouts=layouts[position % 2 :][:1])
     return verdict
+
+
+def _spread(samples: list[Sample], most: int | None) -> list[Sample]:
+    """At most so many of them, first and last among them."""
+    count = min(most or len(samples), len(samples))
+    return [samples[round(position * (len(samples) - 1) / max(count - 1, 1))] for position in range(count)]
 
 
 class _Draws:
@@ -63,13 +69,13 @@ class _Draws:
 
 
 def _judge(exact: list[Sample], draws: _Draws, verdict: Verdict) -> None:
-    for index, sample in enumerate(exact):
-        judge_equal(sample, verdict, compiled=index == 0)
+    for position, sample in enumerate(exact):
+        judge_equal(sample, verdict, compiled=position > 0)
         found = Verdict(verdict.name)
-        judge_precise(draws.of(index, SEEDS), found)
+        judge_precise(draws.of(sample.index, SEEDS), found)
         if found.failures:
             found = Verdict(verdict.name)
-            judge_precise(draws.of(index, MORE_SEEDS), found)
+            judge_precise(draws.of(sample.index, MORE_SEEDS), found)
         verdict.ratio = max(verdict.ratio, found.ratio)
         verdict.failures += found.failures
 

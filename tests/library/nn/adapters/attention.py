@@ -83,7 +83,6 @@ def encoder(builder, args, kwargs, extras):
 
 ADAPTERS: dict[str, Adapter] = {
     "MultiheadAttention": Adapter(),
-    "Transformer": Adapter(compiled=True),
     "TransformerDecoderLayer": Adapter(build=lambda *a: layer(ours.TransformerDecoderLayer)(*a)),
     "TransformerEncoder": Adapter(build=encoder),
     "TransformerEncoderLayer": Adapter(build=lambda *a: layer(ours.TransformerEncoderLayer)(*a)),

@@ -36,7 +36,7 @@ class Adapter:
         the mask of a dropout. All of them torch's; `inputs` moves them with the rest.
       flatten: torch's args and kwargs, or outputs -> the same with every object that is no container as tensors (a
         `PackedSequence`).
-      compiled: whether to judge under `jax.jit`, once a sample: quicker where a layer scans.
+      eager: whether to judge operation by operation, for what takes numbers of the host from its arrays.
       scale: `(outputs of the float64 reference, args, kwargs)` by name of a tensor -> size of what enters its last
         reduction, where that is far larger than the tensor.
       skip: reason why a sample is not ours to judge, or None: `(args, kwargs)` -> str | None. It is counted.
@@ -48,7 +48,7 @@ class Adapter:
     outputs: Callable[..., Any] = as_they_are
     given: Callable[..., Mapping[str, Any]] | None = None
     flatten: Callable[[Any], Any] | None = None
-    compiled: bool = False
+    eager: bool = False
     scale: Callable[..., Mapping[str, float]] | None = None
     skip: Callable[..., str | None] | None = None
     notes: str = field(default="")

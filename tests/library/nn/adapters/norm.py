@@ -28,10 +28,8 @@ def _rate_of_pairs(outputs, args, kwargs):
     return {"gradient.0.0": float((variance + kwargs.get("eps", 1e-5)).rsqrt().max())}
 
 
-# Compiled, since a norm is many small operations.
-ANY_RANK = Adapter(layouts=(LAST, FIRST), inputs=_channels_second, outputs=_back, compiled=True)
-AS_GIVEN = replace(PLAIN, compiled=True)
-RANKS = {rank: replace(spatial(rank), compiled=True) for rank in (1, 2, 3)}
+ANY_RANK = Adapter(layouts=(LAST, FIRST), inputs=_channels_second, outputs=_back)
+RANKS = {rank: spatial(rank) for rank in (1, 2, 3)}
 
 ADAPTERS: dict[str, Adapter] = {
     "SyncBatchNorm": ANY_RANK,
@@ -42,15 +40,12 @@ ADAPTERS: dict[str, Adapter] = {
     "InstanceNorm2d": RANKS[2],
     "InstanceNorm3d": RANKS[3],
     "GroupNorm": ANY_RANK,
-    "LayerNorm": AS_GIVEN,
     "LocalResponseNorm": ANY_RANK,
-    "RMSNorm": AS_GIVEN,
 }
 FUNCTION_ADAPTERS: dict[str, Adapter] = {
     "batch_norm": ANY_RANK,
     "group_norm": replace(ANY_RANK, scale=_rate_of_pairs),
     "instance_norm": ANY_RANK,
-    "layer_norm": replace(AS_GIVEN, scale=_rate_of_pairs),
+    "layer_norm": replace(PLAIN, scale=_rate_of_pairs),
     "local_response_norm": ANY_RANK,
-    "rms_norm": AS_GIVEN,
 }

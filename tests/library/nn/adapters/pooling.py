@@ -11,10 +11,6 @@ import graphmode.nn as ours
 from .base import LAST, Adapter, spatial, to_last
 
 
-def _compiled(rank: int) -> Adapter:
-    return replace(spatial(rank), compiled=True)
-
-
 def _of_unpooling(rank: int) -> Adapter:
     def inputs(args, kwargs, layout):
         if layout == LAST:
@@ -32,11 +28,11 @@ def _of_fractional(rank: int) -> Adapter:
         kwargs = {name.removeprefix("_"): value for name, value in kwargs.items()}
         return getattr(ours, f"FractionalMaxPool{rank}d")(*args, **kwargs, **extras)
 
-    return replace(_compiled(rank), build=build)
+    return replace(spatial(rank), build=build)
 
 
 def _of_fractional_function(rank: int) -> Adapter:
-    plain = _compiled(rank)
+    plain = spatial(rank)
 
     def inputs(args, kwargs, layout):
         kwargs = {name.removeprefix("_"): value for name, value in kwargs.items()}
@@ -55,14 +51,12 @@ def _of_fractional_function(rank: int) -> Adapter:
 KINDS = {"Avg": "avg", "LP": "lp", "AdaptiveAvg": "adaptive_avg", "AdaptiveMax": "adaptive_max"}
 
 ADAPTERS: dict[str, Adapter] = {
-    **{f"{kind}Pool{rank}d": _compiled(rank) for kind in ("Max", *KINDS) for rank in (1, 2, 3)},
-    **{f"MaxUnpool{rank}d": replace(_of_unpooling(rank), compiled=True) for rank in (1, 2, 3)},
+    **{f"{kind}Pool{rank}d": spatial(rank) for kind in ("Max", *KINDS) for rank in (1, 2, 3)},
+    **{f"MaxUnpool{rank}d": _of_unpooling(rank) for rank in (1, 2, 3)},
     **{f"FractionalMaxPool{rank}d": _of_fractional(rank) for rank in (2, 3)},
 }
 FUNCTION_ADAPTERS: dict[str, Adapter] = {
-    **{f"{kind}_pool{rank}d": _compiled(rank) for kind in KINDS.values() for rank in (1, 2, 3)},
-    # Over a thousand samples of the same few operations, which compile one by one.
-    **{f"max_pool{rank}d": spatial(rank) for rank in (1, 2, 3)},
+    **{f"{kind}_pool{rank}d": spatial(rank) for kind in ("max", *KINDS.values()) for rank in (1, 2, 3)},
     **{f"max_unpool{rank}d": _of_unpooling(rank) for rank in (1, 2, 3)},
     **{f"fractional_max_pool{rank}d": _of_fractional_function(rank) for rank in (2, 3)},
 }

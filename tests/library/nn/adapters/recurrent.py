@@ -46,7 +46,7 @@ def _outputs(outputs, args, kwargs, layout):
     return ({**packed, "data": outputs[0][step, sequence]}, *outputs[1:])
 
 
-_OVER_TIME = Adapter(inputs=_inputs, outputs=_outputs, flatten=_flatten, compiled=True)
+_OVER_TIME = Adapter(inputs=_inputs, outputs=_outputs, flatten=_flatten)
 
 ADAPTERS: dict[str, Adapter] = {
     **dict.fromkeys(["RNN", "LSTM", "GRU"], _OVER_TIME),
