@@ -28,7 +28,10 @@ GPU_DTYPES = ("float32", "bfloat16", "tf32")
 GPU_SWEEP = "1,8,64"
 LEAST_S = 20.0  # for a case: with less left, it is not begun
 TO_END_S = 30.0  # after Ctrl-C, to write its pages
-BLOCKS_S = 75.0  # kept for the building blocks, on a GPU
+PARTS = {  # of the library, timed beside PyTorch's on a GPU: what is run, and the seconds that are kept for it
+    "ops": (("ops.py", "--seconds", "0.03"), 75.0),
+    "layers": (("layers.py", "--seconds", "0.03", "--size", "large", "--no-compile"), 60.0),
+}
 
 
 def ordered(names: list[str]) -> list[str]:
@@ -90,9 +93,10 @@ def run_case(folder: Path, arguments: list[str], limit_s: float) -> str:
     return {0: "passed", 1: "something is not as expected", 2: "could not be compared"}.get(code, f"exit code {code}")
 
 
-def run_blocks(folder: Path, limit_s: float) -> str:
-    """Times the building blocks by `ops.py`, briefly; says how it ended."""
-    command = [sys.executable, str(Path(__file__).with_name("ops.py")), str(folder), "--seconds", "0.03"]
+def time_part(name: str, folder: Path, device: str) -> str:
+    """Times a part of the library by its own script, briefly; says how it ended. What it has timed is kept."""
+    (script, *arguments), limit_s = PARTS[name]
+    command = [sys.executable, str(Path(__file__).with_name(script)), str(folder), *arguments, "--device", device]
     prepare_folder(folder)
     with (folder / "log.txt").open("w") as log:
         try:
@@ -140,12 +144,12 @@ def main(
     arguments = ["--device", device, "--seed", str(seed), *(["--quick"] if quick else [])]
     arguments += [part for one in mode or (MODES if on_gpu else ()) for part in ("--mode", one)]
     arguments += [part for pattern in row or [] for part in ("--row", pattern)]
-    with_blocks = on_gpu and not case
-    last = end - BLOCKS_S if with_blocks else end
+    parts = PARTS if on_gpu and not case else {}
+    last = end - sum(limit_s for _, limit_s in parts.values())
     try:
         results = run_all(prepare_folder(folder), units, arguments, sweep=sweep, end=last, seed=seed, quick=quick)
-        if with_blocks:
-            typer.echo(f"building blocks: {run_blocks(folder / 'ops', BLOCKS_S)}")
+        for name in parts:
+            typer.echo(f"{name}: {time_part(name, folder / name, device)}")
         if results is None:
             typer.echo("nothing was compared; see log.txt of each case, or give more --minutes", err=True)
             raise typer.Exit(2)

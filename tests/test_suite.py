@@ -1,5 +1,6 @@
 """The unattended comparison: most telling first, within its time, resumable, and no case costs another."""
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -50,6 +51,7 @@ def test_it_runs_each_case_and_goes_on_where_it_was(tmp_path):
     assert (tmp_path / "report.html").exists()
 
 
+@pytest.mark.slow
 def test_every_case_in_float32_comes_before_any_in_another_dtype(tmp_path):
     cases = ("-c", "scale_add", "-c", "double_sine")
     finished = suite(tmp_path, *cases, "--dtype", "float32", "--dtype", "bfloat16", "--sweep", "2,64", "--minutes", "4")
@@ -89,6 +91,19 @@ def test_no_case_is_begun_without_time_and_none_unknown(tmp_path):
     unknown = suite(tmp_path, "-c", "resnet81")
     assert unknown.returncode == 2
     assert "resnet81" in unknown.stderr
+
+
+@pytest.mark.parametrize(("limit_s", "told"), [(0.1, "broken off after 0 s"), (100.0, "timed")])
+def test_parts_of_the_library_are_timed_within_their_time(limit_s, told, tmp_path, monkeypatch):
+    spec = importlib.util.spec_from_file_location("suite", ROOT / "benchmarks" / "suite.py")
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "suite", module)
+    spec.loader.exec_module(module)
+    (script, *_), _ = module.PARTS["layers"]
+    few = (script, "ReLU", "--size", "small", "--no-compile", "--seconds", "0.01")
+    monkeypatch.setitem(module.PARTS, "layers", (few, limit_s))
+    assert module.time_part("layers", tmp_path / "layers", "cpu") == told
+    assert (tmp_path / "layers" / "layers.md").exists() == (told == "timed")
 
 
 def test_results_of_different_runs_are_not_made_one(tmp_path):

@@ -8,6 +8,9 @@ import sys
 import time
 
 import pytest
+from typer.testing import CliRunner
+
+from graphmode.cli import app
 
 CASE_FILE = """
 import dataclasses
@@ -80,6 +83,7 @@ def folder(tmp_path_factory):
 
 
 def graphmode(*arguments, cwd, **environment):
+    """The command in a process of its own, as the shell starts it."""
     return subprocess.run(
         [sys.executable, "-m", "graphmode", *arguments],
         cwd=cwd,
@@ -90,15 +94,23 @@ def graphmode(*arguments, cwd, **environment):
     )
 
 
+@pytest.fixture
+def command(folder, monkeypatch):
+    """The command in this process, which need not import the frameworks again."""
+    monkeypatch.chdir(folder)
+    return lambda *arguments: CliRunner().invoke(app, arguments)
+
+
 def refused(finished, *words):
-    assert finished.returncode == 2, finished.stdout + finished.stderr
+    code = finished.returncode if hasattr(finished, "returncode") else finished.exit_code
+    assert code == 2, finished.stdout + finished.stderr
     assert "Traceback" not in finished.stderr + finished.stdout
     message = " ".join((finished.stdout + finished.stderr).split())
     for word in words:
         assert word in message, message
 
 
-def test_compare_of_a_users_file_writes_the_report(folder):
+def test_compare_of_a_users_file_writes_the_report(folder, command):
     finished = graphmode("compare", "mine.py:GOOD", "--quick", "-r", "torch.eager", "-r", "jax.jit", cwd=folder)
     assert finished.returncode == 0, finished.stdout + finished.stderr
     assert "equal and precise" in finished.stdout
@@ -109,19 +121,19 @@ def test_compare_of_a_users_file_writes_the_report(folder):
     assert (latest / "report.md").exists()
     assert "<html" in (latest / "report.html").read_text()
 
-    again = graphmode("report", "--out", "elsewhere", cwd=folder)
-    assert again.returncode == 0, again.stderr
+    again = command("report", "--out", "elsewhere")
+    assert again.exit_code == 0, again.stderr
     assert (folder / "elsewhere" / "report.html").exists()
 
     whole = (latest / "results.json").read_text()
     (folder / "cut.json").write_text(whole[: len(whole) // 2])
-    refused(graphmode("report", "cut.json", cwd=folder), "cut.json", "cut off")
+    refused(command("report", "cut.json"), "cut.json", "cut off")
     (folder / "other.json").write_text('{"schema": "pytest", "version": 1}')
-    refused(graphmode("report", "other.json", cwd=folder), "'pytest'", "graphmode.results")
+    refused(command("report", "other.json"), "'pytest'", "graphmode.results")
     interrupted = {**data, "complete": False, "cells": data["cells"][:1]}
     (folder / "partial.json").write_text(json.dumps(interrupted))
-    partial = graphmode("report", "partial.json", "--out", "partial", cwd=folder)
-    assert partial.returncode == 0, partial.stderr
+    partial = command("report", "partial.json", "--out", "partial")
+    assert partial.exit_code == 0, partial.stderr
     assert "interrupted" in (folder / "partial" / "report.md").read_text().lower()
 
 
@@ -170,17 +182,22 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_wrong_use_is_one_message_and_exit_code_2(what, folder):
+def test_wrong_use_is_one_message_and_exit_code_2(what, command):
     arguments, words = REFUSED[what]
+    refused(command(*arguments), *words)
+
+
+def test_wrong_use_ends_the_process_so_too(folder):
+    arguments, words = REFUSED["file that raises"]
     refused(graphmode(*arguments, cwd=folder), *words)
 
 
-def test_no_gpu_is_said(folder):
+def test_no_gpu_is_said(command):
     import torch
 
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
-    refused(graphmode("check", "mine.py:GOOD", "--device", "gpu", cwd=folder), "--device gpu", "--device cpu")
+    refused(command("check", "mine.py:GOOD", "--device", "gpu"), "--device gpu", "--device cpu")
 
 
 def test_without_torch_it_says_what_to_install(folder, tmp_path):
@@ -212,16 +229,16 @@ def test_an_interrupted_run_keeps_what_it_has_finished(folder):
     assert (folder / "broken_off" / "report.html").exists()
 
 
-def test_help_tells_a_newcomer_what_to_type(folder):
-    top = graphmode("--help", cwd=folder)
-    assert top.returncode == 0
+def test_help_tells_a_newcomer_what_to_type(command):
+    top = command("--help")
+    assert top.exit_code == 0
     assert all(command in top.stdout for command in ("list", "check", "bench", "compare", "report"))
-    for command in ("list", "check", "bench", "compare", "report"):
-        assert graphmode(command, "--help", cwd=folder).returncode == 0
+    for name in ("list", "check", "bench", "compare", "report"):
+        assert command(name, "--help").exit_code == 0
 
 
-def test_list_shows_the_zoo(folder):
-    finished = graphmode("list", cwd=folder)
-    assert finished.returncode == 0, finished.stderr
+def test_list_shows_the_zoo(command):
+    finished = command("list")
+    assert finished.exit_code == 0, finished.stderr
     assert "conditional_scale" in finished.stdout
     assert "resnet18" in finished.stdout

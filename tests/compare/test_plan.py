@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-import subprocess
-import sys
 
 import optax
 import pytest
@@ -15,6 +12,9 @@ from graphmode.compare import Case, CaseError, Plan, bench
 from graphmode.compare.dtypes import DtypeError
 from graphmode.compare.speed.bench import Budget
 from graphmode.compare.sweep import narrowed, resized
+from typer.testing import CliRunner
+
+from graphmode.cli import app
 
 BUDGET = Budget(prepare_s=60, time_s=0.02)
 ROWS = ("torch.eager", "torch.trace", "jax.jit", "jax.graphed")
@@ -175,13 +175,7 @@ def test_a_case_without_optimizer_has_no_training_step_however_it_is_called():
     ],
 )
 def test_the_command_refuses_what_is_no_choice(arguments, message):
-    finished = subprocess.run(
-        [sys.executable, "-m", "graphmode", "bench", "scale_add", "--device", "cpu", *arguments],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "COLUMNS": "200"},
-        timeout=100,
-    )
-    assert finished.returncode == 2, finished.stdout + finished.stderr
+    finished = CliRunner().invoke(app, ["bench", "scale_add", "--device", "cpu", *arguments], env={"COLUMNS": "200"})
+    assert finished.exit_code == 2, finished.output
     assert message in finished.stderr
     assert "Traceback" not in finished.stderr

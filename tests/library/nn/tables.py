@@ -10,14 +10,22 @@ import concurrent.futures
 import inspect
 import multiprocessing
 import os
+import queue
 import re
 import sys
 import tempfile
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import torch
 
+from .judging import Verdict
+
+Job = tuple[Literal["module", "function"], str]
+JOBS_A_PROCESS = 8
+LONGEST = ("LinearCrossEntropy", "max_pool", "CrossEntropy", "gaussian_nll", "Transformer")  # begun first
 HERE = Path(__file__).parent
 HEAD = """# What each layer was judged on
 
@@ -40,7 +48,8 @@ def main() -> None:
     options = parser.parse_args()
     from .verdicts import FUNCTIONS, MODULES
 
-    jobs = [("module", name) for name in MODULES] + [("function", name) for name in FUNCTIONS]
+    jobs: list[Job] = [("module", name) for name in MODULES] + [("function", name) for name in FUNCTIONS]
+    jobs.sort(key=lambda job: not job[1].startswith(LONGEST))
     if options.only:
         jobs = [job for job in jobs if job[1] in options.only]
     with tempfile.TemporaryDirectory() as graphs:
@@ -58,19 +67,40 @@ def main() -> None:
     sys.exit(1 if failures else 0)
 
 
-def _verdicts(jobs, workers: int) -> Iterable[tuple[tuple[str, str], object]]:
-    """Each in a process that has judged few others, since compiled graphs pile up."""
+def _verdicts(jobs: list[Job], workers: int) -> Iterator[tuple[Job, Verdict | None]]:
+    """As they come, the jobs shared among processes."""
+    waiting = queue.SimpleQueue[Job]()
+    for job in jobs:
+        waiting.put(job)
+    found = queue.SimpleQueue[tuple[Job, Verdict | None]]()
+    for _ in range(workers):
+        threading.Thread(target=_work, args=(waiting, found), daemon=True).start()
+    for count in range(1, len(jobs) + 1):
+        job, verdict = found.get()
+        told = "absent" if verdict is None else f"{verdict.agreed}/{verdict.tried}"
+        failed = f", {len(verdict.failures)} failures" if verdict and verdict.failures else ""
+        print(f"[{count}/{len(jobs)}] {job[1]}: {told}{failed}", flush=True)
+        yield job, verdict
+
+
+def _work(waiting: queue.SimpleQueue[Job], found: queue.SimpleQueue[tuple[Job, Verdict | None]]) -> None:
+    """One process after another, each for few jobs, since compiled graphs pile up; one that dies costs its job."""
     context = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(workers, mp_context=context, max_tasks_per_child=8) as pool:
-        futures = {pool.submit(judge, *job): job for job in jobs}
-        for count, future in enumerate(concurrent.futures.as_completed(futures), 1):
-            job, verdict = futures[future], future.result()
-            told = "absent" if verdict is None else f"{verdict.agreed}/{verdict.tried}"
-            print(f"[{count}/{len(jobs)}] {job[1]}: {told}", flush=True)
-            yield job, verdict
+    while not waiting.empty():
+        with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as process:
+            for _ in range(JOBS_A_PROCESS):
+                try:
+                    job = waiting.get_nowait()
+                except queue.Empty:
+                    return
+                try:
+                    found.put((job, process.submit(judge, *job).result()))
+                except Exception as error:
+                    found.put((job, Verdict(job[1], failures=[f"{job[1]}: {type(error).__name__}: {error}"])))
+                    break
 
 
-def judge(kind: str, name: str):
+def judge(kind: str, name: str) -> Verdict | None:
     """The verdict on all samples; None where there is nothing of that name."""
     import jax
 
