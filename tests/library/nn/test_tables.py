@@ -9,7 +9,7 @@ from graphmode.nn.refused import REFUSED
 
 from .judging import Verdict
 from .samples import FUNCTIONS, MODULES
-from .tables import files_about, other_classes, page
+from .tables import files_about, other_classes, page, row, rows_of
 from .verdicts import judge_module
 
 
@@ -22,13 +22,20 @@ def test_a_class_outside_of_module_db_is_tested_or_refused(name):
             getattr(ours, name)
 
 
-def test_the_page_tells_what_came_of_each():
+def test_the_page_tells_what_came_of_each_and_keeps_what_was_not_judged_again():
     wrong = Verdict("Tanh", tried=4, agreed=3, skipped={"empty": 2}, error=0.5, ratio=7.0, failures=["off by 0.5"])
-    whole = page({("module", "ELU"): judge_module("ELU", 1), ("module", "Tanh"): wrong, ("function", "elu"): None})
-    assert "1 of 2 agree on all samples" in whole
-    assert "| `Tanh` | 4 | 3 | 5e-01 | 7.00 | 2 not judged: empty; 1 differ |" in whole
-    assert "| `elu` | | | | | absent |" in whole
-    assert "| `ELU` | 2 | 2 |" in whole
+    first = page({("module", "ELU"): row(judge_module("ELU", 1)), ("module", "Tanh"): row(wrong)})
+    rows = rows_of(first)
+    assert page(rows) == first
+    rows |= {("function", "elu-exact"): row(None), ("module", "Tanh"): row(Verdict("Tanh", tried=4, agreed=4, ratio=2.0))}
+    second = page(rows)
+    assert page(rows_of(second)) == second
+    assert "| `ELU` | 2 | 2 |" in second
+    assert "1 of 2 agree on all samples" in first
+    assert "| `Tanh` | 4 | 3 | 5e-01 | 7.00 | 2 not judged: empty; 1 differ |" in first
+    assert "2 of 2 agree on all samples" in second
+    assert "| `Tanh` | 4 | 4 | 0e+00 | 2.00 |  |" in second
+    assert "| `elu-exact` | | | | | absent |" in second
 
 
 def test_no_class_or_function_of_the_judge_is_absent():
