@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -127,15 +128,15 @@ def unreduced(
     if target.shape == input.shape:
         mask = _mask_of_probabilities(input.shape, target, ignore_index, axis, mask)
         logits, target = in_float32(_where_rows(mask, input, axis), _where_rows(mask, target, axis))
-        shifted, log_sum = _shifted(logits, axis)
+        shifted, log_sum, _ = _shifted(logits, axis)
         if smoothing > 0:
             target = target * (1 - smoothing) + smoothing / classes
         loss = (jnp.expand_dims(log_sum, axis) - shifted) * target
         return (loss if weight is None else loss * _along(in_float32(weight)[0], axis, input.ndim)).sum(axis)
     picked = _picked(input.shape, target, weight, ignore_index, axis, mask)
     (logits,) = in_float32(_where_rows(picked.mask, input, axis))
-    shifted, log_sum = _shifted(logits, axis)
-    rows = picked.weighted(log_sum - picked.of(shifted))
+    shifted, log_sum, largest = _shifted(logits, axis)
+    rows = picked.weighted(log_sum - (picked.of(logits) - largest))
     if smoothing > 0:
         spread = jnp.expand_dims(log_sum, axis) - shifted
         spread = (spread if weight is None else spread * _along(in_float32(weight)[0], axis, input.ndim)).sum(axis)
@@ -194,10 +195,7 @@ class _Picked:
     axis: int
 
     def of(self, values: jax.Array) -> jax.Array:
-        # A comparison, which XLA fuses with the reductions beside it, forward and backward; a gather's gradient is a
-        # scatter, which nothing fuses with.
-        classes = jax.lax.broadcasted_iota(self.index.dtype, values.shape, self.axis)
-        return jnp.where(classes == jnp.expand_dims(self.index, self.axis), values, 0).sum(self.axis)
+        return _pick(values, self.index, self.axis)
 
     def weighted(self, loss: jax.Array) -> jax.Array:
         return self.checked(loss if self.class_weight is None else loss * self.class_weight[self.index])
@@ -216,6 +214,24 @@ class _Picked:
             total = jnp.where(each > 0, each * self.class_weight, 0).sum()
         # Smoothing leaves something to divide by a weight of 0; PyTorch has NaN there too.
         return (loss.sum() / jnp.where(total == 0, jnp.nan, total)).astype(dtype)
+
+
+# The gradient of a gather is a scatter, which nothing fuses with; of a comparison it is one, beside the softmax's own.
+@functools.partial(jax.custom_jvp, nondiff_argnums=(2,))
+def _pick(values: jax.Array, index: jax.Array, axis: int) -> jax.Array:
+    """`values` at `index`, which is in range, along an axis that it does not have; 0 where that is of length 0."""
+    if values.shape[axis] == 0:
+        return jnp.zeros(index.shape, values.dtype)
+    found = jnp.take_along_axis(values, jnp.expand_dims(index, axis), axis, mode="promise_in_bounds")
+    return found.squeeze(axis)
+
+
+@_pick.defjvp
+def _pick_jvp(axis: int, primals: Any, tangents: Any) -> Any:
+    values, index = primals
+    classes = jax.lax.broadcasted_iota(index.dtype, values.shape, axis)
+    chosen = jnp.where(classes == jnp.expand_dims(index, axis), tangents[0], 0)
+    return _pick(values, index, axis), chosen.sum(axis)
 
 
 def _picked(
@@ -258,11 +274,11 @@ def class_axis(input: jax.Array, weight: jax.Array | None, data_format: str) -> 
     return axis
 
 
-def _shifted(logits: jax.Array, axis: int) -> tuple[jax.Array, jax.Array]:
-    """The logits less their largest, and the logarithm of the sum of their exponentials."""
-    largest = jax.lax.stop_gradient(logits.max(axis, keepdims=True)) if logits.size else 0
+def _shifted(logits: jax.Array, axis: int) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """The logits less their largest, the logarithm of the sum of their exponentials, and the largest."""
+    largest = jax.lax.stop_gradient(logits.max(axis, keepdims=True, initial=None if logits.shape[axis] else 0))
     shifted = logits - largest
-    return shifted, jnp.log(jnp.exp(shifted).sum(axis))
+    return shifted, jnp.log(jnp.exp(shifted).sum(axis)), largest.squeeze(axis)
 
 
 def _where_rows(mask: jax.Array | None, values: jax.Array, axis: int) -> jax.Array:
