@@ -1,4 +1,7 @@
-"""The quick tests of the library compile quickly: most of their time would be XLA's optimisations of small graphs."""
+"""The quick tests of the library compile quickly: most of their time would be XLA's optimisations of small graphs.
+
+A module whose tests look at single roundings says `AS_USERS_COMPILE = True`.
+"""
 
 from collections.abc import Iterator
 from unittest import mock
@@ -16,7 +19,7 @@ QUICK = {  # half the time of a test; the slow tests compile as users do
 
 @pytest.fixture(scope="module", autouse=True)
 def _quick_to_compile(request: pytest.FixtureRequest) -> Iterator[None]:
-    if request.config.getoption("markexpr") != "not slow":
+    if request.config.getoption("markexpr") != "not slow" or getattr(request.module, "AS_USERS_COMPILE", False):
         yield
         return
     usual = compiler.get_compile_options
