@@ -16,9 +16,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from graphmode.compare.speed.environment import choose_device, describe, spin_briefly
+from graphmode.compare.speed.environment import choose_device, describe, settle
 
-spin_briefly()  # before torch is imported
+settle()  # before torch is imported
 
 import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402

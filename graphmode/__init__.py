@@ -2,8 +2,9 @@
 
 from . import nn, ops, weights
 from .graph import graphed
+from .memory import keep_freed_memory
 from .ops import *  # noqa: F403  what ops exports is listed there, once
 
-__all__ = ["graphed", "nn", "ops", "weights"]
+__all__ = ["graphed", "keep_freed_memory", "nn", "ops", "weights"]
 __all__ += ops.__all__
 __version__ = "0.1.0"

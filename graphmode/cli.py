@@ -244,9 +244,9 @@ def report(
 def main() -> None:
     """Entry point of the `graphmode` command."""
     from graphmode.compare.interrupt import remembered
-    from graphmode.compare.speed.environment import spin_briefly
+    from graphmode.compare.speed.environment import settle
 
-    spin_briefly()
+    settle()
     # a crash of a framework is told even while what it prints is caught
     faulthandler.enable(os.fdopen(os.dup(2), "w"))
     with remembered():

@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from graphmode.memory import freed_memory_is_kept, keep_freed_memory
+
 from ..report.records import Environment
 from .machine import cpu_facts, cpu_moment, cpu_name, gpu_facts, gpu_moment, processors
 from .settings import torch_flags, variables, xla_options
@@ -28,6 +30,12 @@ def spin_briefly() -> None:
     """
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", SHORT_SPIN)
+
+
+def settle() -> None:
+    """What each process of a comparison does before it imports a framework; it serves all rows alike."""
+    spin_briefly()
+    keep_freed_memory()
 
 
 class DeviceError(ValueError):
@@ -88,6 +96,7 @@ def describe(device: str) -> Environment:
         machine={**cpu_facts(), **(gpu_facts() if device == "gpu" else {})},
         flags={
             **variables(),
+            "freed memory": "kept" if freed_memory_is_kept() else "given back",
             **torch_flags(device),
             **xla_options(device),
         },

@@ -22,7 +22,7 @@ from multiprocessing.reduction import recv_handle, send_handle
 from pathlib import Path
 from typing import Protocol
 
-from .environment import spin_briefly
+from .environment import settle
 
 IMPORTS = (
     *("torch", "torch.fx.experimental.symbolic_shapes", "jax", "flax.nnx", "optax"),
@@ -170,7 +170,7 @@ def main(number: int, device: str) -> None:
     """What the server runs; it ends when nobody is there to ask it."""
     connection = Connection(number)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asks
-    spin_briefly()
+    settle()
     if device == "gpu":
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # many processes share its memory
     for name in IMPORTS + (IMPORTS_ON_CPU if device == "cpu" else ()):

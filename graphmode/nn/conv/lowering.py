@@ -39,9 +39,7 @@ from ..windows import taps_of
 from .geometry import Geometry, Paddings
 
 FEW_GROUPS = 8
-MOST_COLUMNS = (
-    4_000_000  # elements of all that the kernel covers; beyond, groups one by one are 2 to 9 times as fast
-)
+MOST_COLUMNS = 4_000_000  # elements of all that the kernel covers; beyond, groups one by one are 2 to 9 times as fast
 LARGEST_UNFOLDED = 14 * 14  # output positions; ResNet-18 runs 1.13 times as fast with it, and at 28 * 28 no faster
 
 Convolution = Callable[[jax.Array, jax.Array], jax.Array]

@@ -60,7 +60,7 @@ def standardize(
     mean = _mean_over(x, axes)
     shared = mean if axis_name is None else lax.pmean(mean, axis_name)
     # E[(x - mean)^2], never E[x^2] - mean^2: at mean 1000 that loses three more digits.
-    variance = jnp.mean(jnp.square(x - mean), axes, keepdims=True)
+    variance = _mean(jnp.square(x - mean), axes)
     if axis_name is not None:
         variance = lax.pmean(variance + jnp.square(mean - shared), axis_name)
     y = (x - shared) * _scale(variance, weight, eps)
@@ -74,7 +74,7 @@ def _standardize_jvp(axes: Axes, eps: float, axis_name: Hashable | None, primals
     y, mean, variance = standardize(x, weight, bias, axes, eps, axis_name)
 
     def average(values: jax.Array) -> jax.Array:
-        values = jnp.mean(values, axes, keepdims=True)
+        values = _mean(values, axes)
         return values if axis_name is None else lax.pmean(values, axis_name)
 
     centered = x - mean
@@ -102,4 +102,13 @@ def _mean_over(x: jax.Array, axes: Axes) -> jax.Array:
         return jnp.mean(x, axes, keepdims=True)
     longest = max(axes, key=lambda axis: x.shape[axis])
     guess = jnp.mean(lax.slice_in_dim(x, 0, 1, axis=longest), axes, keepdims=True)
-    return guess + jnp.mean(x - guess, axes, keepdims=True)
+    return guess + _mean(x - guess, axes)
+
+
+def _mean(x: jax.Array, axes: Axes) -> jax.Array:
+    """The mean with its axes kept, first over those before the last: a CPU sums rows of a few channels slowly."""
+    last = x.ndim - 1
+    if last in axes and last - 1 not in axes and len(axes) > 1 and not is_empty_axis(x.shape, axes):
+        x = jnp.mean(x, [axis for axis in axes if axis != last], keepdims=True)
+        axes = (last,)
+    return jnp.mean(x, axes, keepdims=True)

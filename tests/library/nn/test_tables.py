@@ -27,7 +27,10 @@ def test_the_page_tells_what_came_of_each_and_keeps_what_was_not_judged_again():
     first = page({("module", "ELU"): row(judge_module("ELU", 1)), ("module", "Tanh"): row(wrong)})
     rows = rows_of(first)
     assert page(rows) == first
-    rows |= {("function", "elu-exact"): row(None), ("module", "Tanh"): row(Verdict("Tanh", tried=4, agreed=4, ratio=2.0))}
+    rows |= {
+        ("function", "elu-exact"): row(None),
+        ("module", "Tanh"): row(Verdict("Tanh", tried=4, agreed=4, ratio=2.0)),
+    }
     second = page(rows)
     assert page(rows_of(second)) == second
     assert "| `ELU` | 2 | 2 |" in second
