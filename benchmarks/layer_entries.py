@@ -29,6 +29,8 @@ class Entry:
       shapes: of the input in PyTorch's layout, small, medium and large.
       make: `(rng, shape)` -> the arrays of a call, in PyTorch's layout.
       image: number of spatial axes where an input has channels; None where the layout is the same on both sides.
+      targets: how many arrays at the end are targets, by which nobody asks for a gradient.
+      ours: further arguments of our constructor.
       backward: whether it has gradients.
     """
 
@@ -39,6 +41,8 @@ class Entry:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     make: Make = normal
     image: int | None = None
+    targets: int = 0
+    ours: Mapping[str, Any] = field(default_factory=dict)
     backward: bool = True
 
     def inputs(self, rng: np.random.Generator, size: str) -> tuple[np.ndarray, ...]:
@@ -133,21 +137,21 @@ ACTIVATIONS = tuple(Entry(name, name, ELEMENTS) for name in (*SMOOTH, *PIECEWISE
 
 LOSSES = (
     *(
-        Entry(name, name, ROWS, make=pair)
+        Entry(name, name, ROWS, make=pair, targets=1)
         for name in ("L1Loss", "MSELoss", "SmoothL1Loss", "HuberLoss", "PoissonNLLLoss")
     ),
-    Entry("BCELoss", "BCELoss", ROWS, make=probabilities),
-    Entry("BCEWithLogitsLoss", "BCEWithLogitsLoss", ROWS, make=logits_and_probabilities),
+    Entry("BCELoss", "BCELoss", ROWS, make=probabilities, targets=1),
+    Entry("BCEWithLogitsLoss", "BCEWithLogitsLoss", ROWS, make=logits_and_probabilities, targets=1),
     Entry("CrossEntropyLoss", "CrossEntropyLoss", ((8, 10), (256, 1000), (1024, 30_000)), make=logits_and_classes),
     Entry("NLLLoss", "NLLLoss", ((8, 10), (256, 1000), (1024, 30_000)), make=log_probabilities_and_classes),
-    Entry("KLDivLoss", "KLDivLoss", ROWS, kwargs={"reduction": "batchmean"}, make=divergence),
+    Entry("KLDivLoss", "KLDivLoss", ROWS, kwargs={"reduction": "batchmean"}, make=divergence, targets=1),
     Entry("GaussianNLLLoss", "GaussianNLLLoss", ROWS, make=variance),
-    Entry("HingeEmbeddingLoss", "HingeEmbeddingLoss", ROWS, make=with_signs),
-    Entry("SoftMarginLoss", "SoftMarginLoss", ROWS, make=with_signs),
-    Entry("CosineEmbeddingLoss", "CosineEmbeddingLoss", ROWS, make=two_with_signs),
-    Entry("MarginRankingLoss", "MarginRankingLoss", ROWS, make=ranked),
+    Entry("HingeEmbeddingLoss", "HingeEmbeddingLoss", ROWS, make=with_signs, targets=1),
+    Entry("SoftMarginLoss", "SoftMarginLoss", ROWS, make=with_signs, targets=1),
+    Entry("CosineEmbeddingLoss", "CosineEmbeddingLoss", ROWS, make=two_with_signs, targets=1),
+    Entry("MarginRankingLoss", "MarginRankingLoss", ROWS, make=ranked, targets=1),
     Entry("MultiMarginLoss", "MultiMarginLoss", ((8, 10), (256, 1000), (4096, 1000)), make=logits_and_classes),
-    Entry("MultiLabelSoftMarginLoss", "MultiLabelSoftMarginLoss", ROWS, make=multilabel),
+    Entry("MultiLabelSoftMarginLoss", "MultiLabelSoftMarginLoss", ROWS, make=multilabel, targets=1),
     Entry("TripletMarginLoss", "TripletMarginLoss", ROWS, make=triple),
     Entry("CTCLoss", "CTCLoss", ((20, 1, 10), (100, 8, 40), (400, 16, 80)), make=alignment),
 )
@@ -188,7 +192,7 @@ CONVOLUTIONS = (
         (16, 16, 4, 2, 1),
         image=3,
     ),
-    Entry("Unfold", "Unfold", IMAGES, (3,), {"padding": 1}),
+    Entry("Unfold", "Unfold", IMAGES, (3,), {"padding": 1}, ours={"data_format": "channels_first"}),
 )
 
 POOLINGS = (

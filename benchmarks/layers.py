@@ -61,7 +61,7 @@ def _measure(entry, size, mode, device, budget_s, compiles, measured: Measured) 
     load(layer, original.state_dict())
     sets = [entry.inputs(rng, size) for _ in range(INPUT_SETS)]
     ours = [tuple(jax.device_put(to_ours(entry, a)) for a in arrays) for arrays in sets]
-    run = _ours(layer, mode)
+    run = _ours(layer, mode, entry.targets)
     backward = mode != "forward"
     forms: dict[str, Callable[[int], Any]] = {"graphmode": lambda i: jax.block_until_ready(run(*ours[i]))}
     outputs = {}
@@ -83,7 +83,7 @@ def _measure(entry, size, mode, device, budget_s, compiles, measured: Measured) 
         if form == "compile":
             torch._dynamo.reset()
             module = torch.compile(module)
-        call = _theirs(module, backward)
+        call = _theirs(module, backward, entry.targets)
         outputs[form] = call(*tensors[0])
         forms[form] = lambda i, call=call, tensors=tensors: (call(*tensors[i]), wait())
     mine = first_array(_ours(layer, "forward")(*ours[0]))
@@ -97,14 +97,14 @@ def _measure(entry, size, mode, device, budget_s, compiles, measured: Measured) 
 
 
 def build(entry: Entry) -> nnx.Module:
-    kwargs = dict(entry.kwargs)
+    kwargs = {**entry.kwargs, **entry.ours}
     cls = getattr(gm.nn, entry.cls)
     if "rngs" in inspect.signature(cls.__init__).parameters:
         kwargs["rngs"] = nnx.Rngs(0)
     return cls(*entry.args, **kwargs)
 
 
-def _ours(layer: nnx.Module, mode: str) -> Callable[..., Any]:
+def _ours(layer: nnx.Module, mode: str, targets: int = 0) -> Callable[..., Any]:
     graphdef, parameters, rest = nnx.split(layer, nnx.Param, ...)
 
     def forward(parameters, rest, *arrays):
@@ -117,7 +117,8 @@ def _ours(layer: nnx.Module, mode: str) -> Callable[..., Any]:
 
     @jax.jit
     def step(parameters, rest, *arrays):
-        moving = [i for i, a in enumerate(arrays) if jnp.issubdtype(a.dtype, jnp.floating)]
+        inputs = arrays[: len(arrays) - targets]
+        moving = [i for i, a in enumerate(inputs) if jnp.issubdtype(a.dtype, jnp.floating)]
 
         def total(parameters, floating):
             given = list(arrays)
@@ -131,7 +132,7 @@ def _ours(layer: nnx.Module, mode: str) -> Callable[..., Any]:
     return lambda *arrays: step(parameters, rest, *arrays)
 
 
-def _theirs(module: torch.nn.Module, backward: bool) -> Callable[..., Any]:
+def _theirs(module: torch.nn.Module, backward: bool, targets: int) -> Callable[..., Any]:
     if not backward:
 
         @torch.no_grad()
@@ -141,7 +142,10 @@ def _theirs(module: torch.nn.Module, backward: bool) -> Callable[..., Any]:
         return forward
 
     def step(*tensors):
-        moving = [t.detach().requires_grad_() if t.is_floating_point() else t for t in tensors]
+        inputs = len(tensors) - targets
+        moving = [
+            t.detach().requires_grad_() if i < inputs and t.is_floating_point() else t for i, t in enumerate(tensors)
+        ]
         output = module(*moving)
         leaves = output if isinstance(output, tuple) else (output,)
         flat = [o for leaf in leaves for o in (leaf if isinstance(leaf, tuple) else (leaf,))]
