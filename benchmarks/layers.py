@@ -175,7 +175,10 @@ def first_tensor(tree: Any) -> torch.Tensor:
 
 def table(measured: Sequence[Measured], where: str) -> str:
     """Markdown: the geometric mean, and every layer with its ratio to PyTorch's fastest form."""
-    lines = ["# Layers beside PyTorch's", "", f"Measured on {where}. Below 1, graphmode is faster.", ""]
+    compiled = [size for size in SIZES if any(m.size == size and "compile" in m.samples_s for m in measured)]
+    lines = ["# Layers beside PyTorch's", "", f"Measured on {where}. Below 1, graphmode is faster."]
+    sizes = ", ".join(compiled) or "no"
+    lines += [f"PyTorch eager, channels last where there are images, and torch.compile at {sizes} size.", ""]
     for mode in MODES:
         for size in SIZES:
             found = [_best(m) for m in measured if m.size == size and m.name.endswith(f", {mode}")]
@@ -208,6 +211,7 @@ def main(
     seconds: Annotated[float, typer.Option(help="Of timed calls, for each form.")] = 0.3,
     device: Annotated[str, typer.Option(help="auto, cpu or gpu.")] = "auto",
     compiles: Annotated[bool, typer.Option("--compile/--no-compile", help="Whether torch.compile is a form.")] = True,
+    compile_at: Annotated[list[str] | None, typer.Option(help="The sizes at which it is; all of them if none.")] = None,
 ) -> None:
     """Times every layer and writes the table."""
     chosen = choose_device(device)
@@ -220,7 +224,8 @@ def main(
         for entry in entries:
             for one in size or SIZES:
                 for mode in MODES if entry.backward else MODES[:1]:
-                    measured.append(measure(entry, one, mode, chosen, seconds, compiles=compiles))
+                    compiled = compiles and one in (compile_at or SIZES)
+                    measured.append(measure(entry, one, mode, chosen, seconds, compiles=compiled))
                     last = measured[-1]
                     print(
                         f"{last.name} {one}: {told(_best(last))} of {last.fastest(PYTORCH)} {last.reason}", flush=True
