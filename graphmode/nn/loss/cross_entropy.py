@@ -66,7 +66,7 @@ def nll_loss(
     dtype = input.dtype
     picked = _picked(input.shape, target, weight, ignore_index, axis, mask)
     (input,) = in_float32(_where_rows(picked.mask, input, axis))
-    return picked.reduced(picked.weighted(-picked.of(input)), reduction, dtype)
+    return picked.reduced(picked.weighted(-_picked_from(input, picked.index, axis)), reduction, dtype)
 
 
 @autocasts
@@ -136,7 +136,7 @@ def unreduced(
     picked = _picked(input.shape, target, weight, ignore_index, axis, mask)
     (logits,) = in_float32(_where_rows(picked.mask, input, axis))
     shifted, log_sum, largest = _shifted(logits, axis)
-    rows = picked.weighted(log_sum - (picked.of(logits) - largest))
+    rows = picked.weighted(log_sum - (_picked_beside_softmax(logits, picked.index, axis) - largest))
     if smoothing > 0:
         spread = jnp.expand_dims(log_sum, axis) - shifted
         spread = (spread if weight is None else spread * _along(in_float32(weight)[0], axis, input.ndim)).sum(axis)
@@ -194,9 +194,6 @@ class _Picked:
     class_weight: jax.Array | None
     axis: int
 
-    def of(self, values: jax.Array) -> jax.Array:
-        return _pick(values, self.index, self.axis)
-
     def weighted(self, loss: jax.Array) -> jax.Array:
         return self.checked(loss if self.class_weight is None else loss * self.class_weight[self.index])
 
@@ -216,9 +213,7 @@ class _Picked:
         return (loss.sum() / jnp.where(total == 0, jnp.nan, total)).astype(dtype)
 
 
-# The gradient of a gather is a scatter, which nothing fuses with; of a comparison it is one, beside the softmax's own.
-@functools.partial(jax.custom_jvp, nondiff_argnums=(2,))
-def _pick(values: jax.Array, index: jax.Array, axis: int) -> jax.Array:
+def _picked_from(values: jax.Array, index: jax.Array, axis: int) -> jax.Array:
     """`values` at `index`, which is in range, along an axis that it does not have; 0 where that is of length 0."""
     if values.shape[axis] == 0:
         return jnp.zeros(index.shape, values.dtype)
@@ -226,12 +221,18 @@ def _pick(values: jax.Array, index: jax.Array, axis: int) -> jax.Array:
     return found.squeeze(axis)
 
 
-@_pick.defjvp
-def _pick_jvp(axis: int, primals: Any, tangents: Any) -> Any:
+# The gradient of a gather is a scatter, which nothing fuses with; of a comparison it is one pass with the softmax's.
+@functools.partial(jax.custom_jvp, nondiff_argnums=(2,))
+def _picked_beside_softmax(values: jax.Array, index: jax.Array, axis: int) -> jax.Array:
+    return _picked_from(values, index, axis)
+
+
+@_picked_beside_softmax.defjvp
+def _picked_beside_softmax_jvp(axis: int, primals: Any, tangents: Any) -> Any:
     values, index = primals
     classes = jax.lax.broadcasted_iota(index.dtype, values.shape, axis)
     chosen = jnp.where(classes == jnp.expand_dims(index, axis), tangents[0], 0)
-    return _pick(values, index, axis), chosen.sum(axis)
+    return _picked_from(values, index, axis), chosen.sum(axis)
 
 
 def _picked(
