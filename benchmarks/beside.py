@@ -6,12 +6,16 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import typer
+from graphmode.compare.report import ResultsError, prepare_folder
 from graphmode.compare.report.bootstrap import interval
 from graphmode.compare.report.records import Environment
 from graphmode.compare.report.wording import number
+from graphmode.compare.speed.environment import DeviceError, choose_device
 from graphmode.compare.speed.timing import Timed, interleave
 
 INPUT_SETS = 3
@@ -69,6 +73,19 @@ def _take(call: Callable[[int], Any], offset: int, calls: int) -> float:
 def _calibrated(call: Callable[[int], Any]) -> int:
     fastest = min(_take(call, i, 1) for i in range(3))
     return max(1, min(MOST_CALLS, round(SAMPLE_S / fastest)))
+
+
+def prepared(folder: Path, device: str) -> str:
+    """The device that is there, once the folder can be written to.
+
+    Raises:
+      typer.BadParameter: where one of the two is not to be had.
+    """
+    try:
+        prepare_folder(folder)
+        return choose_device(device)
+    except (ResultsError, DeviceError) as error:
+        raise typer.BadParameter(str(error)) from error
 
 
 def told(ratio: Ratio | None) -> str:

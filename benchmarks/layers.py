@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from graphmode.compare.speed.environment import choose_device, describe, settle
+from graphmode.compare.speed.environment import describe, settle
 
 settle()  # before torch is imported
 
@@ -34,7 +34,7 @@ import graphmode as gm  # noqa: E402
 from graphmode.weights import load  # noqa: E402
 
 sys.path[:0] = [str(Path(__file__).parent)]
-from beside import INPUT_SETS, Measured, place, time_forms, told  # noqa: E402
+from beside import INPUT_SETS, Measured, place, prepared, time_forms, told  # noqa: E402
 from layer_entries import ENTRIES, SIZES, Entry  # noqa: E402
 
 MODES = ("forward", "forward and backward")
@@ -214,7 +214,10 @@ def main(
     compile_at: Annotated[list[str] | None, typer.Option(help="The sizes at which it is; all of them if none.")] = None,
 ) -> None:
     """Times every layer and writes the table."""
-    chosen = choose_device(device)
+    chosen = prepared(folder, device)
+    for one in (*(size or ()), *(compile_at or ())):
+        if one not in SIZES:
+            raise typer.BadParameter(f"there is no size {one!r}; choose {', '.join(SIZES)}")
     entries = [e for e in ENTRIES if not names or any(e.name.startswith(name) for name in names)]
     if not entries:
         raise typer.BadParameter(f"no layer is called {names}; there are {', '.join(e.name for e in ENTRIES)}")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from graphmode.compare.speed.environment import choose_device, describe, settle
+from graphmode.compare.speed.environment import describe, settle
 
 settle()  # before torch is imported
 
@@ -34,7 +34,7 @@ import effects  # noqa: E402
 import masked  # noqa: E402
 import segment  # noqa: E402
 import selection  # noqa: E402
-from beside import INPUT_SETS, Measured, place, time_forms, told  # noqa: E402
+from beside import INPUT_SETS, Measured, place, prepared, time_forms, told  # noqa: E402
 from block import Block  # noqa: E402
 
 BLOCKS: tuple[Block, ...] = tuple(
@@ -141,7 +141,7 @@ def main(
     device: Annotated[str, typer.Option(help="auto, cpu or gpu.")] = "auto",
 ) -> None:
     """Times every building block and writes the table."""
-    chosen = choose_device(device)
+    chosen = prepared(folder, device)
     blocks = [b for b in BLOCKS if not names or any(b.name.startswith(name) for name in names)]
     if not blocks:
         raise typer.BadParameter(f"no block is called {names}; there are {', '.join(b.name for b in BLOCKS)}")

@@ -20,7 +20,7 @@ from typing import Annotated
 import typer
 from graphmode.compare.case import MODES
 from graphmode.compare.report import CaseInfo, Results, ResultsError, prepare_folder, write_pages
-from graphmode.compare.speed.environment import choose_device, revision
+from graphmode.compare.speed.environment import DeviceError, choose_device, revision
 from graphmode.models import zoo
 
 MOST_TELLING = ("efficientnet_lite0", "lstm", "resnet18", "stats_rnn", "positives_first", "conditional_scale")
@@ -137,7 +137,10 @@ def main(
     """Compare every case, the most telling first, each in its own process, within the time."""
     end = time.monotonic() + 60 * minutes
     names = ordered(case or [])
-    on_gpu = choose_device(device) == "gpu"
+    try:
+        on_gpu = choose_device(device) == "gpu"
+    except DeviceError as error:
+        raise typer.BadParameter(str(error)) from error
     dtypes = dtype or (GPU_DTYPES if on_gpu else ("float32",))
     units = [Unit(name, one) for one in dtypes for name in names]
     sweep = (GPU_SWEEP if on_gpu else "") if sweep is None else sweep

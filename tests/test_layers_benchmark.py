@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 from flax import nnx
 
 from graphmode import nn
@@ -65,13 +66,30 @@ def test_names_are_unique_and_every_class_is_here(benchmark):
     assert not {one.cls for one in benchmark.ENTRIES if not hasattr(nn, one.cls)}
 
 
-def test_the_script_leaves_its_records_and_names_what_it_does_not_know(tmp_path):
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"names": ["no such layer"]}, "no layer is called"),
+        ({"size": ["huge"]}, "there is no size 'huge'; choose small, medium, large"),
+        ({"compile_at": ["huge"]}, "there is no size 'huge'"),
+        ({"device": "tpu"}, "--device is 'tpu'"),
+    ],
+)
+def test_what_it_does_not_know_is_refused(arguments, told, benchmark, tmp_path):
+    with pytest.raises(typer.BadParameter, match=told):
+        benchmark.main(tmp_path, **{"seconds": 0.01, "device": "cpu", **arguments})
+
+
+def test_a_folder_that_cannot_be_written_to_is_refused(benchmark, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(typer.BadParameter, match="is a file"):
+        benchmark.main(tmp_path / "file", device="cpu")
+
+
+def test_the_script_leaves_its_records(tmp_path):
     run = [sys.executable, str(SCRIPT), str(tmp_path)]
     small = ["Linear", "--size", "small", "--seconds", "0.01", "--no-compile"]
     subprocess.run([*run, *small], check=True, capture_output=True)
     record = json.loads((tmp_path / "layers.json").read_text())
     assert [layer["name"] for layer in record["layers"]] == ["Linear, forward", "Linear, forward and backward"]
     assert "geometric mean" in (tmp_path / "layers.md").read_text()
-    refused = subprocess.run([*run, "no such layer"], capture_output=True, text=True)
-    assert refused.returncode == 2
-    assert "no layer is called" in refused.stderr

@@ -60,8 +60,10 @@ def choose_device(wanted: str) -> str:
     """`"cpu"` or `"gpu"`; `"auto"` takes the GPU where both frameworks see one.
 
     Raises:
-      DeviceError: for `"gpu"` where there is none.
+      DeviceError: for another word, and for `"gpu"` where there is none.
     """
+    if wanted not in ("auto", "cpu", "gpu"):
+        raise DeviceError(f"--device is {wanted!r}; choose auto, cpu or gpu")
     if wanted == "cpu":
         return "cpu"
     problem = cuda_problem()

@@ -49,8 +49,24 @@ def as_probability(name: str, value: float) -> float:
     return float(value)
 
 
+def check_array(name: str, value: Any) -> None:
+    """Raises `TypeError` for what is no array of JAX's or numpy's: a tensor of PyTorch's, a list, None."""
+    kind = type(value)
+    of_torch = kind.__module__.split(".")[0] == "torch"
+    if hasattr(value, "dtype") and not of_torch:
+        return
+    if value is None:
+        raise TypeError(f"{name} is None, and an array was wanted")
+    told = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    values = f"{name}.detach().cpu().numpy()" if of_torch else name
+    raise TypeError(f"{name} is a {told}, and an array was wanted: give jnp.asarray({values})")
+
+
 def check_same_dtype(**arrays: jax.Array | None) -> None:
     """Raises `TypeError` unless all arrays that are there have one dtype, as PyTorch's kernels do."""
+    for name, array in arrays.items():
+        if array is not None:
+            check_array(name, array)
     dtypes = {name: jnp.dtype(array.dtype) for name, array in arrays.items() if array is not None}
     if len(set(dtypes.values())) > 1:
         told = " and ".join(f"{name} is {dtype}" for name, dtype in dtypes.items())
@@ -58,6 +74,7 @@ def check_same_dtype(**arrays: jax.Array | None) -> None:
 
 
 def check_floating(name: str, array: jax.Array) -> None:
+    check_array(name, array)
     if not jnp.issubdtype(array.dtype, jnp.inexact):
         raise TypeError(f"{name} is {array.dtype}, and a floating dtype was wanted; cast it")
 

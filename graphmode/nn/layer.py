@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
 from flax import nnx
+
+from .arguments import check_array
 
 _TOLD = "_graphmode_told"  # marks an error whose message names its layer
 
@@ -31,7 +34,11 @@ def _telling(call: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(call)
     def told(self: Layer, *args: Any, **kwargs: Any) -> Any:
         try:
-            return call(self, *args, **kwargs)
+            try:
+                return call(self, *args, **kwargs)
+            except (AttributeError, ValueError, TypeError) as error:
+                _name_what_is_no_array(error, call, self, args, kwargs)
+                raise
         except (ValueError, TypeError) as error:
             if not getattr(error, _TOLD, False) and error.args and isinstance(error.args[0], str):
                 name = type(self).__name__
@@ -42,6 +49,22 @@ def _telling(call: Callable[..., Any]) -> Callable[..., Any]:
             raise
 
     return told
+
+
+def _name_what_is_no_array(
+    error: Exception, call: Callable[..., Any], layer: Layer, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    """Raises `TypeError` where a call failed since an argument is PyTorch's tensor, or lacks what arrays have."""
+    if getattr(error, _TOLD, False):
+        return
+    try:
+        given = inspect.signature(call).bind(layer, *args, **kwargs).arguments
+    except TypeError:  # the call itself does not fit
+        return
+    for name, value in given.items():
+        lacking = isinstance(error, AttributeError) and value is error.obj and error.name in ("dtype", "ndim", "shape")
+        if lacking or type(value).__module__.split(".")[0] == "torch":
+            check_array(name, value)
 
 
 def _path_to(layer: nnx.Module) -> str:

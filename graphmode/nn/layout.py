@@ -7,6 +7,8 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
+from .arguments import check_array
+
 DataFormat = Literal["channels_last", "channels_first", "NLC", "NCL", "NHWC", "NCHW", "NDHWC", "NCDHW"]
 Layout = Literal["channels_last", "channels_first"]
 
@@ -71,6 +73,8 @@ def check_shape(
 ) -> None:
     """Raises `ValueError` unless `input` is `[B, *spatial, C]` (or as the layout says), the batch axis optional.
 
+    `TypeError` for what is no array.
+
     Args:
       input: to be checked.
       layout: of its channels.
@@ -80,6 +84,7 @@ def check_shape(
       batched: whether the batch axis must be there.
       name: of the argument.
     """
+    check_array(name, input)
     letters = spelled(layout, spatial)
     ranks = (spatial + 2,) if batched else (spatial + 1, spatial + 2)
     if input.ndim not in ranks:

@@ -53,6 +53,10 @@ def main() -> None:
     jobs: list[Job] = [("module", name) for name in MODULES] + [("function", name) for name in FUNCTIONS]
     jobs.sort(key=lambda job: not job[1].startswith(LONGEST))
     if options.only:
+        if unknown := set(options.only) - {name for _, name in jobs}:
+            parser.error(f"--only: there is no class or function {', '.join(sorted(unknown))}")
+        if not options.page.exists():
+            parser.error(f"--only keeps the other rows of {options.page}, which is not there; judge all first")
         jobs = [job for job in jobs if job[1] in options.only]
     with tempfile.TemporaryDirectory() as graphs:
         # Found by all processes: the four float32 draws of a sample, and most single operations, are compiled once.

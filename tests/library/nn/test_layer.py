@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import pytest
+import torch
 from flax import nnx
 
 from graphmode import nn
@@ -63,3 +64,37 @@ def test_other_errors_are_left_alone():
         Fails()(KeyError("a"))
     with pytest.raises(ValueError, match=r"^\(3,\)$|^3$"):
         Fails()(ValueError(3))
+
+
+NO_ARRAYS = {
+    "a torch.Tensor, and an array was wanted: give jnp.asarray({}.detach().cpu().numpy())": torch.ones(2, 4, 4),
+    "a list, and an array was wanted: give jnp.asarray({})": [[[1.0] * 4]],
+    "None, and an array was wanted": None,
+}
+READERS = {
+    "input": lambda: nn.LayerNorm(4),
+    "query": lambda: nn.MultiheadAttention(4, 2, rngs=nnx.Rngs(0)),
+}
+
+
+@pytest.mark.parametrize("told", NO_ARRAYS)
+@pytest.mark.parametrize("name", READERS)
+def test_what_is_no_array_is_named(name, told):
+    layer, value = READERS[name](), NO_ARRAYS[told]
+    with pytest.raises(TypeError) as caught:
+        layer(*[value] * (3 if name == "query" else 1))
+    assert str(caught.value) == f"{type(layer).__name__}: {name} is {told.format(name)}"
+
+
+def test_a_function_names_a_tensor_of_pytorchs():
+    with pytest.raises(TypeError, match=r"input is a torch.Tensor, and an array was wanted: give jnp"):
+        nn.functional.avg_pool2d(torch.ones(1, 3, 4, 4), 2)
+
+
+def test_an_error_of_another_kind_stays():
+    class Own(nn.Layer):
+        def __call__(self, x):
+            return x.nothing
+
+    with pytest.raises(AttributeError, match="nothing"):
+        Own()(jnp.ones(1))

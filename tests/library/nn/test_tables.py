@@ -1,6 +1,7 @@
 """Every public class of `torch.nn` is judged, tested or refused, and the page says which."""
 
 import re
+import sys
 
 import pytest
 
@@ -9,7 +10,7 @@ from graphmode.nn.refused import REFUSED
 
 from .judging import Verdict
 from .samples import FUNCTIONS, MODULES
-from .tables import files_about, other_classes, page, row, rows_of
+from .tables import files_about, main, other_classes, page, row, rows_of
 from .verdicts import judge_module
 
 
@@ -45,3 +46,14 @@ def test_no_class_or_function_of_the_judge_is_absent():
     functions = {info.name.removeprefix("nn.functional.") for info in FUNCTIONS.values()}
     assert [name for name in MODULES if not hasattr(ours, name)] == []
     assert [name for name in functions if not hasattr(ours.functional, name)] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "told"), [("Nope", "no class or function Nope"), ("ELU", "is not there; judge all first")]
+)
+def test_what_cannot_be_judged_again_is_refused(name, told, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(sys, "argv", ["tables", str(tmp_path / "layers.md"), "--only", name])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert told in capsys.readouterr().err
