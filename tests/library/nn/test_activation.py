@@ -20,7 +20,6 @@ from .judging import Verdict, judge_equal
 from .samples import FUNCTIONS, Sample
 from .trees import to_jax
 
-AS_USERS_COMPILE = True  # a tanh of -1 + 6e-8 for -1 is seen in half precision
 INF, NAN = math.inf, math.nan
 AT = (
     -INF, -1e30, -100.0, -20.0, -6.0, -3.0, -2.0, -1.0, -0.5, -0.25, -1e-30, -0.0, 0.0, 1e-30, 0.25, 0.5, 1.0, 2.0, 3.0,

@@ -1,0 +1,33 @@
+"""The optimizers and schedules of `torch.optim` as optax transformations that step exactly as PyTorch's do."""
+
+from .adagrad import adadelta, adagrad, rmsprop
+from .adam import adam, adamax, adamw, nadam, radam
+from .clipping import clip_grad_norm, clip_grad_value
+from .matrices import adafactor, muon
+from .refused import lbfgs, sparse_adam
+from .sgd import asgd, rprop, sgd
+from .transformation import Group, Optimizer, OptimizerState, with_lr
+
+__all__ = [
+    "Group",
+    "Optimizer",
+    "OptimizerState",
+    "adadelta",
+    "adafactor",
+    "adagrad",
+    "adam",
+    "adamax",
+    "adamw",
+    "asgd",
+    "clip_grad_norm",
+    "clip_grad_value",
+    "lbfgs",
+    "muon",
+    "nadam",
+    "radam",
+    "rmsprop",
+    "rprop",
+    "sgd",
+    "sparse_adam",
+    "with_lr",
+]

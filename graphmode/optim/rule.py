@@ -1,0 +1,104 @@
+"""What one of PyTorch's optimizers is made of: its arguments, what it keeps for a parameter, how it steps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+Slots = dict[str, jax.Array]
+
+
+def no_scalars(step: jax.Array, h: SimpleNamespace) -> Slots:
+    """For a rule that needs nothing computed from the number of the step."""
+    return {}
+
+
+@dataclass(frozen=True)
+class Rule:
+    """An optimizer of `torch.optim`, for one parameter at a time.
+
+    Attributes:
+      name: of the class in `torch.optim`.
+      slots: `(parameter, h) -> what is kept for it`, under PyTorch's names; `h` holds the arguments as attributes.
+      step: `(gradient, parameter, slots, scalars, h) -> (what is added to the parameter, new slots)`.
+      scalars: `(steps [P] of the parameters, this one included, h) -> [P] each`: what depends on the number of the step
+        alone, for all parameters at once.
+      check: `h -> None`; raises `ValueError` for arguments that PyTorch rejects.
+      schedulable: arguments beside `lr` that may be a schedule.
+      in_torchs_layout: whether a step is no elementwise one, and sees the parameter as PyTorch lays it out.
+      check_shape: `(name, shape) -> None`; raises for a parameter that it cannot step.
+      counts: whether PyTorch keeps the number of the step.
+    """
+
+    name: str
+    slots: Callable[[jax.Array, SimpleNamespace], Slots]
+    step: Callable[[jax.Array, jax.Array, Slots, Slots, SimpleNamespace], tuple[jax.Array, Slots]]
+    scalars: Callable[[jax.Array, SimpleNamespace], Slots] = no_scalars
+    check: Callable[[SimpleNamespace], None] = lambda h: None
+    schedulable: tuple[str, ...] = ()
+    in_torchs_layout: bool = False
+    check_shape: Callable[[str, tuple[int, ...]], None] = lambda name, shape: None
+    counts: bool = True
+
+
+def one_minus_power(beta: Any, step: jax.Array) -> jax.Array:
+    """`1 - beta**step` to the last digits: in float32 the plain form loses four of seven for a beta of 0.999."""
+    if isinstance(beta, int | float):
+        if beta == 0:
+            return jnp.ones(step.shape, float)
+        return -jnp.expm1(step * math.log(beta))
+    return jnp.where(beta > 0, -jnp.expm1(step * jnp.log(jnp.where(beta > 0, beta, 1.0))), 1.0)
+
+
+def lerp(start: jax.Array, end: jax.Array, weight: Any) -> jax.Array:
+    return start + weight * (end - start)
+
+
+def upwards(gradient: jax.Array, h: SimpleNamespace) -> jax.Array:
+    """The gradient of what is minimised."""
+    return -gradient if h.maximize else gradient
+
+
+def with_decay(gradient: jax.Array, parameter: jax.Array, h: SimpleNamespace) -> jax.Array:
+    """The gradient with that of the L2 penalty."""
+    return gradient if is_zero(h.weight_decay) else gradient + h.weight_decay * parameter
+
+
+def decoupled(parameter: jax.Array, h: SimpleNamespace) -> Any:
+    """What decoupled weight decay adds to the parameter."""
+    return 0.0 if is_zero(h.weight_decay) else -(h.lr * h.weight_decay) * parameter
+
+
+def is_zero(value: Any) -> bool:
+    return isinstance(value, int | float) and value == 0
+
+
+def check_at_least_zero(h: SimpleNamespace, *names: str) -> None:
+    for name in names:
+        check_range(name, getattr(h, name), low=0.0)
+
+
+def check_betas(h: SimpleNamespace) -> None:
+    if len(h.betas) != 2:
+        raise ValueError(f"betas is {h.betas!r}; give two coefficients")
+    for index, beta in enumerate(h.betas):
+        check_range(f"betas[{index}]", beta, low=0.0, below=1.0)
+
+
+def check_range(name: str, value: Any, *, low: float, high: float = math.inf, below: float = math.inf) -> None:
+    """Raises `ValueError` unless a number is in range (`below` is left out of it); a schedule is not looked at."""
+    if callable(value):
+        return
+    if not low <= value <= high or not value < below:
+        upper = f" and less than {below:g}" if below < math.inf else f" and at most {high:g}" if high < math.inf else ""
+        raise ValueError(f"{name} is {value!r}; give a number of at least {low:g}{upper}")
+
+
+def namespace(values: Mapping[str, Any]) -> SimpleNamespace:
+    return SimpleNamespace(**values)

@@ -1,0 +1,351 @@
+"""A rule of PyTorch's as an optax transformation: parameter groups, schedules, absent gradients, PyTorch's layout."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import jax.tree_util as jtu
+import optax
+from flax import nnx
+
+from ..weights.conventions import TRANSFORM, leaves
+from ..weights.transforms import IDENTITY, Transform
+from .rule import Rule, Slots, namespace
+
+LearningRate = float | jax.Array | Callable[[Any], Any]
+
+
+class OptimizerState(NamedTuple):
+    """What an optimizer of `graphmode.optim` keeps between steps.
+
+    Attributes:
+      count: int32 []; updates made so far, which is where a schedule stands.
+      lr: floating [groups]; the learning rate of each group: that of the last update where it is a schedule, that of
+        the next one where it is a number, which may be replaced between steps (`with_lr`) without another compilation.
+      step: int32 [parameters]; updates of each parameter, in the order of the tree: an absent gradient makes none.
+      slots: PyTorch's name of what is kept, then the parameter's name: `slots["exp_avg"]["encoder.linear1.weight"]`. Laid
+        out as the parameter is; those of `adafactor` and `muon` as PyTorch's.
+    """
+
+    count: jax.Array
+    lr: jax.Array
+    step: jax.Array
+    slots: dict[str, dict[str, jax.Array]]
+
+
+class Group:
+    """Parameters that are stepped with arguments of their own: one of `torch.optim`'s parameter groups.
+
+    Args:
+      where: a regular expression, searched for in a parameter's dotted name (`r"bias$|norm"`), or a function
+        `(name, array) -> bool`.
+      **arguments: of the optimizer, in place of its own: `lr=1e-4`, `weight_decay=0.0`.
+
+    Example:
+      >>> import graphmode as gm
+      >>> tx = gm.optim.adamw(lr=1e-3, weight_decay=0.1, groups=[gm.optim.Group(r"bias$", weight_decay=0.0)])
+    """
+
+    def __init__(self, where: str | Callable[[str, Any], bool], **arguments: Any):
+        if not callable(where):
+            try:
+                re.compile(where)
+            except (TypeError, re.error) as error:
+                raise ValueError(f"where is {where!r}; give a regular expression or a function: {error}") from None
+        self.where = where
+        self.arguments = arguments
+
+    def __repr__(self) -> str:
+        return f"Group({', '.join([repr(self.where), *(f'{k}={v!r}' for k, v in self.arguments.items())])})"
+
+    def holds(self, name: str, array: Any) -> bool:
+        if callable(self.where):
+            return bool(self.where(name, array))
+        return re.search(self.where, name) is not None
+
+
+class Optimizer(optax.GradientTransformationExtraArgs):
+    """An optax transformation that steps as one of `torch.optim` does; made by `adam`, `sgd` and the others.
+
+    It chains with optax's own, and `nnx.Optimizer` takes it. `update(gradients, state, parameters)` gives what is to be
+    added to the parameters; its keyword `present` says which gradients are there: a tree of booleans, or a mapping from
+    names of parameters or of modules, which may be traced. Where one is absent, as PyTorch's `.grad is None` is,
+    parameter and state stay as they are. A gradient that is None, or is not in the tree, is absent too.
+
+    Attributes:
+      rule: PyTorch's.
+      arguments: of the optimizer, by PyTorch's names.
+      groups: those given.
+    """
+
+    rule: Rule
+    arguments: dict[str, Any]
+    groups: tuple[Group, ...]
+    layouts: dict[str, Transform]
+
+    def __new__(
+        cls,
+        rule: Rule,
+        arguments: Mapping[str, Any],
+        groups: Iterable[Group] = (),
+        layouts: Mapping[str, Transform] | None = None,
+    ) -> Optimizer:
+        made: Any = _Stepper(rule, dict(arguments), tuple(groups), dict(layouts or {}))
+        self = super().__new__(cls, made.init, made.update)
+        self.rule, self.arguments, self.groups, self.layouts = rule, made.arguments, made.groups, made.layouts
+        return self
+
+    def __repr__(self) -> str:
+        told = [f"{k}={v!r}" for k, v in self.arguments.items()] + ([f"groups={self.groups!r}"] if self.groups else [])
+        return f"{self.rule.name.lower()}({', '.join(told)})"
+
+    def for_model(self, model: nnx.Module) -> Optimizer:
+        """The same, knowing how the model lays its parameters out.
+
+        `adafactor` and `muon` look at rows and columns, which are PyTorch's. `gm.train_step` calls this; where
+        `nnx.Optimizer` is used with one of the two, call it yourself. The others step each element by itself.
+        """
+        found = {leaf.path: leaf.transform for leaf in leaves(model) if leaf.transform != IDENTITY}
+        return Optimizer(self.rule, self.arguments, self.groups, found)
+
+
+def with_lr(state: Any, lr: float | Iterable[float]) -> Any:
+    """The optimizer's state with another learning rate for the steps to come, as a `ReduceLROnPlateau` gives it.
+
+    Args:
+      state: an `OptimizerState`, or a tree (of `optax.chain` for instance) that holds exactly one.
+      lr: one number for all groups, or one each.
+
+    Raises:
+      ValueError: where there is none or more than one such state, or another number of groups.
+    """
+    found = [leaf for leaf in jax.tree.leaves(state, is_leaf=_is_state) if _is_state(leaf)]
+    if len(found) != 1:
+        raise ValueError(f"state holds {len(found)} states of optimizers of graphmode.optim; give it one")
+    given = list(lr) if isinstance(lr, Iterable) else [lr] * found[0].lr.size
+    if len(given) != found[0].lr.size:
+        raise ValueError(f"lr has {len(given)} numbers, and the optimizer has {found[0].lr.size} groups")
+    values = jnp.asarray(given, found[0].lr.dtype)
+    return jax.tree.map(lambda x: x._replace(lr=values) if _is_state(x) else x, state, is_leaf=_is_state)
+
+
+def _is_state(node: Any) -> bool:
+    return isinstance(node, OptimizerState)
+
+
+class _Named(NamedTuple):
+    """A parameter, or what belongs to it."""
+
+    name: str
+    array: jax.Array
+    layout: Transform
+
+
+class _Stepper:
+    def __init__(self, rule: Rule, arguments: dict[str, Any], groups: tuple[Group, ...], layouts: dict[str, Transform]):
+        self.rule, self.arguments, self.groups, self.layouts = rule, arguments, groups, layouts
+        self._resolved = [namespace(arguments)]
+        rule.check(self._resolved[0])
+        for index, group in enumerate(groups):
+            if not isinstance(group, Group):
+                raise TypeError(f"groups[{index}] is a {type(group).__name__}; give gm.optim.Group(where, lr=...)")
+            if unknown := group.arguments.keys() - arguments.keys():
+                raise ValueError(
+                    f"groups[{index}] has {', '.join(sorted(unknown))}; {rule.name} has {', '.join(arguments)}"
+                )
+            values = namespace({**arguments, **group.arguments})
+            try:
+                rule.check(values)
+            except ValueError as error:
+                raise ValueError(f"groups[{index}]: {error}") from None
+            self._resolved.append(values)
+        for values in self._resolved:
+            for name, value in vars(values).items():
+                items = value if isinstance(value, tuple) else (value,)
+                if any(map(callable, items)) and name not in ("lr", *rule.schedulable):
+                    raise TypeError(f"{name} is a schedule; {rule.name} takes one for {_listed('lr', *rule.schedulable)}")
+
+    def init(self, params: Any) -> OptimizerState:
+        named = self._named(params)
+        member_of = self._members(named)
+        count = jnp.zeros((), jnp.int32)
+        lr = jnp.stack([jnp.asarray(_at(values.lr, count), float) for values in self._resolved])
+        slots: dict[str, dict[str, jax.Array]] = {}
+        for parameter, group in zip(named, member_of, strict=True):
+            h = self._now(group, count, lr)
+            self.rule.check_shape(parameter.name, self._in_torchs(parameter).shape)
+            for key, value in self.rule.slots(self._in_torchs(parameter), h).items():
+                slots.setdefault(key, {})[parameter.name] = value
+        return OptimizerState(count, lr, jnp.zeros(len(named), jnp.int32), slots)
+
+    def update(
+        self, updates: Any, state: OptimizerState, params: Any = None, *, present: Any = None, **_: Any
+    ) -> tuple[Any, OptimizerState]:
+        if params is None:
+            raise ValueError(f"params is None; {self.rule.name} needs them: tx.update(gradients, state, params)")
+        named = self._named(params)
+        member_of = self._members(named)
+        gradients = {name: leaf for name, leaf in _by_name(updates) if _array_of(leaf) is not None}
+        self._check(gradients, named, state)
+        flags = _flags(present, [parameter.name for parameter in named])
+        lr = jnp.stack(
+            [jnp.asarray(_at(h.lr, state.count), float) if callable(h.lr) else state.lr[i]
+             for i, h in enumerate(self._resolved)]
+        )  # fmt: skip
+        there = [parameter.name in gradients and flags.get(parameter.name, True) for parameter in named]
+        step = state.step + jnp.stack([jnp.asarray(flag, jnp.int32) for flag in there]) if named else state.step
+        slots = {key: dict(of) for key, of in state.slots.items()}
+        deltas: dict[str, jax.Array] = {}
+        for group in sorted(set(member_of)):
+            h = self._now(group, state.count, lr)
+            members = [i for i, of in enumerate(member_of) if of == group and there[i] is not False]
+            if not members:
+                continue
+            everyone = len(members) == len(named)
+            numbers = step if everyone else step[jnp.asarray(members)]
+            # where a gradient is absent its number may be 0, which nothing is computed for
+            scalars = self.rule.scalars(jnp.maximum(numbers, 1), h) | {"step": numbers}
+            for place, i in enumerate(members):
+                parameter = named[i]
+                of = {key: slots[key][parameter.name] for key in slots if parameter.name in slots[key]}
+                own = {key: value[place] for key, value in scalars.items()}
+                gradient = _array_of(gradients[parameter.name])
+                delta, new = self._step(gradient, parameter, of, own, h)
+                if not isinstance(there[i], bool):
+                    delta = jnp.where(there[i], delta, jnp.zeros_like(delta))
+                    new = {key: jnp.where(there[i], value, of[key]) for key, value in new.items()}
+                deltas[parameter.name] = delta
+                for key, value in new.items():
+                    slots[key][parameter.name] = value
+        result = _with_values(updates, deltas)
+        return result, OptimizerState(optax.safe_increment(state.count), lr, step, slots)
+
+    def _step(
+        self, gradient: jax.Array, parameter: _Named, slots: Slots, scalars: Slots, h: SimpleNamespace
+    ) -> tuple[jax.Array, Slots]:
+        dtype = jnp.promote_types(parameter.array.dtype, jnp.float32)  # PyTorch computes halves in float32 too
+        array, gradient = self._in_torchs(parameter), self._in_torchs(parameter._replace(array=gradient))
+        wide = {key: value.astype(dtype) for key, value in slots.items()}
+        own = {key: value if key == "step" else value.astype(dtype) for key, value in scalars.items()}
+        h = namespace({k: _in_dtype(v, dtype) for k, v in vars(h).items()} | {"dtype": array.dtype})
+        delta, new = self.rule.step(gradient.astype(dtype), array.astype(dtype), wide, own, h)
+        if self.rule.in_torchs_layout and parameter.layout != IDENTITY:
+            (delta,) = parameter.layout.to_model(delta)
+        return delta.astype(array.dtype), {key: value.astype(slots[key].dtype) for key, value in new.items()}
+
+    def _in_torchs(self, named: _Named) -> jax.Array:
+        if not self.rule.in_torchs_layout or named.layout == IDENTITY:
+            return named.array
+        return named.layout.to_reference(named.array)[0]
+
+    def _named(self, params: Any) -> list[_Named]:
+        named = []
+        for name, leaf in _by_name(params):
+            array = _array_of(leaf)
+            if array is None:
+                continue
+            if not jnp.issubdtype(array.dtype, jnp.floating):
+                raise TypeError(
+                    f"{name} is {array.dtype}; {self.rule.name} steps floating parameters: leave it out, as "
+                    "nnx.state(model, nnx.Param) does for what is no nnx.Param"
+                )
+            carried = leaf.get_metadata().get(TRANSFORM, IDENTITY) if isinstance(leaf, nnx.Variable) else IDENTITY
+            named.append(_Named(name, array, self.layouts.get(name, carried)))
+        return named
+
+    def _members(self, named: list[_Named]) -> list[int]:
+        """The group of each parameter: the first that takes it, 0 where none does."""
+        member_of = [
+            next((i for i, group in enumerate(self.groups, 1) if group.holds(parameter.name, parameter.array)), 0)
+            for parameter in named
+        ]
+        for index, group in enumerate(self.groups, 1):
+            if named and index not in member_of:
+                names = ", ".join(parameter.name for parameter in named[:5])
+                more = f" and {len(named) - 5} more" if len(named) > 5 else ""
+                raise ValueError(f"groups[{index - 1}], {group!r}, holds no parameter; there are {names}{more}")
+        return member_of
+
+    def _now(self, group: int, count: jax.Array, lr: jax.Array) -> SimpleNamespace:
+        values = {name: _at(value, count) for name, value in vars(self._resolved[group]).items() if name != "lr"}
+        return namespace({**values, "lr": lr[group]})
+
+    def _check(self, gradients: Mapping[str, Any], named: list[_Named], state: OptimizerState) -> None:
+        if state.step.shape != (len(named),):
+            raise ValueError(
+                f"state is of {state.step.size} parameters, and params has {len(named)}: make it by tx.init(params)"
+            )
+        shapes = {parameter.name: parameter.array.shape for parameter in named}
+        if unknown := [name for name in gradients if name not in shapes]:
+            raise ValueError(f"gradients are given for {', '.join(unknown[:5])}, which params has not")
+        for name, leaf in gradients.items():
+            array = _array_of(leaf)
+            if array.shape != shapes[name]:
+                raise ValueError(f"the gradient of {name} has shape {array.shape}, and {shapes[name]} was wanted")
+
+
+def _at(value: Any, count: jax.Array) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_at(item, count) for item in value)
+    return value(count) if callable(value) else value
+
+
+def _in_dtype(value: Any, dtype: Any) -> Any:
+    """A traced argument as the parameter's dtype, so that it widens nothing; a Python number is weak already."""
+    if isinstance(value, tuple):
+        return tuple(_in_dtype(item, dtype) for item in value)
+    return value.astype(dtype) if isinstance(value, jax.Array) else value
+
+
+def _is_variable(node: Any) -> bool:
+    return isinstance(node, nnx.Variable)
+
+
+def _by_name(tree: Any) -> list[tuple[str, Any]]:
+    """The leaves of a tree, an NNX variable being one, by dotted path."""
+    found = jtu.tree_leaves_with_path(tree, is_leaf=_is_variable)
+    return [(jtu.keystr(path, simple=True, separator="."), leaf) for path, leaf in found]
+
+
+def _array_of(leaf: Any) -> Any:
+    value = leaf.get_raw_value() if isinstance(leaf, nnx.Variable) else leaf
+    return value if hasattr(value, "shape") and hasattr(value, "dtype") else None
+
+
+def _with_values(tree: Any, values: Mapping[str, jax.Array]) -> Any:
+    """The tree of gradients with these in place of its arrays, zero where nothing is stepped."""
+
+    def put(path: Any, leaf: Any) -> Any:
+        array = _array_of(leaf)
+        if array is None:
+            return leaf
+        value = values.get(jtu.keystr(path, simple=True, separator="."))
+        value = jnp.zeros_like(array) if value is None else value
+        return leaf.replace(value) if isinstance(leaf, nnx.Variable) else value
+
+    return jtu.tree_map_with_path(put, tree, is_leaf=_is_variable)
+
+
+def _flags(present: Any, names: list[str]) -> dict[str, Any]:
+    """Whether each parameter's gradient is there, True or False or a traced one; empty where nothing was said."""
+    if present is None:
+        return {}
+    flags: dict[str, Any] = {}
+    for key, leaf in _by_name(present):
+        flag = leaf.get_raw_value() if isinstance(leaf, nnx.Variable) else leaf
+        if isinstance(flag, jax.Array) and (flag.shape != () or flag.dtype != jnp.bool_):
+            raise TypeError(f"present[{key!r}] is {flag.dtype}{list(flag.shape)}; give a single bool")
+        held = [name for name in names if key in ("", name) or name.startswith(f"{key}.")]
+        if not held:
+            raise ValueError(f"present has {key!r}, which is no parameter or module; there are {', '.join(names[:5])}")
+        flags.update(dict.fromkeys(held, bool(flag) if not isinstance(flag, jax.Array) else flag))
+    return flags
+
+
+def _listed(*names: str) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
