@@ -1,0 +1,50 @@
+"""What a training step carries from batch to batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import jax
+from flax import nnx
+
+from .loss_scaling import Scale
+
+
+class TrainState(NamedTuple):
+    """Everything that a step reads and writes: a pytree that is donated, sharded and saved as a whole.
+
+    Attributes:
+      step: int32 []; steps taken, those that were skipped for an overflow included.
+      params: `nnx.State` of the trained parameters.
+      rest: `nnx.State` of the model's other variables: frozen parameters, running statistics, random-number state.
+      optimizer: the optax transformation's state.
+      average: averaged parameters, and how many went in (`averaging`); None without.
+      scale: of the loss (`LossScaling`); None without.
+      bad_step: int32 []; the first step whose loss or gradients were not finite, -1 while there was none. From then on
+        nothing changes any more: the state is the one before that step.
+    """
+
+    step: jax.Array
+    params: nnx.State
+    rest: nnx.State
+    optimizer: Any
+    average: Any
+    scale: Scale | None
+    bad_step: jax.Array
+
+
+class Loss(NamedTuple):
+    """What a loss function may return beside a scalar, `(scalar, metrics)` or a mapping of losses.
+
+    Attributes:
+      value: scalar; what is minimised.
+      metrics: scalars by name, averaged over accumulated batches.
+      present: which parameters have a gradient, where a branch that was not taken has none: a bool, traced or not, by
+        the name of a parameter or module, as `gm.optim`'s `update` takes it.
+    """
+
+    value: jax.Array
+    metrics: Mapping[str, jax.Array] = MappingProxyType({})
+    present: Any = None

@@ -1,0 +1,391 @@
+"""`train_step`: model, loss and optimizer as one compiled graph, whose state is written over the old one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import jax.tree_util as jtu
+import optax
+from flax import nnx
+
+from ..nn.arguments import as_integer, as_word
+from ..nn.autocast import autocast
+from ..optim import Optimizer, OptimizerState
+from ..optim.clipping import clip_grad_norm, clip_grad_value
+from ..weights.conventions import TRANSFORM, leaves
+from ..weights.transforms import IDENTITY
+from .batch_shapes import BatchShapes
+from .loss_scaling import LossScaling, Scale, all_finite, unscaled
+from .remat import rematerialised
+from .sharding import Placement
+from .state import Loss, TrainState
+
+OnNonfinite = Literal["stop", "ignore"]
+Frozen = str | Callable[[str, nnx.Variable], bool]
+
+
+def train_step(
+    model: nnx.Module,
+    loss: Callable[[Any, Any], Any],
+    optimizer: optax.GradientTransformation,
+    *,
+    frozen: Frozen | None = None,
+    accumulate: int = 1,
+    clip_norm: float | None = None,
+    clip_value: float | None = None,
+    precision: Literal["float32", "bfloat16", "float16"] = "float32",
+    loss_scaling: LossScaling | None = None,
+    averaging: Any = None,
+    remat: str | None = None,
+    steps_per_launch: int = 1,
+    unroll: int | bool = 1,
+    shapes: int = 1,
+    on_nonfinite: OnNonfinite = "stop",
+    placement: Placement | None = None,
+) -> TrainStep:
+    """Makes one compiled training step: forward, backward, clipping, optimizer, all of it one graph.
+
+    The step is a function of a state, which it consumes (its memory is donated), and a batch:
+    `state, metrics = step(state, batch)`. Metrics stay on the device. The model that is given is copied, never changed;
+    `step.model(state)` is one with the values of now. Layers run as the model is set: in training unless it says
+    otherwise.
+
+    Args:
+      model: an `nnx.Module`. Its `nnx.Param`s are trained; running statistics and dropout keys are carried.
+      loss: `(model, batch)` to a scalar, which is a mean over the batch; or to `(scalar, metrics)`; or to a mapping of
+        scalars, the losses whose sum counts and which become metrics; or to a `Loss`.
+      optimizer: of `gm.optim`, or any optax transformation.
+      frozen: parameters that are not trained: a regular expression searched for in the dotted name, or a function
+        `(name, variable) -> bool`.
+      accumulate: into how many parts, one after the other, a batch is cut along its first axis; their gradients are
+        averaged.
+      clip_norm: as `torch.nn.utils.clip_grad_norm_`; the metric `grad_norm` is the norm before.
+      clip_value: as `torch.nn.utils.clip_grad_value_`.
+      precision: other than float32 runs the loss under `gm.nn.autocast`. float16 scales the loss.
+      loss_scaling: for float16; `LossScaling()` where None.
+      averaging: `gm.optim.ema(decay)` or `gm.optim.swa()`, of the parameters after each step.
+      remat: a regular expression that the dotted paths of modules match which are computed again in the backward pass.
+      steps_per_launch: batches, stacked along a further first axis, that one call takes; metrics are stacked alike.
+      unroll: of the loop over them, as `jax.lax.scan` has it. XLA's CPU backend computes convolutions in a loop slowly:
+        give True there.
+      shapes: how many different shapes of batches are to be compiled for; one more is an error.
+      on_nonfinite: `"stop"` leaves the state as it was before the first step whose loss or gradients are not finite,
+        and says so in `state.bad_step`; `"ignore"` steps all the same, as PyTorch does.
+      placement: where state and batches lie, for more than one device.
+
+    Raises:
+      TypeError, ValueError: for bad arguments here; for a batch of another shape, or a loss that is no scalar, when
+        called.
+
+    Example:
+      >>> import graphmode as gm, jax.numpy as jnp
+      >>> from flax import nnx
+      >>> model = gm.nn.Linear(3, 1, rngs=nnx.Rngs(0))
+      >>> def squared_error(model, batch):
+      ...     return jnp.mean((model(batch["x"]) - batch["y"]) ** 2)
+      >>> step = gm.train_step(model, squared_error, gm.optim.adam(lr=0.1))
+      >>> state = step.init()
+      >>> for _ in range(3):
+      ...     state, metrics = step(state, {"x": jnp.ones((4, 3)), "y": jnp.ones((4, 1))})
+      >>> int(state.step), step.traces
+      (3, 1)
+    """
+    if not isinstance(model, nnx.Module):
+        raise TypeError(f"model is a {type(model).__name__}; give an nnx.Module")
+    if not callable(loss):
+        raise TypeError(f"loss is a {type(loss).__name__}; give a function of model and batch")
+    if not all(callable(getattr(optimizer, name, None)) for name in ("init", "update")):
+        raise TypeError(f"optimizer is a {type(optimizer).__name__}; give one of gm.optim or of optax")
+    as_word("precision", precision, ("float32", "bfloat16", "float16"))
+    as_word("on_nonfinite", on_nonfinite, ("stop", "ignore"))
+    for name, value in {"accumulate": accumulate, "steps_per_launch": steps_per_launch, "shapes": shapes}.items():
+        as_integer(name, value, least=1)
+    for name, limit in {"clip_norm": clip_norm, "clip_value": clip_value}.items():
+        if limit is not None and not limit > 0:
+            raise ValueError(f"{name} is {limit!r}; give a number above 0, or None")
+    if loss_scaling is not None and precision != "float16":
+        raise ValueError(f"loss_scaling is given with precision={precision!r}; it is for 'float16'")
+    if precision == "float16" and loss_scaling is None:
+        loss_scaling = LossScaling()
+    return TrainStep(
+        model,
+        loss,
+        optimizer,
+        frozen=frozen,
+        accumulate=accumulate,
+        clip_norm=clip_norm,
+        clip_value=clip_value,
+        precision=precision,
+        loss_scaling=loss_scaling,
+        averaging=averaging,
+        remat=remat,
+        steps_per_launch=steps_per_launch,
+        unroll=unroll,
+        shapes=shapes,
+        on_nonfinite=on_nonfinite,
+        placement=placement,
+    )
+
+
+class TrainStep:
+    """A compiled training step; made by `train_step`.
+
+    Attributes:
+      traces: how often Python ran through the loss: once for each shape of batches.
+    """
+
+    def __init__(self, model: nnx.Module, loss: Callable[[Any, Any], Any], optimizer: Any, **options: Any):
+        self.traces = 0
+        self.optimizer = optimizer.for_model(model) if isinstance(optimizer, Optimizer) else optimizer
+        self.placement: Placement | None = options["placement"]
+        self.steps_per_launch: int = options["steps_per_launch"]
+        self._loss = loss
+        self._options = options
+        self._frozen = _frozen(model, options["frozen"])
+        self._graphdef, self._params, self._rest = nnx.split(model, self._is_trained, ...)
+        if not jax.tree.leaves(self._params):
+            raise ValueError("the model has no parameters to train: no nnx.Param that frozen leaves")
+        self._note_layouts(model)
+        self._shapes = BatchShapes(options["shapes"], lead=self.steps_per_launch, parts=options["accumulate"])
+        run = self._launch if self.steps_per_launch > 1 else self._step
+        self._run: Any
+        if self.placement is None:
+            self._run = jax.jit(run, donate_argnums=0)
+        else:
+            state = self.placement.of_state(jax.eval_shape(self._start))
+            self._run = jax.jit(run, donate_argnums=0, out_shardings=(state, self.placement.replicated()))
+
+    def init(self) -> TrainState:
+        """A state with the model's values and a fresh optimizer, in memory of its own."""
+        state = jax.tree.map(jnp.copy, self._start())
+        return state if self.placement is None else self.placement.put_state(state)
+
+    def __call__(self, state: TrainState, batch: Any) -> tuple[TrainState, dict[str, jax.Array]]:
+        """The state after the step (after `steps_per_launch` of them), and metrics on the device.
+
+        Args:
+          state: of `init` or of the step before; it is consumed.
+          batch: a pytree of arrays whose first axis is the batch (the second, for several steps per launch).
+
+        Returns:
+          The new state, and scalars by name (`[steps_per_launch]` for several): `loss`, those of the loss function,
+          `lr` with an optimizer of `gm.optim`, `grad_norm` with `clip_norm`, `loss_scale` and `skipped` with float16.
+
+        Raises:
+          ValueError, TypeError: for a batch of another shape or dtype than those before, beyond `shapes` of them.
+        """
+        if self.placement is not None and not all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(batch)):
+            batch = self.place(batch)
+        self._shapes.admit(batch, self.placement)
+        return self._run(state, batch)
+
+    def model(self, state: TrainState, *, averaged: bool = False) -> nnx.Module:
+        """A module with the values of the state, which the next step's donation does not touch.
+
+        Args:
+          state: of this step.
+          averaged: whether it has the averaged parameters.
+        """
+        params = state.params
+        if averaged:
+            if state.average is None:
+                raise ValueError("averaged is True, and the step averages nothing: make it with averaging=")
+            params = state.average[0]
+        params, rest = jax.tree.map(jnp.copy, (params, state.rest))
+        return nnx.merge(self._graphdef, params, rest)
+
+    def place(self, batch: Any) -> Any:
+        """The batch of this process on its devices, ahead of the step: what `read_ahead` takes as `place`."""
+        if self.placement is None:
+            return jax.device_put(batch)
+        return self.placement.put_batch(batch, lead=self.steps_per_launch)
+
+    def lower(self, state: TrainState, batch: Any) -> Any:
+        """The step for this batch as `jax.jit(...).lower` gives it: for its HLO, cost and memory."""
+        return self._run.lower(state, batch)
+
+    def _start(self) -> TrainState:
+        averaging, scaling = self._options["averaging"], self._options["loss_scaling"]
+        return TrainState(
+            step=jnp.zeros((), jnp.int32),
+            params=self._params,
+            rest=self._rest,
+            optimizer=self.optimizer.init(self._params),
+            average=(averaging.init(self._params), jnp.zeros((), jnp.int32)) if averaging else None,
+            scale=scaling.init() if scaling else None,
+            bad_step=jnp.full((), -1, jnp.int32),
+        )
+
+    def _launch(self, state: TrainState, batches: Any) -> tuple[TrainState, dict[str, jax.Array]]:
+        return jax.lax.scan(self._step, state, batches, unroll=self._options["unroll"])
+
+    def _step(self, state: TrainState, batch: Any) -> tuple[TrainState, dict[str, jax.Array]]:
+        self.traces += 1
+        found, params, rest, grads = self._gradients(state, batch)
+        scaling: LossScaling | None = self._options["loss_scaling"]
+        stops = self._options["on_nonfinite"] == "stop"
+        metrics = {"loss": found.value, **found.metrics}
+        finite: jax.Array | None = all_finite(grads) if scaling or stops else None
+        if state.scale is not None:
+            grads = unscaled(grads, state.scale)
+        elif stops:
+            finite &= jnp.isfinite(found.value)
+        if (clip_norm := self._options["clip_norm"]) is not None:
+            grads, metrics["grad_norm"] = clip_grad_norm(grads, clip_norm)
+        if (clip_value := self._options["clip_value"]) is not None:
+            grads = clip_grad_value(grads, clip_value)
+
+        def stepped(params: Any, optimizer: Any, average: Any) -> Any:
+            present = {} if found.present is None else {"present": found.present}
+            updates, optimizer = self.optimizer.update(grads, optimizer, params, **present)
+            params = optax.apply_updates(params, updates)
+            if average is not None:
+                average = (self._options["averaging"].update(*average_args(average, params)), average[1] + 1)
+            return params, optimizer, average
+
+        def average_args(average: Any, params: Any) -> tuple[Any, Any, Any]:
+            return average[0], params, average[1]
+
+        new = TrainState(state.step + 1, params, rest, state.optimizer, state.average, state.scale, state.bad_step)
+        changing = (params, state.optimizer, state.average)
+        if finite is None:
+            changing = stepped(*changing)
+        else:
+            goes_on = finite & (state.bad_step < 0)
+            changing = jax.lax.cond(goes_on, stepped, lambda *kept: kept, *changing)
+        new = new._replace(params=changing[0], optimizer=changing[1], average=changing[2])
+        if state.scale is not None:
+            assert scaling is not None
+            assert finite is not None
+            scale = scaling.update(state.scale, finite)
+            new = new._replace(scale=scale)
+            metrics |= {"loss_scale": state.scale.value, "skipped": ~finite}
+            finite = scale.value >= scaling.smallest
+        if stops:
+            assert finite is not None
+            new = _unless_bad(state, new, finite)
+        metrics |= _learning_rate(new.optimizer)
+        return new, metrics
+
+    def _gradients(self, state: TrainState, batch: Any) -> tuple[Loss, Any, Any, Any]:
+        """The loss and its gradient, and the model's variables after the forward pass."""
+        parts = self._options["accumulate"]
+        gradient = jax.grad(self._objective, has_aux=True)
+        if parts == 1:
+            grads, (found, params, rest) = gradient(state.params, state.rest, batch, state.scale)
+            return found, params, rest, grads
+        cut = jax.tree.map(lambda x: x.reshape(parts, x.shape[0] // parts, *x.shape[1:]), batch)
+
+        def one(carry: Any, part: Any) -> Any:
+            params, rest, total = carry
+            grads, (found, params, rest) = gradient(params, rest, part, state.scale)
+            return (params, rest, jax.tree.map(jnp.add, total, grads)), found
+
+        zeros = jax.tree.map(jnp.zeros_like, state.params)
+        (params, rest, total), found = jax.lax.scan(one, (state.params, state.rest, zeros), cut)
+        mean = jax.tree.map(lambda x: jnp.mean(x, 0), (found.value, found.metrics))
+        present = jax.tree.map(lambda x: jnp.any(x, 0), found.present)
+        return Loss(*mean, present), params, rest, jax.tree.map(lambda g: g / parts, total)
+
+    def _objective(self, params: Any, rest: Any, batch: Any, scale: Scale | None) -> Any:
+        model = nnx.merge(self._graphdef, params, rest, copy=True)
+        precision = self._options["precision"]
+        device = "cpu" if jax.default_backend() == "cpu" else "cuda"
+        casting = nullcontext() if precision == "float32" else autocast(precision, device_type=device)
+        with rematerialised(model, self._options["remat"]), casting:
+            found = _read(self._loss(model, batch))
+        _, after, others = nnx.split(model, self._is_trained, ...)
+        self._check_structure(after, others)
+        value = found.value if scale is None else found.value.astype(jnp.float32) * scale.value
+        return value, (found, after, others)
+
+    def _is_trained(self, path: Any, variable: Any) -> bool:
+        name = ".".join(map(str, path))
+        return isinstance(variable, nnx.Param) and name not in self._frozen and _is_floating(variable)
+
+    def _check_structure(self, params: Any, rest: Any) -> None:
+        for before, after in ((self._params, params), (self._rest, rest)):
+            if jax.tree.structure(before) != jax.tree.structure(after):
+                old, new = (
+                    {jtu.keystr(path, simple=True, separator=".") for path, _ in jtu.tree_leaves_with_path(tree)}
+                    for tree in (before, after)
+                )
+                raise ValueError(
+                    f"the loss changes which variables the model has: adds {sorted(new - old)}, removes "
+                    f"{sorted(old - new)}. A step keeps one structure: make them when the model is made, or take "
+                    "intermediates out with nnx.pop inside the loss"
+                )
+
+    def _note_layouts(self, model: nnx.Module) -> None:
+        """Variables whose layout follows from the type of their module carry it themselves, for the optimizer."""
+        layouts = {leaf.path: leaf.transform for leaf in leaves(model) if leaf.transform != IDENTITY}
+        for path, variable in nnx.to_flat_state(self._params):
+            if (layout := layouts.get(".".join(map(str, path)))) and not variable.has_metadata(TRANSFORM):
+                variable.set_metadata(TRANSFORM, layout)
+
+
+def _frozen(model: nnx.Module, frozen: Frozen | None) -> set[str]:
+    if frozen is None:
+        return set()
+    is_frozen = frozen if callable(frozen) else lambda name, _: re.search(frozen, name) is not None
+    params = {".".join(map(str, path)): v for path, v in nnx.to_flat_state(nnx.state(model, nnx.Param))}
+    found = {name for name, variable in params.items() if is_frozen(name, variable)}
+    if not found:
+        raise ValueError(f"frozen is {frozen!r}, which holds no parameter; there are {', '.join(list(params)[:5])}")
+    return found
+
+
+def _is_floating(variable: nnx.Variable) -> bool:
+    return jnp.issubdtype(variable.get_raw_value().dtype, jnp.floating)
+
+
+def _read(returned: Any) -> Loss:
+    """What the loss function returned, as a `Loss` of scalars."""
+    if isinstance(returned, Loss):
+        found = returned
+    elif isinstance(returned, Mapping):
+        parts = {name: _scalar(f"the loss {name!r}", value) for name, value in returned.items()}
+        if not parts:
+            raise ValueError("loss returned an empty mapping; give at least one loss")
+        found = Loss(sum(parts.values(), jnp.zeros((), jnp.float32)), parts)
+    elif isinstance(returned, Sequence) and len(returned) == 2:
+        found = Loss(*returned)
+    else:
+        found = Loss(returned)
+    metrics = found.metrics or {}
+    if not isinstance(metrics, Mapping):
+        raise TypeError(f"loss returned metrics as a {type(metrics).__name__}; give a mapping of scalars by name")
+    return Loss(
+        _scalar("the loss", found.value),
+        {name: _scalar(f"the metric {name!r}", jnp.asarray(value)) for name, value in metrics.items()},
+        found.present,
+    )
+
+
+def _scalar(name: str, value: Any) -> jax.Array:
+    if not hasattr(value, "shape") or value.shape != ():
+        told = f"has shape {list(value.shape)}" if hasattr(value, "shape") else f"is a {type(value).__name__}"
+        raise TypeError(f"{name} {told}, and a scalar was wanted: take its mean over the batch")
+    return value
+
+
+def _unless_bad(old: TrainState, new: TrainState, finite: jax.Array) -> TrainState:
+    """The new state, or, from the first bad step on, the old one with that step's number."""
+    bad_step = jnp.where((old.bad_step < 0) & ~finite, old.step, old.bad_step)
+    kept = jax.tree.map(
+        lambda before, after: jnp.where(bad_step < 0, after, before), (old.step, old.rest), (new.step, new.rest)
+    )
+    return new._replace(step=kept[0], rest=kept[1], bad_step=bad_step)
+
+
+def _learning_rate(optimizer: Any) -> dict[str, jax.Array]:
+    def is_ours(x: Any) -> bool:
+        return isinstance(x, OptimizerState)
+
+    found = [x for x in jax.tree.leaves(optimizer, is_leaf=is_ours) if is_ours(x)]
+    return {"lr": found[0].lr[0]} if len(found) == 1 else {}
