@@ -9,6 +9,8 @@ from typing import Any
 
 from flax import nnx
 
+from .intercept import intercepted
+
 
 @contextmanager
 def rematerialised(model: nnx.Module, pattern: str | None) -> Iterator[None]:
@@ -25,36 +27,14 @@ def rematerialised(model: nnx.Module, pattern: str | None) -> Iterator[None]:
     if pattern is None:
         yield
         return
-    paths = {".".join(map(str, path)): module for path, module in nnx.iter_modules(model)}
-    chosen = [module for path, module in paths.items() if re.fullmatch(pattern, path) and callable(module)]
-    if not chosen:
-        known = ", ".join(repr(path) for path in list(paths)[:8])
-        raise ValueError(f"remat is {pattern!r}, which matches the path of no module that is called; there are {known}")
-    owners = {next(c for c in type(module).__mro__ if "__call__" in vars(c)) for module in chosen}
-    usual = {owner: vars(owner)["__call__"] for owner in owners}
-    wanted = {id(module) for module in chosen}
-    running: list[int] = []
 
-    def wrapped(original: Any) -> Any:
-        def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-            if id(self) not in wanted or id(self) in running:
-                return original(self, *args, **kwargs)
+    def through(path: str, module: nnx.Module, run: Any, args: Any, kwargs: Any) -> Any:
+        if re.fullmatch(pattern, path) is None:
+            return run(module, *args, **kwargs)
+        return nnx.remat(lambda module: run(module, *args, **kwargs))(module)
 
-            def run(module: Any) -> Any:
-                running.append(id(module))
-                try:
-                    return original(module, *args, **kwargs)
-                finally:
-                    running.pop()
-
-            return nnx.remat(run)(self)
-
-        return call
-
-    for owner, original in usual.items():
-        owner.__call__ = wrapped(original)
-    try:
+    with intercepted(model, through) as modules:
+        if not any(re.fullmatch(pattern, path) and callable(module) for path, module in modules.items()):
+            known = ", ".join(repr(path) for path in list(modules)[:8])
+            raise ValueError(f"remat is {pattern!r}, which matches no module that is called; there are {known}")
         yield
-    finally:
-        for owner, original in usual.items():
-            owner.__call__ = original

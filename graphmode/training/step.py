@@ -20,6 +20,7 @@ from ..optim.clipping import clip_grad_norm, clip_grad_value
 from ..weights.conventions import TRANSFORM, leaves
 from ..weights.transforms import IDENTITY
 from .batch_shapes import BatchShapes
+from .intercept import Hook, intercepted
 from .loss_scaling import LossScaling, Scale, all_finite, unscaled
 from .remat import rematerialised
 from .sharding import Placement
@@ -205,6 +206,15 @@ class TrainStep:
             return jax.device_put(batch)
         return self.placement.put_batch(batch, lead=self.steps_per_launch)
 
+    def place_rows(self, batch: Any) -> Any:
+        """A single batch, whatever `steps_per_launch` is: what an evaluation takes."""
+        return jax.device_put(batch) if self.placement is None else self.placement.put_batch(batch)
+
+    def evaluated(self, params: Any, rest: Any) -> nnx.Module:
+        """A module of these values, traced or not, in evaluation mode."""
+        model = nnx.merge(self._graphdef, params, rest, copy=True)
+        return nnx.view(model, deterministic=True, use_running_average=True, raise_if_not_found=False)
+
     def lower(self, state: TrainState, batch: Any) -> Any:
         """The step for this batch as `jax.jit(...).lower` gives it: for its HLO, cost and memory."""
         return self._run.lower(state, batch)
@@ -292,12 +302,14 @@ class TrainStep:
         present = jax.tree.map(lambda x: jnp.any(x, 0), found.present)
         return Loss(*mean, present), params, rest, jax.tree.map(lambda g: g / parts, total)
 
-    def _objective(self, params: Any, rest: Any, batch: Any, scale: Scale | None) -> Any:
+    def _objective(self, params: Any, rest: Any, batch: Any, scale: Scale | None, *, through: Hook | None = None) -> Any:
+        """The scaled loss, and what came of the forward pass; `through` sees each call of a module."""
         model = nnx.merge(self._graphdef, params, rest, copy=True)
         precision = self._options["precision"]
         device = "cpu" if jax.default_backend() == "cpu" else "cuda"
         casting = nullcontext() if precision == "float32" else autocast(precision, device_type=device)
-        with rematerialised(model, self._options["remat"]), casting:
+        looking = nullcontext() if through is None else intercepted(model, through)
+        with rematerialised(model, self._options["remat"]), looking, casting:
             found = _read(self._loss(model, batch))
         _, after, others = nnx.split(model, self._is_trained, ...)
         self._check_structure(after, others)

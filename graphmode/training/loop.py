@@ -1,0 +1,309 @@
+"""`fit`: the loop around a compiled step, which asks the device for nothing between its reports."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import jax
+import numpy as np
+
+from ..nn.arguments import as_integer
+from ..optim import with_lr
+from .data import BatchSource, as_source, read_ahead, stacked
+from .early_stopping import EarlyStopping
+from .evaluation import Evaluation
+from .loggers import Logger
+from .nonfinite import NonfiniteError, first_nonfinite
+from .progress import Report, reporter
+from .state import TrainState
+from .step import TrainStep
+
+if TYPE_CHECKING:
+    from .checkpoints import Checkpoints
+
+Stopped = Literal["steps", "data", "early"]
+
+
+@dataclass
+class Fit:
+    """What came of a run.
+
+    Attributes:
+      state: after the last step.
+      history: each metric of each step, `[steps]`, from the step at which the run (or its resumption) began.
+      evaluations: `(steps taken, metrics)` of each evaluation.
+      stopped: by the number of steps, the end of the data, or early.
+    """
+
+    state: TrainState
+    history: dict[str, np.ndarray]
+    evaluations: list[tuple[int, dict[str, float]]]
+    stopped: Stopped
+
+
+def fit(
+    step: TrainStep,
+    data: Any,
+    *,
+    state: TrainState | None = None,
+    steps: int | None = None,
+    epochs: int | None = None,
+    evaluation: Evaluation | None = None,
+    early_stopping: EarlyStopping | None = None,
+    plateau: tuple[Any, str] | None = None,
+    checkpoints: Checkpoints | None = None,
+    log_every: int = 50,
+    loggers: Sequence[Logger] = (),
+    progress: bool | None = None,
+    ahead: int = 2,
+    on_step: Callable[[int, dict[str, Any]], None] | None = None,
+) -> Fit:
+    """Trains until the steps, the epochs or the data are over.
+
+    Batches are read and placed ahead of the device. Metrics stay on it and are fetched every `log_every` steps, which
+    is also when a loss that is not finite is found; the state is then the one before that step, whatever came after.
+    With checkpoints a run goes on from the newest one, data position included.
+
+    Args:
+      step: of `gm.train_step`.
+      data: what `as_source` takes: a source, `torch.utils.data.DataLoader`, a Grain loader, an iterable of batches.
+      state: to start from; `step.init()` where None.
+      steps: how many in all, those before a resumption included; to a multiple of `steps_per_launch`.
+      epochs: likewise. Without either, one epoch of data that has an end to it, all of a source that knows its epochs.
+      evaluation: on other data.
+      early_stopping: by the evaluation.
+      plateau: a `ReduceLROnPlateau` and the name of the evaluation's metric that it watches.
+      checkpoints: where to save, and to resume from.
+      log_every: steps between reports.
+      loggers: `JsonLines`, `TensorBoard`, or your own; closed at the end.
+      progress: a bar on a terminal, plain lines elsewhere; True and False force the one and silence both.
+      ahead: how many batches are made ready.
+      on_step: called after each launch with the number of steps taken and its metrics, which are on the device.
+
+    Returns:
+      The last state, and what was measured.
+
+    Raises:
+      NonfiniteError: where a loss or gradient is not finite (`on_nonfinite="stop"`), with the step and the first bad
+        tensor.
+      ValueError: for bad arguments, and for batches that the step refuses.
+
+    Example:
+      >>> import graphmode as gm, jax.numpy as jnp, numpy as np
+      >>> from flax import nnx
+      >>> model = gm.nn.Linear(3, 1, rngs=nnx.Rngs(0))
+      >>> step = gm.train_step(model, lambda model, x: jnp.mean(model(x) ** 2), gm.optim.sgd(lr=0.1))
+      >>> data = gm.training.from_arrays(np.ones((8, 3), np.float32), batch_size=4)
+      >>> run = gm.training.fit(step, data, steps=4, progress=False)
+      >>> run.history["loss"].shape, run.stopped
+      ((4,), 'steps')
+    """
+    as_integer("log_every", log_every, least=1)
+    for name, number in {"steps": steps, "epochs": epochs}.items():
+        if number is not None:
+            as_integer(name, number, least=1)
+    if steps is not None and steps % step.steps_per_launch:
+        raise ValueError(f"steps is {steps}, and a launch takes {step.steps_per_launch} steps; give a multiple of them")
+    needing = {"early_stopping": early_stopping, "plateau": plateau}
+    if evaluation is None and (without := [name for name, value in needing.items() if value is not None]):
+        raise ValueError(f"{' and '.join(without)} watches the evaluation, and there is none; give evaluation=")
+    source = as_source(data)
+    if steps is None and epochs is None:
+        epochs = source.epochs or 1
+    if step.steps_per_launch > 1:
+        source = stacked(source, step.steps_per_launch)
+    run = _Run(step, source, steps, epochs, evaluation, early_stopping, plateau, checkpoints, log_every, on_step)
+    with reporter(progress, total=steps or _total(source, epochs, step)) as report:
+        try:
+            return run.through(state, report, loggers, ahead)
+        finally:
+            if checkpoints is not None:
+                checkpoints.wait()
+            for logger in loggers:
+                logger.close()
+
+
+def _total(source: BatchSource, epochs: int | None, step: TrainStep) -> int | None:
+    if epochs is None or source.batches_per_epoch is None:
+        return None
+    return epochs * source.batches_per_epoch * step.steps_per_launch
+
+
+@dataclass
+class _Interval:
+    """Since the last report."""
+
+    began: float = field(default_factory=time.perf_counter)
+    metrics: list[dict[str, jax.Array]] = field(default_factory=list)
+    positions: list[tuple[int, dict[str, Any]]] = field(default_factory=list)  # number of the step, before its batch
+    rows: int = 0
+
+
+class _Run:
+    def __init__(
+        self,
+        step: TrainStep,
+        source: BatchSource,
+        steps: int | None,
+        epochs: int | None,
+        evaluation: Evaluation | None,
+        early_stopping: EarlyStopping | None,
+        plateau: tuple[Any, str] | None,
+        checkpoints: Checkpoints | None,
+        log_every: int,
+        on_step: Callable[[int, dict[str, Any]], None] | None,
+    ):
+        self.step, self.source, self.steps, self.epochs = step, source, steps, epochs
+        self.evaluation, self.early_stopping, self.plateau = evaluation, early_stopping, plateau
+        self.checkpoints, self.log_every, self.on_step = checkpoints, log_every, on_step
+        self.history: dict[str, list[np.ndarray]] = {}
+        self.evaluations: list[tuple[int, dict[str, float]]] = []
+
+    def through(self, state: TrainState | None, report: Report, loggers: Sequence[Logger], ahead: int) -> Fit:
+        state = self._start(state)
+        number = int(state.step)
+        report.start(number)
+        interval = _Interval()
+        stopped: Stopped = "steps"
+        with read_ahead(self.source, size=ahead, place=self.step.place) as batches:
+            while True:
+                if self.steps is not None and number >= self.steps:
+                    break
+                if (self.epochs is not None and batches.epoch >= self.epochs) or batches.finished:
+                    stopped = "data"
+                    break
+                position, epoch = batches.state(), batches.epoch
+                batch = next(batches, None)
+                if batch is None:
+                    stopped = "data"
+                    break
+                state, metrics = self.step(state, batch)
+                interval.positions.append((number, position))
+                number += self.step.steps_per_launch
+                interval.metrics.append(metrics)
+                interval.rows += _rows(batch, self.step.steps_per_launch)
+                if self.on_step is not None:
+                    self.on_step(number, metrics)
+                is_last = self.steps is not None and number >= self.steps
+                ends_epoch = batches.epoch != epoch
+                saves = self.checkpoints is not None and self.checkpoints.is_due(number, self.step.steps_per_launch)
+                evaluates = self._evaluates(number, ends_epoch)
+                if is_last or ends_epoch or saves or evaluates or len(interval.metrics) >= self._launches:
+                    self._report(state, interval, number, epoch, report, loggers)
+                    interval = _Interval()
+                if evaluates:
+                    state, is_over = self._evaluate(state, number, report, loggers)
+                    interval = _Interval()
+                    if is_over:
+                        stopped = "early"
+                        break
+                if saves:
+                    self._save(state, batches.state())
+            if interval.metrics:
+                self._report(state, interval, number, batches.epoch, report, loggers)
+            if self.checkpoints is not None:
+                self._save(state, batches.state(), last=True)
+        history = {name: np.concatenate(parts) for name, parts in self.history.items()}
+        return Fit(state, history, self.evaluations, stopped)
+
+    @property
+    def _launches(self) -> int:
+        return max(1, self.log_every // self.step.steps_per_launch)
+
+    def _start(self, state: TrainState | None) -> TrainState:
+        found = None if self.checkpoints is None else self.checkpoints.restore(self.step)
+        if found is None:
+            return self.step.init() if state is None else state
+        state, kept = found
+        self.source.restore(kept["source"])
+        for name, watcher in self._watchers().items():
+            if name in kept:
+                watcher.load_state_dict(kept[name])
+        return state
+
+    def _watchers(self) -> dict[str, Any]:
+        found = {"early_stopping": self.early_stopping, "plateau": self.plateau and self.plateau[0]}
+        return {name: watcher for name, watcher in found.items() if watcher is not None}
+
+    def _save(self, state: TrainState, position: dict[str, Any], *, last: bool = False) -> None:
+        assert self.checkpoints is not None
+        if last and int(state.step) in self.checkpoints.steps:
+            return
+        watchers = {name: watcher.state_dict() for name, watcher in self._watchers().items()}
+        self.checkpoints.save(state, data={"source": position, **watchers}, force=last)
+
+    def _evaluates(self, number: int, ends_epoch: bool) -> bool:
+        if self.evaluation is None:
+            return False
+        every = self.evaluation.every
+        return ends_epoch if every is None else number // every > (number - self.step.steps_per_launch) // every
+
+    def _evaluate(
+        self, state: TrainState, number: int, report: Report, loggers: Sequence[Logger]
+    ) -> tuple[TrainState, bool]:
+        assert self.evaluation is not None
+        found = self.evaluation.run(self.step, state)
+        self.evaluations.append((number, found))
+        for logger in loggers:
+            logger.log(number, {f"evaluation/{name}": value for name, value in found.items()})
+        report.evaluated(number, found)
+        if self.plateau is not None:
+            watcher, metric = self.plateau
+            if metric not in found:
+                raise ValueError(f"plateau watches {metric!r}, and the evaluation has {', '.join(found)}")
+            state = state._replace(optimizer=with_lr(state.optimizer, watcher.step(found[metric])))
+        return state, self.early_stopping is not None and self.early_stopping.is_over(found)
+
+    def _report(
+        self,
+        state: TrainState,
+        interval: _Interval,
+        number: int,
+        epoch: int,
+        report: Report,
+        loggers: Sequence[Logger],
+    ) -> None:
+        """Fetches the interval's metrics, which waits for its steps."""
+        fetched = jax.device_get(interval.metrics)
+        bad = int(state.bad_step)
+        if bad >= 0:
+            raise self._nonfinite(state, bad, interval)
+        for one in fetched:
+            for name, value in one.items():
+                self.history.setdefault(name, []).append(np.atleast_1d(value))
+        seconds = time.perf_counter() - interval.began
+        means = {name: float(np.mean([one[name] for one in fetched])) for name in fetched[0]}
+        speed = {
+            "epoch": float(epoch),
+            "steps_per_second": len(fetched) * self.step.steps_per_launch / seconds,
+            "rows_per_second": interval.rows / seconds,
+        }
+        for logger in loggers:
+            logger.log(number, {**means, **speed})
+        report.trained(number, {**means, **speed})
+
+    def _nonfinite(self, state: TrainState, bad: int, interval: _Interval) -> NonfiniteError:
+        """The error, with the first bad tensor where the batch can be read again."""
+        tensor = ""
+        launches = [position for number, position in interval.positions if number <= bad]
+        if launches:
+            try:
+                self.source.restore(launches[-1])
+                batch = next(self.source)
+            except ValueError:
+                return NonfiniteError(bad, "of a batch that cannot be read again", state)
+            within = bad % self.step.steps_per_launch
+            if self.step.steps_per_launch > 1:
+                batch = jax.tree.map(lambda x: x[within : within + 1], batch)
+            tensor = first_nonfinite(self.step, state, batch)
+        return NonfiniteError(bad, tensor, state)
+
+
+def _rows(batch: Any, lead: int) -> int:
+    shape = jax.tree.leaves(batch)[0].shape
+    return math.prod(shape[: 1 + (lead > 1)])
+
