@@ -102,6 +102,11 @@ class TorchSource(EpochSource):
             generator.manual_seed(_drawn(np.random.SeedSequence([self._seed, initial], spawn_key=(epoch,))))
         globally = _GlobalGenerators(_drawn(epoch_seeds(self._seed, epoch)))
         with globally.in_place():
+            if getattr(self._loader, "_iterator", None) is not None:
+                # workers that persist keep the seed that a first pass draws before the order; skip it, for one order
+                import torch
+
+                torch.empty((), dtype=torch.int64).random_(generator=self._loader.generator)
             running = iter(self._loader)
         while True:
             with globally.in_place():
