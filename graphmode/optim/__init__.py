@@ -1,0 +1,1 @@
+"""Optimizers, learning-rate schedules and weight averages that mean exactly what torch.optim's mean."""
