@@ -22,7 +22,7 @@ from jax import lax
 from .arguments import GREATEST, as_lr, as_wholes
 from .functions import MultiplicativeLR
 from .plateau import ReduceLROnPlateau
-from .schedule import Count, Group, Leaf, Real, Scheduler, as_scalar, set_fields
+from .schedule import Count, Group, Real, Scheduler, as_scalar, set_fields
 from .swa import SWALR
 
 

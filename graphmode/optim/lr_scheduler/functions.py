@@ -28,11 +28,15 @@ def check_callable(name: str, function: Any) -> None:
 def called(xp: ModuleType, name: str, function: Callable[[Any], Any], n: Count) -> Real:
     """The function's value at a count: a float on the host, a scalar in the graph."""
     if xp is np:
-        with jax.ensure_compile_time_eval():
-            return float(function(int(n)))
+        with jax.enable_x64(True), jax.ensure_compile_time_eval():
+            given = function(int(n))
+            try:
+                return float(given)
+            except (TypeError, ValueError):
+                raise TypeError(f"{name} gave {given!r} for {int(n)}, and a number was wanted") from None
     try:
         # int32 / int is float32 even where x64 is on; the default integer divides in the precision in use
-        value = jnp.asarray(function(n.astype(jnp.result_type(int))), jnp.result_type(float))
+        value = jnp.asarray(function(jnp.asarray(n, jnp.result_type(int))), jnp.result_type(float))
     except (TypeError, IndexError) as error:
         why = str(error).partition("\n")[0]
         raise TypeError(
@@ -131,8 +135,7 @@ class Tabulated(Schedule):
         n, last = as_count(count), len(self.values) - 1
         if isinstance(n, int):
             check_count(n, last, "the table")
-            with jax.ensure_compile_time_eval():
-                return as_scalar(self.values[n])
+            return as_scalar(self.values[n])
         return jnp.where(within(n, last), as_scalar(self.values)[jnp.clip(n, 0, last)], jnp.nan)
 
 
@@ -166,8 +169,7 @@ def tabulated(schedule_or_fn: Callable[[int], Any], total_steps: int) -> Tabulat
         check_count(total_steps - 1, end, "schedule_or_fn")
         values = schedule_or_fn._recursion(total_steps)
     else:
-        with jax.ensure_compile_time_eval():
-            values = [float(schedule_or_fn(n)) for n in range(total_steps)]
+        values = [float(called(np, "schedule_or_fn", schedule_or_fn, n)) for n in range(total_steps)]
     table = np.asarray(values, np.float64)
     table.setflags(write=False)
     return Tabulated(table)

@@ -116,11 +116,14 @@ class OneCycleLR(Setter):
         for i in reversed(range(len(ends))):
             start, end = (ends[i - 1] if i else 0.0), ends[i]
             whole = math.floor(end)
-            # integers are subtracted first: near the end of a long phase the float32 difference would cancel
+            # integers are subtracted first, and both weights made: a float32 difference of two near ones would cancel
             left, length = real(xp, whole - n) + (end - whole), end - start
+            done = real(xp, n - math.floor(start)) - (start - math.floor(start))
             if length:
-                part = half_cosine(xp, left, length) if self.anneal_strategy == "cos" else left / length
-                phase = stations[i + 1] + (stations[i] - stations[i + 1]) * part
+                weights = (left / length, done / length)
+                if self.anneal_strategy == "cos":
+                    weights = half_cosine(xp, left, length), half_cosine(xp, done, length)
+                phase = stations[i] * weights[0] + stations[i + 1] * weights[1]
                 value = phase if i == len(ends) - 1 else xp.where(n <= end, phase, value)
         return value
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from .schedule import Count, Real
 
+
 def power(xp: ModuleType, gamma: float, n: Count) -> Real:
     """gamma**n, `n` an integer of at least 0.
 
@@ -22,8 +23,9 @@ def power(xp: ModuleType, gamma: float, n: Count) -> Real:
     for place in range(n.dtype.itemsize):
         with np.errstate(all="ignore"):
             table = np.power(np.float64(gamma), np.arange(256, dtype=np.float64) * 256.0**place)
+            table = table.astype(jnp.result_type(float))
         digit = (n >> (8 * place)) & 255
-        entry = jnp.asarray(table, jnp.result_type(float))[digit]
+        entry = jnp.asarray(table)[digit]
         # the zeroth digit's power is 1: where gamma is 0 or huge, 0 * inf must not come of digits that are 0
         result = entry if result is None else jnp.where(digit == 0, result, result * entry)
     return result

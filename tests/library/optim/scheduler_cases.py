@@ -10,9 +10,10 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import torch
-from graphmode.optim import lr_scheduler as ours
 from torch.optim import lr_scheduler as theirs
 from torch.optim import swa_utils
+
+from graphmode.optim import lr_scheduler as ours
 
 LR = 0.3
 STEPS = 150

@@ -7,10 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from graphmode.optim import lr_scheduler
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scheduler_cases import COMPOSED, LEAVES, LR, OURS, STEPS, Build, stepped_by_torch
+
+from graphmode.optim import lr_scheduler
 
 CASES = {**LEAVES, **COMPOSED}
 
