@@ -1,7 +1,9 @@
 """The optimizers and schedules of `torch.optim` as optax transformations that step exactly as PyTorch's do."""
 
+from . import lr_scheduler
 from .adagrad import adadelta, adagrad, rmsprop
 from .adam import adam, adamax, adamw, nadam, radam
+from .averaging import ema, swa
 from .clipping import clip_grad_norm, clip_grad_value
 from .matrices import adafactor, muon
 from .refused import lbfgs, sparse_adam
@@ -21,7 +23,9 @@ __all__ = [
     "asgd",
     "clip_grad_norm",
     "clip_grad_value",
+    "ema",
     "lbfgs",
+    "lr_scheduler",
     "muon",
     "nadam",
     "radam",
@@ -29,5 +33,6 @@ __all__ = [
     "rprop",
     "sgd",
     "sparse_adam",
+    "swa",
     "with_lr",
 ]
