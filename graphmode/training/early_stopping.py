@@ -22,9 +22,7 @@ class EarlyStopping:
       failures: evaluations since then.
     """
 
-    def __init__(
-        self, metric: str, *, patience: int = 3, mode: Literal["min", "max"] = "min", min_delta: float = 0.0
-    ):
+    def __init__(self, metric: str, *, patience: int = 3, mode: Literal["min", "max"] = "min", min_delta: float = 0.0):
         self.metric = metric
         self.patience = as_integer("patience", patience, least=1)
         self.mode = as_word("mode", mode, ("min", "max"))

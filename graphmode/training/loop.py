@@ -306,4 +306,3 @@ class _Run:
 def _rows(batch: Any, lead: int) -> int:
     shape = jax.tree.leaves(batch)[0].shape
     return math.prod(shape[: 1 + (lead > 1)])
-

@@ -13,7 +13,6 @@ import numpy as np
 from flax import nnx
 
 from ..ops import gradient_hook
-from .intercept import intercepted
 
 if TYPE_CHECKING:
     from .state import TrainState

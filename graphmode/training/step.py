@@ -302,7 +302,9 @@ class TrainStep:
         present = jax.tree.map(lambda x: jnp.any(x, 0), found.present)
         return Loss(*mean, present), params, rest, jax.tree.map(lambda g: g / parts, total)
 
-    def _objective(self, params: Any, rest: Any, batch: Any, scale: Scale | None, *, through: Hook | None = None) -> Any:
+    def _objective(
+        self, params: Any, rest: Any, batch: Any, scale: Scale | None, *, through: Hook | None = None
+    ) -> Any:
         """The scaled loss, and what came of the forward pass; `through` sees each call of a module."""
         model = nnx.merge(self._graphdef, params, rest, copy=True)
         precision = self._options["precision"]

@@ -1,0 +1,227 @@
+"""`fit`: what it runs, tells, resumes from and stops at."""
+
+import json
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+import graphmode as gm
+from graphmode.optim.lr_scheduler import ReduceLROnPlateau
+from graphmode.training import EarlyStopping, Evaluation, JsonLines, Mean, NonfiniteError, TensorBoard, fit, from_arrays
+
+ROWS, FEATURES = 24, 3
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((ROWS, FEATURES)).astype(np.float32)
+Y = (X @ np.array([1.0, -2.0, 0.5], np.float32))[:, None]
+
+
+class Net(nnx.Module):
+    def __init__(self, rngs):
+        self.inner = gm.nn.Linear(FEATURES, 4, rngs=rngs)
+        self.norm = gm.nn.BatchNorm1d(4)
+        self.drop = gm.nn.Dropout(0.2, rngs=rngs)
+        self.outer = gm.nn.Linear(4, 1, rngs=rngs)
+
+    def __call__(self, x):
+        return self.outer(self.drop(jnp.tanh(self.norm(self.inner(x)))))
+
+
+def squared_error(model, batch):
+    return jnp.mean((model(batch["x"]) - batch["y"]) ** 2)
+
+
+def make_step(loss=squared_error, lr=0.05, **options):
+    return gm.train_step(Net(nnx.Rngs(0)), loss, gm.optim.adam(lr), **options)
+
+
+def make_data(**options):
+    return from_arrays({"x": X, "y": Y}, batch_size=8, seed=3, **options)
+
+
+def evaluation(**options):
+    return Evaluation([{"x": X, "y": Y}], lambda m, b: {"mse": jnp.mean((m(b["x"]) - b["y"]) ** 2)}, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "taken", "stopped"),
+    [({"steps": 5}, 5, "steps"), ({"epochs": 2}, 6, "data"), ({}, 3, "data"), ({"steps": 3, "epochs": 9}, 3, "steps")],
+    ids=str,
+)
+def test_runs_so_many_steps(options, taken, stopped):
+    run = fit(make_step(), make_data(), progress=False, **options)
+    assert (int(run.state.step), run.history["loss"].shape, run.stopped) == (taken, (taken,), stopped)
+
+
+def test_learns_and_history_holds_each_step():
+    step = make_step()
+    run = fit(step, make_data(), steps=60, log_every=7, progress=False)
+    assert run.history["loss"][-5:].mean() < 0.5 * run.history["loss"][:5].mean()
+    state, by_hand, batches = step.init(), [], iter(make_data())
+    for _ in range(60):
+        state, metrics = step(state, next(batches))
+        by_hand.append(float(metrics["loss"]))
+    np.testing.assert_array_equal(run.history["loss"], np.float32(by_hand))
+    assert step.traces == 1
+
+
+def test_several_steps_a_launch_are_the_same_run():
+    one = fit(make_step(), make_data(), steps=12, progress=False)
+    three = fit(make_step(steps_per_launch=3), make_data(), steps=12, log_every=5, progress=False)
+    np.testing.assert_allclose(three.history["loss"], one.history["loss"], rtol=1e-5)
+
+
+def test_evaluates_in_evaluation_mode_at_each_epoch_and_every_so_many_steps():
+    run = fit(make_step(), make_data(), epochs=2, evaluation=evaluation(), progress=False)
+    assert [step for step, _ in run.evaluations] == [3, 6]
+    again = evaluation()
+    step = make_step()
+    state = step.init()
+    assert again.run(step, state) == again.run(step, state)  # no mask of dropout is drawn
+    run = fit(make_step(), make_data(), steps=8, evaluation=evaluation(every=3), progress=False)
+    assert [step for step, _ in run.evaluations] == [3, 6]
+
+
+def test_evaluation_counts_rows_and_means():
+    step = make_step()
+    batches = [{"x": X[:8], "y": Y[:8]}, {"x": X[8:], "y": Y[8:]}]
+
+    def metrics(model, batch):
+        chosen = batch["x"][:, 0] > 0
+        return {"y": jnp.mean(batch["y"]), "chosen": Mean(jnp.sum(batch["y"][:, 0] * chosen), jnp.sum(chosen))}
+
+    found = Evaluation(batches, metrics).run(step, step.init())
+    assert found["y"] == pytest.approx(Y.mean(), rel=1e-5)
+    assert found["chosen"] == pytest.approx(Y[X[:, 0] > 0].mean(), rel=1e-5)
+
+
+def test_early_stopping_ends_the_run():
+    constant = Evaluation([{"x": X}], lambda model, batch: {"mse": jnp.mean(batch["x"])})
+    run = fit(
+        make_step(), make_data(), epochs=9, evaluation=constant, early_stopping=EarlyStopping("mse", patience=2),
+        progress=False,
+    )  # fmt: skip
+    assert (run.stopped, [step for step, _ in run.evaluations]) == ("early", [3, 6, 9])
+
+
+def test_early_stopping_knows_what_is_better():
+    largest = EarlyStopping("a", patience=2, mode="max", min_delta=0.1)
+    assert [largest.is_over({"a": value}) for value in (1.0, 1.05, 1.2, float("nan"), 1.25)] == [False] * 4 + [True]
+    with pytest.raises(ValueError, match="metric is 'a', and the evaluation has b"):
+        largest.is_over({"b": 1.0})
+
+
+def test_a_plateau_lowers_the_rate_without_another_compilation():
+    constant = Evaluation([{"x": X}], lambda model, batch: {"mse": jnp.mean(batch["x"])})
+    step = make_step(lr=0.05)
+    plateau = ReduceLROnPlateau(0.05, patience=0, factor=0.5)
+    run = fit(step, make_data(), epochs=3, evaluation=constant, plateau=(plateau, "mse"), progress=False)
+    np.testing.assert_allclose(run.history["lr"], [0.05] * 6 + [0.025] * 3, rtol=1e-6)
+    assert step.traces == 1
+
+
+def test_loggers_hold_what_was_measured(tmp_path):
+    loggers = [JsonLines(tmp_path / "deep" / "run.jsonl"), TensorBoard(tmp_path / "board")]
+    run = fit(
+        make_step(), make_data(), steps=6, log_every=2, loggers=loggers, evaluation=evaluation(every=3), progress=False
+    )
+    rows = [json.loads(line) for line in (tmp_path / "deep" / "run.jsonl").read_text().splitlines()]
+    trained = [row for row in rows if "loss" in row]
+    assert [row["step"] for row in trained] == [2, 3, 5, 6]
+    assert trained[0]["loss"] == pytest.approx(run.history["loss"][:2].mean())
+    assert all(row["rows_per_second"] > 0 for row in trained)
+    assert [row["step"] for row in rows if "evaluation/mse" in row] == [3, 6]
+    assert any(file.stat().st_size > 100 for file in (tmp_path / "board").iterdir())
+
+
+def test_lines_of_json_have_a_word_for_what_is_not_finite(tmp_path):
+    log = JsonLines(tmp_path / "run.jsonl")
+    log.log(1, {"a": float("nan"), "b": float("-inf")})
+    log.close()
+    assert json.loads((tmp_path / "run.jsonl").read_text()) == {"step": 1, "a": "nan", "b": "-inf"}
+
+
+def test_tells_in_plain_lines_where_there_is_no_terminal(capfd):
+    fit(make_step(), make_data(), steps=4, log_every=2, evaluation=evaluation(every=4))
+    told = capfd.readouterr().err.splitlines()
+    assert told[0].startswith("step 2/4  epoch 0  loss ")
+    assert any(line.startswith("step 4/4  evaluation: mse ") for line in told)
+    fit(make_step(), make_data(), steps=2, progress=False)
+    assert capfd.readouterr().err == ""
+
+
+def bad_label(model, batch):
+    return gm.nn.functional.cross_entropy(model(batch["x"]) * jnp.ones(3), batch["label"])
+
+
+def root_of_zero(model, batch):
+    return jnp.mean(model.outer(jnp.sqrt(model.inner(batch["x"]) * 0)))
+
+
+@pytest.mark.parametrize("per_launch", [1, 2])
+def test_stops_at_the_step_that_is_not_finite_and_names_the_batch(per_launch):
+    poisoned = {"x": X.copy(), "y": Y}
+    poisoned["x"][17, 1] = np.inf
+    data = from_arrays(poisoned, batch_size=4, shuffle=False)
+    with pytest.raises(NonfiniteError) as raised:
+        fit(make_step(steps_per_launch=per_launch), data, epochs=2, log_every=10, progress=False)
+    assert raised.value.step == 4
+    assert raised.value.tensor.startswith("batch['x'] is inf at [1, 1] (1 of 12 elements")
+    assert int(raised.value.state.step) == 4
+    good = fit(make_step(), data, steps=4, progress=False)
+    for mine, theirs in zip(nnx.to_flat_state(raised.value.state.params), nnx.to_flat_state(good.state.params)):
+        np.testing.assert_allclose(mine[1][...], theirs[1][...], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("loss", "batch", "told"),
+    [
+        (bad_label, {"x": X[:8], "label": np.array([0, 1, 2, 3, 0, 0, 0, 0])}, "every output of a module is finite"),
+        (root_of_zero, {"x": X[:8]}, "the gradient that comes to the output of inner (Linear) is nan"),
+        (
+            lambda model, batch: jnp.mean(model(batch["x"] * 1e38)),
+            {"x": np.abs(X[:8]) + 10},
+            "the output of inner (Linear) is ",
+        ),
+    ],
+    ids=["label out of range", "backward", "forward"],
+)  # fmt: skip
+def test_names_the_first_tensor_that_is_not_finite(loss, batch, told):
+    with pytest.raises(NonfiniteError) as raised:
+        fit(make_step(loss), [batch], steps=1, progress=False)
+    assert raised.value.step == 0
+    assert raised.value.tensor.startswith(told)
+
+
+def test_one_that_cannot_be_read_again_is_told_all_the_same():
+    batches = iter([{"x": X[:8] * np.nan, "y": Y[:8]}])
+    with pytest.raises(NonfiniteError, match="at step 0: of a batch that cannot be read again"):
+        fit(make_step(), batches, steps=1, progress=False)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"steps": 0}, "steps is 0"),
+        ({"epochs": -1}, "epochs is -1"),
+        ({"log_every": 0}, "log_every is 0"),
+        ({"early_stopping": EarlyStopping("a")}, "early_stopping watches the evaluation, and there is none"),
+        ({"steps": 1, "plateau": (None, "a"), "evaluation": evaluation(every=1)}, "plateau watches 'a'"),
+        ({"step": make_step(steps_per_launch=2), "steps": 3}, "steps is 3, and a launch takes 2"),
+    ],
+    ids=str,
+)
+def test_bad_arguments(options, message):
+    step = options.pop("step", None) or make_step()
+    with pytest.raises(ValueError, match=message):
+        fit(step, make_data(), progress=False, **options)
+
+
+def test_an_error_in_the_data_is_raised_where_the_batch_would_have_come():
+    def broken():
+        yield {"x": X[:8], "y": Y[:8]}
+        raise OSError("the disk is gone")
+
+    with pytest.raises(OSError, match="the disk is gone"):
+        fit(make_step(), broken(), steps=3, progress=False)
