@@ -43,7 +43,8 @@ def test_values_are_those_of_torch(name: str):
     with jax.enable_x64(True):
         schedule = CASES[name](OURS, LR)
         assert_same(of_all_counts(schedule), lrs)
-        assert_same(np.asarray([schedule(n) for n in range(STEPS)]), lrs)
+        some = range(STEPS) if name in LEAVES else [*range(14), *range(19, STEPS, 10)]
+        assert_same(np.asarray([schedule(n) for n in some]), lrs[some])
         if momentum := getattr(schedule, "momentum", None):
             assert_same(of_all_counts(momentum), momenta)
             assert_same(np.asarray([momentum(n) for n in range(STEPS)]), momenta)
