@@ -63,7 +63,9 @@ class Averaging:
             weight = 1 - self.decay if self.decay is not None else 1 / (jnp.asarray(n, jnp.finfo(wide).dtype) + 1)
             return jnp.where(n == 0, new.astype(old.dtype), _lerp(left, right, weight).astype(old.dtype))
 
-        if (was := jax.tree.structure(average)) != (now := jax.tree.structure(params)):
+        was: Any = jax.tree.structure(average)
+        now: Any = jax.tree.structure(params)
+        if was != now:
             raise ValueError(f"params is {now}, and average is {was}; give parameters like those given to init")
         return jax.tree_util.tree_map_with_path(one, average, params)
 

@@ -56,7 +56,7 @@ class Turns:
     """A SequentialLR on its group; `last` is its `last_epoch` at count 0."""
 
     members: list[Any]
-    milestones: tuple[int, ...]
+    milestones: Sequence[int]
     group: Group
     last_epoch: int = 0
 
@@ -111,14 +111,15 @@ class Turns:
 
     def run(self, xp: ModuleType, n: Count, lr: float) -> Real:
         value: Real = lr
+        began, turn = 0, self.phases[0][2]
         for i, (start, end, member) in enumerate(self.phases):
             if xp is np and n < start:
                 break
             if i:
                 # only these go on from the learning rate that stands when their turn comes
                 goes_on = isinstance(member.schedule, MultiplicativeLR | SWALR)
-                lr = float(member.reset(np, float(before[2].run(np, start - 1 - before[0], lr)) if goes_on else lr))
-            before = (start, end, member)
+                lr = float(member.reset(np, float(turn.run(np, start - 1 - began, lr)) if goes_on else lr))
+            began, turn = start, member
             if xp is not np or n < end or end == GREATEST:
                 local = xp.clip(n - start, 0, end - 1 - start) if xp is jnp else n - start
                 ran = member.run(xp, local, lr)
@@ -202,7 +203,7 @@ class SequentialLR(Scheduler):
 
     lr: float
     schedulers: Iterable[Scheduler]
-    milestones: Iterable[int]
+    milestones: Sequence[int]
 
     def __post_init__(self) -> None:
         lr = as_lr("lr", self.lr)
@@ -210,7 +211,7 @@ class SequentialLR(Scheduler):
         milestones = as_wholes("milestones", self.milestones)
         if len(milestones) != len(members) - 1:
             raise ValueError(
-                f"milestones has {len(milestones)} entries for {len(members)} schedulers; give one fewer than schedulers"
+                f"milestones has {len(milestones)} entries for {len(members)} schedulers; give one fewer of them"
             )
         if list(milestones) != sorted(milestones):
             raise ValueError(f"milestones is {list(milestones)}, which decreases; sort it")
@@ -258,12 +259,12 @@ class ChainedScheduler(Scheduler):
       [0.5, 0.25, 0.25, 0.125]
     """
 
-    schedulers: Sequence[Scheduler]
-    lr: float | None = None
+    schedulers: Iterable[Scheduler]
+    lr: float | None = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
-        members, lr = check_members("ChainedScheduler", self.schedulers, self.lr)
-        set_fields(self, schedulers=members, lr=lr)
+        members, rate = check_members("ChainedScheduler", self.schedulers, self.lr)
+        set_fields(self, schedulers=members, lr=rate)
         _ = self._attachment
 
     def _built(self, group: Group) -> Chain:

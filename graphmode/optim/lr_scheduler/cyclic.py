@@ -39,7 +39,8 @@ class CyclicLR(Setter):
       max_lr: the upper end, before scaling.
       step_size_up: steps from the lower end to the upper.
       step_size_down: steps back, None for as many as `step_size_up`.
-      mode: scaling of the amplitude: `"triangular"` none, `"triangular2"` halved each cycle, `"exp_range"` gamma**count.
+      mode: scaling of the amplitude: `"triangular"` none, `"triangular2"` halved each cycle, `"exp_range"`
+        gamma**count.
       gamma: of `"exp_range"`.
       scale_fn: a scaling of one's own in place of `mode`, of an integer that is traced in a graph.
       scale_mode: what `scale_fn` is given: `"cycle"`, the cycle from 1 on, or `"iterations"`, the count.
@@ -103,7 +104,7 @@ class CyclicLR(Setter):
 
     def _height(self, xp: ModuleType, n: Count) -> Real:
         """How far above the lower end, as a part of the amplitude."""
-        up, down = self.step_size_up, self.step_size_down
+        up, down = self.step_size_up, self.step_size_down or 0
         cycle, place = n // (up + down), n % (up + down)
         rising = real(xp, place) / up
         height = xp.where(place <= up, rising, real(xp, up + down - place) / down) if down else rising

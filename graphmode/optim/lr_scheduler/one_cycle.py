@@ -91,14 +91,19 @@ class OneCycleLR(Setter):
             )
 
     @property
+    def _total(self) -> int:
+        assert self.total_steps is not None
+        return self.total_steps
+
+    @property
     def _ends(self) -> tuple[float, ...]:
-        rise = self.pct_start * self.total_steps - 1
-        fall = (2 * self.pct_start * self.total_steps - 2,) if self.three_phase else ()
-        return rise, *fall, self.total_steps - 1
+        total = self._total
+        fall = (2 * self.pct_start * total - 2,) if self.three_phase else ()
+        return self.pct_start * total - 1, *fall, total - 1
 
     def _last(self, at: Leaf) -> int | None:
         *_, before, end = self._ends
-        return self.total_steps - 1 if before == end else self.total_steps
+        return self._total - 1 if before == end else self._total
 
     def _attached(self, group: Group) -> None:
         group.initial_lr = self.max_lr / self.div_factor

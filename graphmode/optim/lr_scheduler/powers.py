@@ -7,7 +7,7 @@ from types import ModuleType
 import jax.numpy as jnp
 import numpy as np
 
-from .schedule import Count, Real
+from .schedule import Count, Real, as_scalar
 
 
 def power(xp: ModuleType, gamma: float, n: Count) -> Real:
@@ -19,13 +19,11 @@ def power(xp: ModuleType, gamma: float, n: Count) -> Real:
     """
     if xp is np:
         return float(np.power(np.float64(gamma), n))
-    result = None
-    for place in range(n.dtype.itemsize):
+    count, result = jnp.asarray(n), as_scalar(1.0)
+    for place in range(count.dtype.itemsize):
         with np.errstate(all="ignore"):
             table = np.power(np.float64(gamma), np.arange(256, dtype=np.float64) * 256.0**place)
             table = table.astype(jnp.result_type(float))
-        digit = (n >> (8 * place)) & 255
-        entry = jnp.asarray(table)[digit]
-        # the zeroth digit's power is 1: where gamma is 0 or huge, 0 * inf must not come of digits that are 0
-        result = entry if result is None else jnp.where(digit == 0, result, result * entry)
+        digit = (count >> (8 * place)) & 255
+        result = result * jnp.asarray(table)[digit]  # a digit of 0 is a factor of 1
     return result

@@ -10,6 +10,7 @@ therefore says how one step maps the learning rate (`_stepped`), and how many of
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -29,9 +30,9 @@ class Group:
     """What torch keeps in the optimizer's parameter group, as constructors change it one after another."""
 
     lr: float
-    initial_lr: float | None = None
-    one_cycle: tuple[float, float] | None = None  # max_lr, min_lr
-    swa_lr: float | None = None
+    initial_lr: float = math.nan
+    one_cycle: tuple[float, float] = (math.nan, math.nan)  # max_lr, min_lr
+    swa_lr: float = math.nan
 
 
 @dataclass
@@ -86,7 +87,7 @@ def real(xp: ModuleType, n: Count) -> Real:
     return np.float64(n) if xp is np else jnp.asarray(n).astype(jnp.result_type(float))
 
 
-def within(n: Count, last: int | None) -> jax.Array:
+def within(n: jax.Array, last: int | None) -> jax.Array:
     """Whether a traced count is one that torch takes."""
     return n >= 0 if last is None else (n >= 0) & (n <= min(last, GREATEST))
 
@@ -147,7 +148,7 @@ class Scheduler(Schedule):
     def _built(self, group: Group) -> Any:
         """The constructor of torch's."""
         self._attached(group)
-        if group.initial_lr is None:
+        if math.isnan(group.initial_lr):
             group.initial_lr = group.lr
         leaf = Leaf(self, group, group.initial_lr)
         leaf.open()

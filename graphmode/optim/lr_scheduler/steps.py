@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import ModuleType
 
@@ -78,7 +78,7 @@ class MultiStepLR(Factor):
     """
 
     lr: float
-    milestones: Iterable[int]
+    milestones: Sequence[int]
     gamma: float = 0.1
 
     def __post_init__(self) -> None:

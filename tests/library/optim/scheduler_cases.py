@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import types
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
@@ -19,8 +20,14 @@ LR = 0.3
 STEPS = 150
 Build = Callable[[Any, Any], Any]  # of a side, and of the optimizer or the learning rate
 
-TORCH = types.SimpleNamespace(**vars(theirs), SWALR=swa_utils.SWALR, where=lambda c, a, b: a if c else b)
-OURS = types.SimpleNamespace(**{name: getattr(ours, name) for name in ours.__all__}, where=jnp.where)
+
+def where(condition: Any, yes: Any, no: Any) -> Any:
+    """What a user writes with jnp.where, but quick where the condition is known."""
+    return jnp.where(condition, yes, no) if isinstance(condition, jax.Array) else yes if condition else no
+
+
+TORCH = types.SimpleNamespace(**vars(theirs), SWALR=swa_utils.SWALR, where=where)
+OURS = types.SimpleNamespace(**{name: getattr(ours, name) for name in ours.__all__}, where=where)
 
 LEAVES: Mapping[str, Build] = {
     "lambda": lambda s, o: s.LambdaLR(o, lambda n: 0.95**n),
@@ -102,6 +109,7 @@ KINDS = (
     "swa, linear",
     "swa, at once",
 )
+FIRST_KINDS = ("lambda, branch", "multiplicative, branch", "linear", "cosine, floor", "cyclic, down", "swa")
 
 
 def sequential(*parts: Any) -> Build:
@@ -118,22 +126,37 @@ def build(part: Any) -> Build:
     return LEAVES[part] if isinstance(part, str) else part
 
 
+def composed_with(kinds: Iterable[str]) -> dict[str, Build]:
+    """Every way to put together each of the kinds with others."""
+    kinds = tuple(kinds)
+    return {
+        **{f"linear, then {kind}": sequential("linear", 12, kind) for kind in kinds},
+        **{f"{kind}, then cosine": sequential(kind, 31, "cosine, floor") for kind in kinds},
+        **{
+            f"{kind}, then multiplicative, then swa": sequential(kind, 9, "multiplicative", 50, "swa") for kind in kinds
+        },
+        **{f"exponential and {kind}": chained("exponential", kind) for kind in kinds},
+        **{f"{kind} and cosine": chained(kind, "cosine, floor") for kind in kinds},
+        **{f"cosine, {kind} and linear": chained("cosine", kind, "linear") for kind in kinds},
+        **{f"{kind} alone": chained(kind) for kind in kinds},
+        **{
+            f"chain with {kind}, then step": sequential(chained(kind, "multistep"), 20, "step, default")
+            for kind in kinds
+        },
+        **{f"sequence with {kind}, then step": sequential(sequential(kind, 9, "swa"), 40, "step") for kind in kinds},  # noqa: E501
+        **{
+            f"three levels with {kind}": sequential(
+                sequential(sequential(kind, 2, "cosine"), 20, kind), 60, "swa, linear"
+            )
+            for kind in kinds
+        },
+        **{f"chain of sequence to {kind}": chained("linear", sequential("constant", 9, kind)) for kind in kinds},
+        **{f"sequence in chain after {kind}": chained(sequential(kind, 30, "cosine"), kind, "swa") for kind in kinds},  # noqa: E501
+    }
+
+
 COMPOSED: Mapping[str, Build] = {
-    **{f"linear, then {kind}": sequential("linear", 12, kind) for kind in KINDS},
-    **{f"{kind}, then cosine": sequential(kind, 31, "cosine, floor") for kind in KINDS},
-    **{f"{kind}, then multiplicative, then swa": sequential(kind, 9, "multiplicative", 50, "swa") for kind in KINDS},
-    **{f"exponential and {kind}": chained("exponential", kind) for kind in KINDS},
-    **{f"{kind} and cosine": chained(kind, "cosine, floor") for kind in KINDS},
-    **{f"cosine, {kind} and linear": chained("cosine", kind, "linear") for kind in KINDS},
-    **{f"{kind} alone": chained(kind) for kind in KINDS},
-    **{f"chain with {kind}, then step": sequential(chained(kind, "multistep"), 20, "step, default") for kind in KINDS},
-    **{f"sequence with {kind}, then step": sequential(sequential(kind, 9, "swa"), 40, "step") for kind in KINDS},
-    **{
-        f"three levels with {kind}": sequential(sequential(sequential(kind, 2, "cosine"), 20, kind), 60, "swa, linear")
-        for kind in KINDS
-    },
-    **{f"chain of sequence to {kind}": chained("linear", sequential("constant", 9, kind)) for kind in KINDS},
-    **{f"sequence in chain after {kind}": chained(sequential(kind, 30, "cosine"), kind, "swa") for kind in KINDS},
+    **composed_with(FIRST_KINDS),
     "milestone zero": sequential("linear", 0, "exponential", 10, "cosine"),
     "milestones equal": sequential("linear", 10, "exponential", 10, "cosine"),
     "milestone never": sequential("linear", 10, "exponential", 10**12, "cosine"),
@@ -143,6 +166,9 @@ COMPOSED: Mapping[str, Build] = {
     "inner milestones of one and two": sequential(
         sequential(sequential("exponential", 1, "swa", 2, "multiplicative"), 9, "cosine"), 60, "step"
     ),
+    # torch steps a member of a composite at epoch 0 once more: the recursion begins off its base, and goes past T_max
+    "cosine off its base": sequential(chained("cosine, floor"), 140, "swa"),
+    "cosine off its base, inner": sequential(sequential("cosine, floor", 120, "swa"), 140, "step"),
     "chain of chains": chained(chained("exponential", "cosine"), chained("linear", "multistep, zero")),
     "two cycles share a group": chained(
         "one cycle", lambda s, o: s.OneCycleLR(o, 0.7, 200, pct_start=0.5, div_factor=3), "exponential"
@@ -153,6 +179,7 @@ COMPOSED: Mapping[str, Build] = {
         sequential(chained("exponential", sequential("cosine", 3, "step")), 30, "cosine"), "linear"
     ),
 }
+COMPOSED_TOO: Mapping[str, Build] = composed_with(kind for kind in KINDS if kind not in FIRST_KINDS)
 
 
 def optimizer_at(lr: float) -> torch.optim.Optimizer:

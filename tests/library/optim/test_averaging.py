@@ -102,7 +102,7 @@ def test_decays_outside_are_refused(decay: float):
 
 
 def test_other_trees_are_refused():
-    with pytest.raises(ValueError, match="params is .* and average is"):
+    with pytest.raises(ValueError, match=r"params is .* and average is"):
         swa().update({"w": jnp.zeros(2)}, {"v": jnp.zeros(2)}, 1)
     with pytest.raises(ValueError, match=r"params\['w'\] has shape \(3,\), and its average \(2,\)"):
         swa().update({"w": jnp.zeros(2)}, {"w": jnp.zeros(3)}, 1)

@@ -9,11 +9,12 @@ import optax
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scheduler_cases import COMPOSED, LEAVES, LR, OURS, STEPS, Build, stepped_by_torch
+from scheduler_cases import COMPOSED, COMPOSED_TOO, LEAVES, LR, OURS, STEPS, Build, stepped_by_torch
 
 from graphmode.optim import lr_scheduler
 
-CASES = {**LEAVES, **COMPOSED}
+CASES = {**LEAVES, **COMPOSED, **COMPOSED_TOO}
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in COMPOSED_TOO]
 
 
 def of_all_counts(schedule, steps: int = STEPS, dtype=jnp.int32) -> np.ndarray:
@@ -37,18 +38,19 @@ def assert_same(ours: np.ndarray, theirs: np.ndarray, lr: float = LR) -> None:
     np.testing.assert_allclose(ours, theirs, rtol=1e-10, atol=1e-15 * lr)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [*LEAVES, *COMPOSED, *SLOW])
 def test_values_are_those_of_torch(name: str):
     lrs, momenta = stepped_by_torch(CASES[name])
     with jax.enable_x64(True):
         schedule = CASES[name](OURS, LR)
         assert_same(of_all_counts(schedule), lrs)
-        assert_same(np.asarray([schedule(n) for n in range(STEPS)]), lrs)
+        some = range(STEPS) if name in LEAVES else [*range(14), *range(19, STEPS, 10)]
+        assert_same(np.asarray([schedule(n) for n in some]), lrs[some])
         if momentum := getattr(schedule, "momentum", None):
             assert_same(of_all_counts(momentum), momenta)
             assert_same(np.asarray([momentum(n) for n in range(STEPS)]), momenta)
         else:
-            assert name in COMPOSED or (momenta == 0.9).all()
+            assert name not in LEAVES or (momenta == 0.9).all()
 
 
 @pytest.mark.parametrize("name", LEAVES)

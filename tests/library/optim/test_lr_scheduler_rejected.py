@@ -153,7 +153,7 @@ def test_learning_rates_that_torch_refuses(lr: float):
 def test_arguments_of_other_types():
     with pytest.raises(TypeError, match=r"lr is \[0.1, 0.2\].*one schedule each"):
         gl.StepLR([0.1, 0.2], 3)
-    with pytest.raises(TypeError, match="step_size is 2.5"):
+    with pytest.raises(TypeError, match=r"step_size is 2\.5"):
         gl.StepLR(LR, 2.5)
     with pytest.raises(TypeError, match="lr is traced"):
         jax.jit(lambda lr: gl.StepLR(lr, 3)(0))(LR)

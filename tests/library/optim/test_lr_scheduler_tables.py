@@ -44,9 +44,9 @@ def test_past_the_table():
 def test_tables_that_cannot_be():
     with pytest.raises(ValueError, match="total_steps is 0"):
         gl.tabulated(math.sqrt, 0)
-    with pytest.raises(TypeError, match="total_steps is 2.5"):
+    with pytest.raises(TypeError, match=r"total_steps is 2\.5"):
         gl.tabulated(math.sqrt, 2.5)
-    with pytest.raises(TypeError, match="schedule_or_fn is 0.1"):
+    with pytest.raises(TypeError, match=r"schedule_or_fn is 0\.1"):
         gl.tabulated(0.1, 5)
     with pytest.raises(ValueError, match="count is 21, and schedule_or_fn ends at count 20"):
         gl.tabulated(gl.OneCycleLR(LR, 1.0, 20), 22)
@@ -62,7 +62,7 @@ def test_once_an_epoch(name: str):
         np.testing.assert_allclose([schedule(n) for n in range(150)], np.repeat(lrs, 3), rtol=1e-10)
     with pytest.raises(ValueError, match="steps_per_epoch is 0"):
         gl.per_epoch(schedule, 0)
-    with pytest.raises(TypeError, match="steps_per_epoch is 1.5"):
+    with pytest.raises(TypeError, match=r"steps_per_epoch is 1\.5"):
         gl.per_epoch(schedule, 1.5)
 
 
