@@ -39,7 +39,7 @@ def test_an_iterator_counts_and_goes_nowhere_else():
     next(source)
     assert (source.state()["epoch"], source.state()["batch"]) == (0, 1)
     source.restore(source.state())
-    with pytest.raises(ValueError, match="state is of batch 3, and this iterator, which .* stands at batch 1"):
+    with pytest.raises(ValueError, match=r"state is of batch 3, and this iterator, which .* stands at batch 1"):
         source.restore({**source.state(), "batch": 3})
     assert [batch.tolist() for batch in source] == [[3, 4, 5], [6, 7, 8], [9, 10, 11]]
     with pytest.raises(ValueError, match="read only once"):
@@ -66,13 +66,13 @@ def test_a_source_stays_itself_and_anything_else_is_refused():
         with pytest.raises(error, match=message):
             as_source(data)
     for data in (source, iter([np.ones(3)])):
-        with pytest.raises(ValueError, match="epochs is 1, and a .* has its own number"):
+        with pytest.raises(ValueError, match=r"epochs is 1, and a .* has its own number"):
             as_source(data, epochs=1)
 
 
 @pytest.mark.parametrize("data", [lambda: iter(()), iter(())], ids=["function", "iterator"])
 def test_an_epoch_without_batches_is_no_endless_loop(data):
-    with pytest.raises(ValueError, match="epoch 0 of the .* source has no batch"):
+    with pytest.raises(ValueError, match=r"epoch 0 of the .* source has no batch"):
         next(as_source(data))
 
 
@@ -80,7 +80,7 @@ def test_a_function_that_gives_the_same_iterator_is_noticed():
     running = iter(Pipeline())
     source = as_source(lambda: running)
     assert len([next(source) for _ in range(4)]) == 4
-    with pytest.raises(ValueError, match="epoch 1 of the iterable source has no batch.* begins anew"):
+    with pytest.raises(ValueError, match=r"epoch 1 of the iterable source has no batch.* begins anew"):
         next(source)
 
 
