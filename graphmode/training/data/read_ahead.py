@@ -16,7 +16,7 @@ import jax
 from .iterables import as_source
 from .source import EPOCH_END, BatchSource, as_number
 
-_EXIT_PATIENCE_S = 5.0
+_EXIT_PATIENCE_S = 2.0
 
 
 def read_ahead(

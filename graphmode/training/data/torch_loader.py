@@ -92,29 +92,31 @@ class TorchSource(EpochSource):
         return self._batches
 
     def batches(self, epoch: int, start: int) -> Iterator[Any]:
-        return (as_host(batch) for batch in skipped(self._loaded(epoch), start))
-
-    def _loaded(self, epoch: int) -> Iterator[Any]:
         for sampler in {id(sampler): sampler for sampler in self._samplers}.values():
             if hasattr(sampler, "set_epoch"):
                 sampler.set_epoch(epoch)
         for generator, initial in self._generators:
             generator.manual_seed(_drawn(np.random.SeedSequence([self._seed, initial], spawn_key=(epoch,))))
-        globally = _GlobalGenerators(_drawn(epoch_seeds(self._seed, epoch)))
-        with globally.in_place():
-            if getattr(self._loader, "_iterator", None) is not None:
-                # workers that persist keep the seed that a first pass draws before the order; skip it, for one order
-                import torch
+        loaded = _loaded(self._loader, _GlobalGenerators(_drawn(epoch_seeds(self._seed, epoch))))
+        return (as_host(batch) for batch in skipped(loaded, start))
 
-                torch.empty((), dtype=torch.int64).random_(generator=self._loader.generator)
-            running = iter(self._loader)
-        while True:
-            with globally.in_place():
-                try:
-                    batch = next(running)
-                except StopIteration:
-                    return
-            yield batch
+
+# No method: workers end at once where the last reference goes, and after 5 s each where a cycle is collected.
+def _loaded(loader: Any, globally: _GlobalGenerators) -> Iterator[Any]:
+    with globally.in_place():
+        if getattr(loader, "_iterator", None) is not None:
+            # workers that persist keep the seed that a first pass draws before the order; skip it, for one order
+            import torch
+
+            torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
+        running = iter(loader)
+    while True:
+        with globally.in_place():
+            try:
+                batch = next(running)
+            except StopIteration:
+                return
+        yield batch
 
 
 class _GlobalGenerators:

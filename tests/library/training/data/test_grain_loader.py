@@ -40,7 +40,7 @@ def test_every_position_goes_on_as_the_run_without_a_break(name):
     for batch in source:
         whole.append(batch.tolist())
         states.append(json.loads(json.dumps(source.state())))
-    rows = sum(whole, [])
+    rows = [row for batch in whole for row in batch]
     assert len(rows) == 22
     if name == "MapDataset":
         assert sorted(rows[:11]) == sorted(rows[11:]) == list(range(11))

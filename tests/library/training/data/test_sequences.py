@@ -59,5 +59,5 @@ def test_refused():
     with pytest.raises(ValueError, match="batch_size is 0"):
         from_sequences([[1], [2]], batch_size=0, buckets=2)
     other = from_sequences(SEQUENCES, batch_size=4, buckets=2)
-    with pytest.raises(ValueError, match="buckets is .* in the state"):
+    with pytest.raises(ValueError, match=r"buckets is .* in the state"):
         from_sequences(SEQUENCES, batch_size=4, buckets=3).restore(other.state())
