@@ -143,7 +143,7 @@ def composed_with(kinds: Iterable[str]) -> dict[str, Build]:
             f"chain with {kind}, then step": sequential(chained(kind, "multistep"), 20, "step, default")
             for kind in kinds
         },
-        **{f"sequence with {kind}, then step": sequential(sequential(kind, 9, "swa"), 40, "step") for kind in kinds},  # noqa: E501
+        **{f"sequence with {kind}, then step": sequential(sequential(kind, 9, "swa"), 40, "step") for kind in kinds},
         **{
             f"three levels with {kind}": sequential(
                 sequential(sequential(kind, 2, "cosine"), 20, kind), 60, "swa, linear"
@@ -151,7 +151,7 @@ def composed_with(kinds: Iterable[str]) -> dict[str, Build]:
             for kind in kinds
         },
         **{f"chain of sequence to {kind}": chained("linear", sequential("constant", 9, kind)) for kind in kinds},
-        **{f"sequence in chain after {kind}": chained(sequential(kind, 30, "cosine"), kind, "swa") for kind in kinds},  # noqa: E501
+        **{f"sequence in chain after {kind}": chained(sequential(kind, 30, "cosine"), kind, "swa") for kind in kinds},
     }
 
 
