@@ -26,7 +26,12 @@ BLOCKS = {
 
 
 def render(results: Results) -> str:
-    """The report of one run as one HTML page, which opens anywhere, prints, and can be read without its script.
+    """The report of one run as one HTML page (`render_page`)."""
+    return render_page(contents(results))
+
+
+def render_page(page: Page) -> str:
+    """A page as HTML, which opens anywhere, prints, and can be read without its script.
 
     Raises:
       ImportError: where jinja2 is missing.
@@ -36,7 +41,6 @@ def render(results: Results) -> str:
 
     style, script = (Markup(_file(name)) for name in ("page.css", "page.js"))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    page = contents(results)
     return environment.from_string(_file("page.html.j2")).render(
         page=page, parts=_nested(page), style=style, script=script, script_hash=f"sha256-{digest}"
     )

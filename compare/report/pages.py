@@ -7,6 +7,7 @@ from pathlib import Path
 
 from . import html, markdown
 from .atomic import write_atomically
+from .contents import contents
 from .page import Page
 from .results import Results, ResultsError
 
@@ -44,6 +45,18 @@ def write_changes(page: Page, folder: str | Path) -> Path:
     return _write(prepare_folder(folder) / CHANGES, markdown.render_page(page))
 
 
+def write_page(page: Page, folder: str | Path) -> list[Path]:
+    """Writes a page as `report.md` and `report.html` into the folder, each as a whole, and gives their paths.
+
+    Raises:
+      ResultsError: where the folder cannot be written to.
+      ImportError: where jinja2 is missing.
+    """
+    target = prepare_folder(folder)
+    pages = {MARKDOWN: markdown.render_page(page), HTML: html.render_page(page)}
+    return [_write(target / name, text) for name, text in pages.items()]
+
+
 def _write(path: Path, text: str) -> Path:
     try:
         write_atomically(path, text.encode())
@@ -53,12 +66,5 @@ def _write(path: Path, text: str) -> Path:
 
 
 def write_pages(results: Results, folder: str | Path) -> list[Path]:
-    """Writes `report.md` and `report.html` into the folder, each as a whole, and gives their paths.
-
-    Raises:
-      ResultsError: where the folder cannot be written to.
-      ImportError: where jinja2 is missing.
-    """
-    target = prepare_folder(folder)
-    pages = {MARKDOWN: markdown.render(results), HTML: html.render(results)}
-    return [_write(target / name, text) for name, text in pages.items()]
+    """The pages of a run: see `write_page`."""
+    return write_page(contents(results), folder)
