@@ -46,7 +46,7 @@ def from_grain(
 class GrainSource(BatchSource):
     """From `from_grain`."""
 
-    epochs: int | None = None  # type: ignore[assignment]
+    epochs: int | None = None
 
     def __init__(self, data: Any, epochs: int | None):
         try:

@@ -122,12 +122,12 @@ class ReadAhead(BatchSource):
         self._source = as_source(source)
         self._size = as_number(size, name="size", least=1)
         self._place = place if callable(place) else functools.partial(jax.device_put, device=place)
-        self._slots: _Slots | None = None
-        self._thread: threading.Thread | None = None
-        self._at: _Step | None = None
+        self._slots: Any = None  # a _Slots and its thread while it reads
+        self._thread: Any = None
+        self._at: Any = None  # the last _Step that was taken
 
     @property
-    def _ended(self) -> bool:  # type: ignore[override]
+    def _ended(self) -> bool:
         return self._source._ended
 
     @_ended.setter
@@ -193,7 +193,8 @@ class ReadAhead(BatchSource):
         else:
             self._at = _Step(None, self._source.state(), self._source.epoch, self._source.finished)
         self._slots = _Slots(self._size)
-        context = jax.config.jax_default_device, jax.config.jax_enable_x64  # of this thread
+        config: Any = jax.config
+        context = config.jax_default_device, config.jax_enable_x64  # of this thread
         self._thread = threading.Thread(
             target=_fill, args=(self._source, self._place, self._slots, *context), name="read_ahead", daemon=True
         )

@@ -84,7 +84,7 @@ class SequenceSource(EpochSource):
         epochs: int | None,
     ):
         self._sequences = sequences
-        known = np.array([len(sequence) for sequence in sequences], np.int64)
+        known = np.array([len(np.asarray(sequence)) for sequence in sequences], np.int64)
         if not known.size:
             raise ValueError("sequences is empty, and at least one array [T, ...] was wanted")
         if isinstance(buckets, int | np.integer):
@@ -125,7 +125,7 @@ class SequenceSource(EpochSource):
         named = np.append(order, np.int32(len(order)))  # a row that only fills a batch keeps its index out of range
         sizes = dict(zip(self.lengths, self._sizes, strict=True))
         padded = batches_by_bucket(
-            (self._sequences[i] for i in order),
+            (self._sequences[int(i)] for i in order),
             lengths=self.lengths,
             batch_size=sizes.__getitem__,
             side=self._side,

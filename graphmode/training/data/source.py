@@ -149,7 +149,7 @@ class EpochSource(BatchSource):
     """
 
     kind: ClassVar[str]
-    epochs: int | None = None  # type: ignore[assignment]
+    epochs: int | None = None
     _epoch, _batch = 0, 0
     _running: Iterator[Any] | None = None
 

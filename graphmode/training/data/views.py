@@ -38,7 +38,7 @@ class View(BatchSource):
 
     # shared, so that what one view read to its end begins again under another
     @property
-    def _ended(self) -> bool:  # type: ignore[override]
+    def _ended(self) -> bool:
         return self._source._ended
 
     @_ended.setter
