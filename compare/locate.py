@@ -9,9 +9,12 @@ import sys
 import traceback
 from pathlib import Path
 from types import ModuleType
+from typing import TypeVar, overload
 
 from .case import Case, CaseError
 from .errors import describe
+
+T = TypeVar("T")
 
 
 def is_location(text: str) -> bool:
@@ -19,31 +22,42 @@ def is_location(text: str) -> bool:
     return ":" in text or "/" in text or text.endswith(".py") or "." in text
 
 
-def locate(text: str) -> Case:
+@overload
+def locate(text: str) -> Case: ...
+@overload
+def locate(text: str, kinds: tuple[type[T], ...], word: str) -> T: ...
+def locate(text, kinds=(Case,), word="case"):
     """Imports the file or module and gives the case that it names.
 
-    Without `:NAME`, the only case in it.
+    Without `:NAME`, the only case in it; of several kinds, the only one of the first kind that is there.
+
+    Args:
+      text: `path/to/file.py:NAME` or `package.module:NAME`.
+      kinds: what may be named there.
+      word: what such a thing is called.
 
     Raises:
       CaseError: where there is no such file or module, it cannot be imported, or NAME is missing or no `Case`.
     """
     place, separator, attribute = text.rpartition(":") if ":" in text else (text, "", "")
     module = _from_file(Path(place)) if _is_file(place) else _from_module(place)
-    found = {name: value for name, value in vars(module).items() if isinstance(value, Case)}
+    found = {name: value for name, value in vars(module).items() if isinstance(value, kinds)}
     if not separator or not attribute:
-        if len(found) == 1:
-            return next(iter(found.values()))
+        for kind in kinds:
+            of_kind = [value for value in found.values() if isinstance(value, kind)]
+            if len(of_kind) == 1:
+                return of_kind[0]
         listing = ", ".join(found) or "none"
-        raise CaseError(f"{place} has {len(found)} cases ({listing}); name one, as in {place}:CASE")
+        raise CaseError(f"{place} has {len(found)} {word}s ({listing}); name one, as in {place}:{word.upper()}")
     if not hasattr(module, attribute):
         near = difflib.get_close_matches(attribute, vars(module), n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
-        raise CaseError(f"{place} has no attribute {attribute!r}; its cases are {', '.join(found) or 'none'}{hint}")
+        raise CaseError(f"{place} has no attribute {attribute!r}; its {word}s are {', '.join(found) or 'none'}{hint}")
     value = getattr(module, attribute)
-    if not isinstance(value, Case):
+    if not isinstance(value, kinds):
+        wanted = " or ".join(f"{kind.__module__.rpartition('.')[0]}.{kind.__name__}" for kind in kinds)
         raise CaseError(
-            f"{text} is {type(value).__name__}, and a graphmode.compare.Case was wanted; its cases are "
-            f"{', '.join(found) or 'none'}"
+            f"{text} is {type(value).__name__}, and a {wanted} was wanted; its {word}s are {', '.join(found) or 'none'}"
         )
     return value
 

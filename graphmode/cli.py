@@ -205,6 +205,61 @@ def compare(
 
 
 @app.command()
+def train(
+    case: Annotated[
+        str,
+        typer.Argument(
+            metavar="CASE_OR_FILE",
+            help="A training of the zoo (double_sine, digits, characters), path/to/file.py:NAME or package.module:NAME "
+            "of a Training or of a Case with an optimizer and a loss, or such a case of the zoo.",
+        ),
+    ],
+    steps: Annotated[
+        int | None, typer.Option("--steps", "-n", help="How many.", min=1, show_default="the training's own")
+    ] = None,
+    row: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--row",
+            "-r",
+            help="Ways of running PyTorch's step: torch.eager, torch.compile, torch.cudagraph; may be repeated.",
+            show_default="all that the device has",
+        ),
+    ] = None,
+    device: Device = "auto",
+    seed: Seed = 0,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Where training.json and the page go.", show_default="reports/train/NAME"),
+    ] = None,
+) -> None:
+    """Train a script and its PyTorch twin over the same batches, and plot both loss curves."""
+    with _errors():
+        from graphmode.compare.report import prepare_folder
+        from graphmode.compare.report.terminal import page_view
+        from graphmode.compare.speed.environment import choose_device
+        from graphmode.compare.training import as_training, kinds_of, run_training, write_training
+
+        training = as_training(case)
+        folder = prepare_folder(out or Path("reports/train") / training.name)
+        console = _console()
+        result = run_training(
+            training,
+            steps=steps,
+            seed=seed,
+            device=choose_device(device),
+            kinds=kinds_of(row),
+            told=lambda text: console.print(text, style="dim", highlight=False),
+        )
+        page, written = write_training(result, folder)
+        console.print(page_view(page))
+        for path in written:
+            console.print(f"wrote {path}", soft_wrap=True)
+    if not result.passed:
+        raise typer.Exit(FAILURE)
+
+
+@app.command()
 def report(
     results: Annotated[
         list[Path] | None,

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import difflib
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from graphmode.compare.case import Case
+    from graphmode.compare.training import Training
 
 CASES: dict[str, str] = {
     "conditional_scale": "graphmode.models.conditional_scale.case:CASE",
     "weighted_product": "graphmode.models.weighted_product.case:CASE",
     "scale_add": "graphmode.models.scale_add.case:CASE",
     "double_sine": "graphmode.models.double_sine.case:CASE",
-    "double_sine_training": "graphmode.models.double_sine.case:TRAINING",
+    "double_sine_training": "graphmode.models.double_sine.case:TRAINING_CASE",
     "positives_first": "graphmode.models.positives_first.case:CASE",
     "fill_zeros": "graphmode.models.fill_zeros.case:CASE",
     "custom_hook": "graphmode.models.custom_hook.case:CASE",
@@ -22,6 +23,12 @@ CASES: dict[str, str] = {
     "lstm": "graphmode.models.lstm.case:CASE",
     "resnet18": "graphmode.models.resnet18.case:CASE",
     "efficientnet_lite0": "graphmode.models.efficientnet_lite0.case:CASE",
+}
+
+TRAININGS: dict[str, str] = {
+    "double_sine": "graphmode.models.double_sine.case:TRAINING",
+    "digits": "graphmode.models.digits.case:TRAINING",
+    "characters": "graphmode.models.characters.case:TRAINING",
 }
 
 
@@ -35,11 +42,24 @@ def load(name: str) -> Case:
       >>> load("scale_add").name
       'scale_add'
     """
-    if name not in CASES:
+    return _load(name, CASES, "case")
+
+
+def load_training(name: str) -> Training:
+    """The training of this name, a script and its PyTorch twin.
+
+    Raises:
+      CaseError: where there is none; the message has the nearest names.
+    """
+    return _load(name, TRAININGS, "training")
+
+
+def _load(name: str, known: dict[str, str], word: str) -> Any:
+    if name not in known:
         from graphmode.compare.case import CaseError
 
-        nearest = difflib.get_close_matches(str(name), CASES, n=3, cutoff=0.4)
-        hint = f"did you mean {' or '.join(nearest)}?" if nearest else f"choose from {', '.join(CASES)}"
-        raise CaseError(f"name is {name!r}, and the zoo has no such case; {hint}")
-    module, _, attribute = CASES[name].partition(":")
+        nearest = difflib.get_close_matches(str(name), known, n=3, cutoff=0.4)
+        hint = f"did you mean {' or '.join(nearest)}?" if nearest else f"choose from {', '.join(known)}"
+        raise CaseError(f"name is {name!r}, and the zoo has no such {word}; {hint}")
+    module, _, attribute = known[name].partition(":")
     return getattr(import_module(module), attribute)

@@ -1,6 +1,17 @@
 """Training scripts beside their PyTorch twins: the same weights and batches, and losses that lie on each other."""
 
-from .record import Training
+from .find import as_training, kinds_of
+from .record import Training, training_of
+from .report import write_training
 from .runs import TrainingResult, Way, run_training
 
-__all__ = ["Training", "TrainingResult", "Way", "run_training"]
+__all__ = [
+    "Training",
+    "TrainingResult",
+    "Way",
+    "as_training",
+    "kinds_of",
+    "run_training",
+    "training_of",
+    "write_training",
+]

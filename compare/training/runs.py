@@ -66,8 +66,8 @@ class TrainingResult:
       ways: in float64 the reference and the port; in float32 all.
       error: the largest relative difference of the losses in float64; infinite where one side is not finite alone.
       error_step: where it is.
-      ratio: the port's float32 error of the losses over PyTorch's own, both against float64; None where it cannot be
-        told.
+      ratio: the port's float32 error of the losses over PyTorch's own, both against float64; None for fewer than 64
+        steps.
       traces: compilations of the port's step.
     """
 
@@ -85,12 +85,13 @@ class TrainingResult:
         return self.error <= EQUAL
 
     @property
-    def precise(self) -> bool:
-        return self.ratio is not None and self.ratio <= PRECISE_RATIO
+    def precise(self) -> bool | None:
+        """None where too few steps were made to tell."""
+        return None if self.ratio is None else self.ratio <= PRECISE_RATIO
 
     @property
     def passed(self) -> bool:
-        return self.equal and self.precise
+        return self.equal and self.precise is not False
 
     def way(self, name: str, dtype: str) -> Way:
         return next(way for way in self.ways if (way.name, way.dtype) == (name, dtype))
@@ -141,18 +142,15 @@ def _trained(
 ) -> tuple[list[Way], int]:
     """PyTorch's ways and then the port's, a batch at a time through each in turn."""
     allow_tf32("float32")
+    torch.manual_seed(seed)
+    first = training.reference().train()  # drawn in float32 for every dtype of a run
     with _in(dtype, device):
         batches = iter(training.batches(np.random.default_rng(seed), count))
-        torch.manual_seed(seed)
-        first = training.reference().train()
         model = training.model(nnx.Rngs(seed))
-        load(model, {k: v.float() if v.is_floating_point() else v for k, v in first.state_dict().items()},
-             training.weights)  # fmt: skip
+        load(model, first.state_dict(), training.weights)
         runners: list[tuple[Way, _Runner]] = []
         for kind in kinds:
-            module = copy.deepcopy(first).to(
-                device="cuda" if device == "gpu" else "cpu", dtype=getattr(torch, dtype)
-            )
+            module = copy.deepcopy(first).to(device="cuda" if device == "gpu" else "cpu", dtype=getattr(torch, dtype))
             runners.append((Way(f"torch.{kind}", dtype), _TorchRunner(training, module, kind, device)))
         port = _PortRunner(training, model, dtype, device)
         runners.append((Way(PORT, dtype), port))

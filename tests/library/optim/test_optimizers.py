@@ -1,13 +1,8 @@
 """Every configuration of PyTorch's `optim_db`, 50 steps in float64 and in float32 beside PyTorch's own."""
 
-import jax
-import jax.numpy as jnp
-import numpy as np
 import pytest
 import torch
 from optimizer_cases import REFUSED, Problem, configurations, in_double, in_jax, in_torch, largest_error
-
-import graphmode as gm
 
 ALL = configurations()
 STEPPED = [c for c in ALL if c.optimizer not in REFUSED]
