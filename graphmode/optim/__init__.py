@@ -6,6 +6,7 @@ from .clipping import clip_grad_norm, clip_grad_value
 from .matrices import adafactor, muon
 from .refused import lbfgs, sparse_adam
 from .sgd import asgd, rprop, sgd
+from .torch_state import from_torch, to_torch
 from .transformation import Group, Optimizer, OptimizerState, with_lr
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "asgd",
     "clip_grad_norm",
     "clip_grad_value",
+    "from_torch",
     "lbfgs",
     "muon",
     "nadam",
@@ -29,5 +31,6 @@ __all__ = [
     "rprop",
     "sgd",
     "sparse_adam",
+    "to_torch",
     "with_lr",
 ]

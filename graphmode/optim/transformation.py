@@ -89,6 +89,7 @@ class Optimizer(optax.GradientTransformationExtraArgs):
     arguments: dict[str, Any]
     groups: tuple[Group, ...]
     layouts: dict[str, Transform]
+    stepper: _Stepper
 
     def __new__(
         cls,
@@ -97,9 +98,10 @@ class Optimizer(optax.GradientTransformationExtraArgs):
         groups: Iterable[Group] = (),
         layouts: Mapping[str, Transform] | None = None,
     ) -> Optimizer:
-        made: Any = _Stepper(rule, dict(arguments), tuple(groups), dict(layouts or {}))
+        made = _Stepper(rule, dict(arguments), tuple(groups), dict(layouts or {}))
         self = super().__new__(cls, made.init, made.update)
         self.rule, self.arguments, self.groups, self.layouts = rule, made.arguments, made.groups, made.layouts
+        self.stepper = made
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -184,14 +186,14 @@ class _Stepper:
                     )
 
     def init(self, params: Any) -> OptimizerState:
-        named = self._named(params)
+        named = self.named(params)
         self._remember(params)
-        member_of = self._members(named)
+        member_of = self.members(named)
         count = jnp.zeros((), jnp.int32)
-        lr = jnp.stack([jnp.asarray(_at(values.lr, count), float) for values in self._resolved])
+        lr = self.rates(count)
         slots: dict[str, dict[str, jax.Array]] = {}
         for parameter, group in zip(named, member_of, strict=True):
-            h = self._now(group, count, lr)
+            h = self.now(group, count, lr)
             self.rule.check_shape(parameter.name, self._in_torchs(parameter).shape)
             for key, value in self.rule.slots(self._in_torchs(parameter), h).items():
                 slots.setdefault(key, {})[parameter.name] = value
@@ -202,21 +204,18 @@ class _Stepper:
     ) -> tuple[Any, OptimizerState]:
         if params is None:
             raise ValueError(f"params is None; {self.rule.name} needs them: tx.update(gradients, state, params)")
-        named = self._named(params)
-        member_of = self._members(named)
+        named = self.named(params)
+        member_of = self.members(named)
         gradients = {name: leaf for name, leaf in by_name(updates) if array_of(leaf) is not None}
         self._check(gradients, named, state)
         flags = flags_of(present, [parameter.name for parameter in named])
-        lr = jnp.stack(
-            [jnp.asarray(_at(h.lr, state.count), float) if callable(h.lr) else state.lr[i]
-             for i, h in enumerate(self._resolved)]
-        )  # fmt: skip
+        lr = self.rates(state.count, state.lr)
         there = [parameter.name in gradients and flags.get(parameter.name, True) for parameter in named]
         step = state.step + jnp.stack([jnp.asarray(flag, jnp.int32) for flag in there]) if named else state.step
         slots = {key: dict(of) for key, of in state.slots.items()}
         deltas: dict[str, jax.Array] = {}
         for group in sorted(set(member_of)):
-            h = self._now(group, state.count, lr)
+            h = self.now(group, state.count, lr)
             members = [i for i, of in enumerate(member_of) if of == group and there[i] is not False]
             if not members:
                 continue
@@ -256,7 +255,7 @@ class _Stepper:
             return named.array
         return named.layout.to_reference(named.array)[0]
 
-    def _named(self, params: Any) -> list[_Named]:
+    def named(self, params: Any) -> list[_Named]:
         named: list[_Named] = []
         for name, leaf in by_name(params):
             array = array_of(leaf)
@@ -288,7 +287,7 @@ class _Stepper:
                     "given before; make one for each model: tx.for_model(model)"
                 )
 
-    def _members(self, named: list[_Named]) -> list[int]:
+    def members(self, named: list[_Named]) -> list[int]:
         """The group of each parameter: the first that takes it, 0 where none does."""
         member_of = [
             next((i for i, group in enumerate(self.groups, 1) if group.holds(parameter.name, parameter.array)), 0)
@@ -301,7 +300,16 @@ class _Stepper:
                 raise ValueError(f"groups[{index - 1}], {group!r}, holds no parameter; there are {names}{more}")
         return member_of
 
-    def _now(self, group: int, count: jax.Array, lr: jax.Array) -> SimpleNamespace:
+    def rates(self, count: Any, kept: jax.Array | None = None) -> jax.Array:
+        """The learning rate of each group: a schedule's, or that which is kept, or at first the one given."""
+        return jnp.stack(
+            [
+                kept[index] if kept is not None and not callable(h.lr) else jnp.asarray(_at(h.lr, count), float)
+                for index, h in enumerate(self._resolved)
+            ]
+        )
+
+    def now(self, group: int, count: jax.Array, lr: jax.Array) -> SimpleNamespace:
         values = {name: _at(value, count) for name, value in vars(self._resolved[group]).items() if name != "lr"}
         return namespace({**values, "lr": lr[group]})
 

@@ -104,7 +104,7 @@ class GivenGradients:
     def __init__(self, shapes: Mapping[str, tuple[int, ...]], seed: int, steps: int = 20):
         rng = np.random.default_rng(seed)
         self.start = {name: np.zeros(shape) for name, shape in shapes.items()}
-        self.fixed: dict[str, Any] = {name: () for name in shapes}
+        self.fixed: dict[str, Any] = dict.fromkeys(shapes, ())
         self.each = {
             name: (10 ** rng.uniform(-4, 2, shape) * rng.standard_normal((steps, *shape))).astype(np.float32)
             for name, shape in shapes.items()
