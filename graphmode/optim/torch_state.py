@@ -235,8 +235,11 @@ class _Book:
         ]
         got: dict[int, str] = {}
         for name in names:
-            if name in self.by_key and (first := got.setdefault(self.by_key[name].number, name)) is not name:
-                problems.append(f"{name}: stands for {self.by_key[name].name}, as {first} does before it")
+            if (entry := self.by_key.get(name)) is None:
+                continue
+            if entry.number in got:
+                problems.append(f"{name}: stands for {entry.name}, as {got[entry.number]} does before it")
+            got.setdefault(entry.number, name)
         missing = [entry for number, entry in self.entries.items() if number not in got]
         return problems + [f"{of.tensors.keys[0]}: missing, and {of.name} needs it" for of in missing]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -31,6 +31,19 @@ class Port(nnx.Module):
         self.cell = gm.nn.LSTM(3, 2, rngs=rngs)
 
 
+class SmallReference(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = torch.nn.Conv2d(2, 4, (3, 2))
+        self.head = torch.nn.Linear(4, 3, bias=False)
+
+
+class Small(nnx.Module):
+    def __init__(self, rngs: nnx.Rngs) -> None:
+        self.conv = gm.nn.Conv2d(2, 4, (3, 2), rngs=rngs)
+        self.head = gm.nn.Linear(4, 3, bias=False, rngs=rngs)
+
+
 class MatricesReference(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -48,11 +61,19 @@ class Matrices(nnx.Module):
         self.square = gm.nn.Linear(5, 5, bias=False, rngs=rngs)
 
 
-def pair(matrices: bool = False, dtype: str = "float64") -> tuple[torch.nn.Module, nnx.Module]:
+MODELS = {
+    "all": (Reference, Port),
+    "small": (SmallReference, Small),
+    "matrices": (MatricesReference, Matrices),
+}
+
+
+def pair(which: str = "small", dtype: str = "float64") -> tuple[torch.nn.Module, nnx.Module]:
     """The same weights on both sides."""
+    theirs, ours = MODELS[which]
     torch.manual_seed(0)
-    reference = (MatricesReference if matrices else Reference)().to(getattr(torch, dtype))
-    port = (Matrices if matrices else Port)(nnx.Rngs(0))
+    reference = theirs().to(getattr(torch, dtype))
+    port = ours(nnx.Rngs(0))
     gm.weights.load(port, reference.state_dict())
     return reference, port
 
@@ -85,20 +106,30 @@ def in_layout(port: nnx.Module, given: Mapping[str, np.ndarray]) -> Any:
     return jax.tree_util.tree_map_with_path(put, state, is_leaf=lambda node: isinstance(node, nnx.Variable))
 
 
-def stepper(tx: Any) -> Callable[..., Any]:
-    """`(parameters, state, gradients, present) -> (parameters, state)`, compiled."""
+def many_steps(rules: Sequence[Any]) -> Callable[..., Any]:
+    """`([(parameters, state), ...], gradients of all steps) -> [(parameters, state), ...]`, in one graph."""
 
     @jax.jit
-    def step(params: Any, state: Any, grads: Any, present: Any = None) -> tuple[Any, Any]:
-        updates, state = tx.update(grads, state, params, present=present)
-        return jax.tree.map(jnp.add, params, updates), state
+    def run(begun: Any, every: Any) -> Any:
+        def body(carry: Any, grads: Any) -> Any:
+            after = []
+            for tx, (params, state) in zip(rules, carry, strict=True):
+                updates, state = tx.update(grads, state, params)
+                after.append((jax.tree.map(jnp.add, params, updates), state))
+            return after, None
 
-    return step
+        return jax.lax.scan(body, begun, every)[0]
+
+    return run
+
+
+def stacked(port: nnx.Module, reference: torch.nn.Module, steps: Iterable[int]) -> Any:
+    """The gradients of these steps as trees like `nnx.state(port, nnx.Param)`."""
+    return jax.tree.map(lambda *of: jnp.stack(of), *(in_layout(port, gradients(reference, step)) for step in steps))
 
 
 def assert_same_weights(port: nnx.Module, reference: torch.nn.Module, tolerance: float = 1e-10) -> None:
     ours = gm.weights.named_arrays(port, of=nnx.Param)
     for name, p in reference.named_parameters():
-        np.testing.assert_allclose(
-            ours[name], p.detach().double().numpy(), rtol=tolerance, atol=tolerance, err_msg=name
-        )
+        theirs = p.detach().double().numpy()
+        np.testing.assert_allclose(ours[name], theirs, rtol=tolerance, atol=tolerance, err_msg=name)

@@ -99,7 +99,7 @@ class Problem:
 
 
 class GivenGradients:
-    """Given gradients, of several decades of sizes, and parameters that start at zero and hide no rounding of theirs."""
+    """Given gradients, of several decades of sizes; parameters start at zero, which hides no rounding of theirs."""
 
     def __init__(self, shapes: Mapping[str, tuple[int, ...]], seed: int, steps: int = 20):
         rng = np.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""Each configuration judged: *equal* to PyTorch in float64, and in float32 as *precise*, early and late in a training."""
+"""Each configuration judged: *equal* to PyTorch in float64, in float32 as *precise*, early and late in a training."""
 
 from __future__ import annotations
 
@@ -65,6 +65,10 @@ class Verdict:
     @property
     def precise(self) -> bool:
         return self.ratio <= PRECISE_RATIO
+
+    @property
+    def agrees(self) -> bool:
+        return self.equal and self.precise
 
 
 def verdicts(optimizer: str, seeds: tuple[int, ...] = SEEDS) -> list[Verdict]:
