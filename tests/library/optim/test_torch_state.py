@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import pytest
 import torch
 from flax import nnx
@@ -101,7 +102,8 @@ def _crossings(configurations: tuple[Configuration, ...], which: str) -> dict[st
             step_torch(reference, optimizer, gradients(start, number))
         theirs = copy.deepcopy(optimizer.state_dict())
         gm.weights.load(port, reference.state_dict())
-        begun.append((nnx.state(port, nnx.Param), gm.optim.from_torch(theirs, tx, port)))
+        params = jax.tree.map(jnp.copy, nnx.state(port, nnx.Param))  # the variables are written again for the next
+        begun.append((params, gm.optim.from_torch(theirs, tx, port)))
         half.append((reference, optimizer, theirs))
     after = run(begun, stacked(port, start, range(10, 20)))
     found = {}

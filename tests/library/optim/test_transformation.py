@@ -273,7 +273,7 @@ def test_plain_layers_of_nnx_are_laid_out_by_for_model():
         port = nnx.Linear(4, 3, rngs=nnx.Rngs(0), param_dtype=jnp.float64)
         gm.weights.load(port, reference.state_dict())
         theirs = torch.optim.Adafactor(reference.parameters())
-        wrong, params = nnx.clone(port), nnx.state(port, nnx.Param)
+        wrong, params = nnx.clone(port), jax.tree.map(jnp.copy, nnx.state(port, nnx.Param))
         grads = in_layout(port, gradients(reference, 0))
         step_torch(reference, theirs, gradients(reference, 0))
         for tx, model in [(gm.optim.adafactor().for_model(port), port), (gm.optim.adafactor(), wrong)]:
