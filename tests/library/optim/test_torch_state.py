@@ -147,3 +147,58 @@ def test_ten_steps_here_and_ten_there_are_twenty(configuration, which):
     assert_same_weights(crossing.port, crossing.reference)
     for ours, theirs in zip(crossing.followed.parameters(), crossing.reference.parameters(), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
+
+
+def adam_state(**more):
+    """After one step: the reference's state_dict, its names, and the port."""
+    reference, port = pair(dtype="float32")
+    optimizer = torch.optim.Adam(reference.parameters(), **more)
+    step_torch(reference, optimizer, gradients(reference, 0))
+    return optimizer.state_dict(), [name for name, _ in reference.named_parameters()], port
+
+
+def test_without_names_the_order_is_asked_for():
+    theirs, names, port = adam_state()
+    tx = gm.optim.adam()
+    with pytest.raises(ValueError, match="names is None: give names="):
+        gm.optim.from_torch(theirs, tx, port)
+    state = gm.optim.from_torch(theirs, tx, port, names=names, count=7)
+    assert state.count == 7
+    assert list(state.step) == [1, 1, 1]
+    with pytest.raises(ValueError, match="names is None, and PyTorch numbers"):
+        gm.optim.to_torch(state, tx, port)
+
+
+def test_all_that_is_wrong_is_told_at_once():
+    theirs, names, port = adam_state(eps=1e-6)
+    theirs["state"][0]["exp_avg"] = torch.zeros(3)
+    theirs["state"][1].pop("exp_avg_sq")
+    with pytest.raises(ValueError, match="the state_dict is not one of this Adam") as raised:
+        gm.optim.from_torch(theirs, gm.optim.adam(betas=(0.5, 0.6)), port, names=[*names[:2], "nope"])
+    for told in (
+        "nope: unknown",
+        "head.weight: missing",
+        "conv.weight: exp_avg has shape (3,), and (4, 2, 3, 2) was wanted",
+        "conv.bias: state_dict keeps exp_avg, step",
+        "betas: param_groups[0] has (0.9, 0.999), and ours is (0.5, 0.6)",
+        "eps: param_groups[0] has 1e-06",
+    ):
+        assert told in str(raised.value)
+
+
+def test_the_state_of_another_optimizer_is_refused():
+    theirs, names, port = adam_state()
+    with pytest.raises(ValueError, match="conv.weight: state_dict keeps exp_avg, exp_avg_sq, step, and SGD momentum"):
+        gm.optim.from_torch(theirs, gm.optim.sgd(momentum=0.9), port, names=names)
+    with pytest.raises(TypeError, match="state is a tuple"):
+        gm.optim.to_torch((), gm.optim.sgd(), port, names=names)
+    state = gm.optim.sgd().init(nnx.state(port, nnx.Param))
+    with pytest.raises(ValueError, match="conv.weight: state has nothing, and Adam keeps exp_avg"):
+        gm.optim.to_torch(state, gm.optim.adam(), port, names=names)
+
+
+def test_names_back_and_forth_between_groups_are_refused():
+    _, names, port = adam_state()
+    tx = gm.optim.adam(groups=[gm.optim.Group("bias", lr=0.1)])
+    with pytest.raises(ValueError, match="names go back and forth between groups"):
+        gm.optim.to_torch(tx.init(nnx.state(port, nnx.Param)), tx, port, names=names)
