@@ -5,46 +5,12 @@ import torch
 
 import graphmode as gm
 
+WITH_EPS = ["Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop"]
+WITH_DECAY = [*WITH_EPS, "Adafactor", "ASGD", "Muon", "SGD"]
 REJECTED = [
-    *(
-        (name, {"lr": -0.1})
-        for name in [
-            "Adadelta",
-            "Adafactor",
-            "Adagrad",
-            "Adam",
-            "AdamW",
-            "Adamax",
-            "ASGD",
-            "Muon",
-            "NAdam",
-            "RAdam",
-            "RMSprop",
-            "Rprop",
-            "SGD",
-        ]
-    ),
-    *(
-        (name, {"weight_decay": -1.0})
-        for name in [
-            "Adadelta",
-            "Adafactor",
-            "Adagrad",
-            "Adam",
-            "AdamW",
-            "Adamax",
-            "ASGD",
-            "Muon",
-            "NAdam",
-            "RAdam",
-            "RMSprop",
-            "SGD",
-        ]
-    ),
-    *(
-        (name, {"eps": -1e-8})
-        for name in ["Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop"]
-    ),
+    *((name, {"lr": -0.1}) for name in [*WITH_DECAY, "Rprop"]),
+    *((name, {"weight_decay": -1.0}) for name in WITH_DECAY),
+    *((name, {"eps": -1e-8}) for name in WITH_EPS),
     *(
         (name, {"betas": betas})
         for name in ["Adam", "AdamW", "Adamax", "NAdam", "RAdam"]
