@@ -16,7 +16,7 @@ help:
 	@echo "make test-slow  the tests that take minutes each"
 	@echo "make lint       ruff, the linter and the format"
 	@echo "make typecheck  mypy"
-	@echo "make tables     docs/layers.md, from all of PyTorch's own test cases of layers: half an hour"
+	@echo "make tables     docs/layers.md and docs/optimizers.md, from all of PyTorch's own test cases: half an hour"
 	@echo "make install    .venv alone; the targets above make it where it is missing or stale"
 	@echo "make clean      removes .venv, build/ and the caches; reports/ stays"
 
@@ -52,6 +52,7 @@ typecheck: $(STAMP)
 
 tables: $(STAMP)
 	$(BIN)/python -m tests.library.nn.tables docs/layers.md --workers $(WORKERS)
+	$(BIN)/python -m tests.library.optim.tables docs/optimizers.md
 
 clean:
 	rm -rf .venv build dist *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache

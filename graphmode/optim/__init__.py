@@ -8,6 +8,7 @@ from .clipping import clip_grad_norm, clip_grad_value
 from .matrices import adafactor, muon
 from .refused import lbfgs, sparse_adam
 from .sgd import asgd, rprop, sgd
+from .torch_state import from_torch, to_torch
 from .transformation import Group, Optimizer, OptimizerState, with_lr
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "clip_grad_norm",
     "clip_grad_value",
     "ema",
+    "from_torch",
     "lbfgs",
     "lr_scheduler",
     "muon",
@@ -34,5 +36,6 @@ __all__ = [
     "sgd",
     "sparse_adam",
     "swa",
+    "to_torch",
     "with_lr",
 ]

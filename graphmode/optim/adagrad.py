@@ -38,7 +38,7 @@ def adagrad(
 
     Source: https://docs.pytorch.org/docs/stable/generated/torch.optim.Adagrad.html
     """
-    arguments = dict(lr=lr, lr_decay=lr_decay, weight_decay=weight_decay, eps=eps, maximize=maximize)
+    arguments = {"lr": lr, "lr_decay": lr_decay, "weight_decay": weight_decay, "eps": eps, "maximize": maximize}
     return Optimizer(ADAGRAD, {**arguments, "initial_accumulator_value": initial_accumulator_value}, groups)
 
 
@@ -55,7 +55,9 @@ def adadelta(
 
     Source: https://docs.pytorch.org/docs/stable/generated/torch.optim.Adadelta.html
     """
-    return Optimizer(ADADELTA, dict(lr=lr, rho=rho, eps=eps, weight_decay=weight_decay, maximize=maximize), groups)
+    return Optimizer(
+        ADADELTA, {"lr": lr, "rho": rho, "eps": eps, "weight_decay": weight_decay, "maximize": maximize}, groups
+    )
 
 
 def rmsprop(
@@ -80,7 +82,14 @@ def rmsprop(
 
     Source: https://docs.pytorch.org/docs/stable/generated/torch.optim.RMSprop.html
     """
-    arguments = dict(lr=lr, alpha=alpha, eps=eps, weight_decay=weight_decay, momentum=momentum, centered=centered)
+    arguments = {
+        "lr": lr,
+        "alpha": alpha,
+        "eps": eps,
+        "weight_decay": weight_decay,
+        "momentum": momentum,
+        "centered": centered,
+    }
     return Optimizer(RMSPROP, {**arguments, "maximize": maximize}, groups)
 
 

@@ -61,7 +61,14 @@ def adam(
       >>> optax.apply_updates(params, updates)["weight"]
       Array([0.9, 1.1], dtype=float32)
     """
-    arguments = dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad, maximize=maximize)
+    arguments = {
+        "lr": lr,
+        "betas": betas,
+        "eps": eps,
+        "weight_decay": weight_decay,
+        "amsgrad": amsgrad,
+        "maximize": maximize,
+    }
     return Optimizer(ADAM, {**arguments, "decoupled_weight_decay": decoupled_weight_decay}, groups)
 
 
@@ -79,7 +86,14 @@ def adamw(
 
     Source: https://docs.pytorch.org/docs/stable/generated/torch.optim.AdamW.html
     """
-    arguments = dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad, maximize=maximize)
+    arguments = {
+        "lr": lr,
+        "betas": betas,
+        "eps": eps,
+        "weight_decay": weight_decay,
+        "amsgrad": amsgrad,
+        "maximize": maximize,
+    }
     return Optimizer(ADAMW, {**arguments, "decoupled_weight_decay": True}, groups)
 
 
@@ -96,7 +110,9 @@ def adamax(
 
     Source: https://docs.pytorch.org/docs/stable/generated/torch.optim.Adamax.html
     """
-    return Optimizer(ADAMAX, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, maximize=maximize), groups)
+    return Optimizer(
+        ADAMAX, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "maximize": maximize}, groups
+    )
 
 
 def nadam(
@@ -117,7 +133,7 @@ def nadam(
 
     Source: https://docs.pytorch.org/docs/stable/generated/torch.optim.NAdam.html
     """
-    arguments = dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, momentum_decay=momentum_decay)
+    arguments = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "momentum_decay": momentum_decay}
     return Optimizer(
         NADAM, {**arguments, "decoupled_weight_decay": decoupled_weight_decay, "maximize": maximize}, groups
     )
@@ -137,7 +153,7 @@ def radam(
 
     Source: https://docs.pytorch.org/docs/stable/generated/torch.optim.RAdam.html
     """
-    arguments = dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay)
+    arguments = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
     return Optimizer(
         RADAM, {**arguments, "decoupled_weight_decay": decoupled_weight_decay, "maximize": maximize}, groups
     )

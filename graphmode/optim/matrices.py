@@ -41,7 +41,14 @@ def adafactor(
 
     Source: https://docs.pytorch.org/docs/stable/generated/torch.optim.Adafactor.html
     """
-    arguments = dict(lr=lr, beta2_decay=beta2_decay, eps=eps, d=d, weight_decay=weight_decay, maximize=maximize)
+    arguments = {
+        "lr": lr,
+        "beta2_decay": beta2_decay,
+        "eps": eps,
+        "d": d,
+        "weight_decay": weight_decay,
+        "maximize": maximize,
+    }
     return Optimizer(ADAFACTOR, arguments, groups)
 
 
@@ -79,8 +86,8 @@ def muon(
 
     Source: https://docs.pytorch.org/docs/stable/generated/torch.optim.Muon.html
     """
-    arguments = dict(lr=lr, weight_decay=weight_decay, momentum=momentum, nesterov=nesterov, eps=eps)
-    more = dict(ns_coefficients=ns_coefficients, ns_steps=ns_steps, adjust_lr_fn=adjust_lr_fn)
+    arguments = {"lr": lr, "weight_decay": weight_decay, "momentum": momentum, "nesterov": nesterov, "eps": eps}
+    more = {"ns_coefficients": ns_coefficients, "ns_steps": ns_steps, "adjust_lr_fn": adjust_lr_fn}
     return Optimizer(MUON, {**arguments, **more}, groups)
 
 

@@ -92,8 +92,11 @@ def check_betas(h: SimpleNamespace) -> None:
 
 
 def check_range(name: str, value: Any, *, low: float, high: float = math.inf, below: float = math.inf) -> None:
-    """Raises `ValueError` unless a number is in range (`below` is left out of it); a schedule is not looked at."""
-    if callable(value):
+    """Raises `ValueError` unless a number is in range (`below` is left out of it).
+
+    A schedule is not looked at, nor what is traced, as `optax.inject_hyperparams` gives it.
+    """
+    if callable(value) or isinstance(value, jax.core.Tracer):
         return
     if not low <= value <= high or not value < below:
         upper = f" and less than {below:g}" if below < math.inf else f" and at most {high:g}" if high < math.inf else ""

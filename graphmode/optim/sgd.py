@@ -46,7 +46,13 @@ def sgd(
       >>> optax.apply_updates(params, updates)["weight"]
       Array([0.5, 0.5], dtype=float32)
     """
-    arguments = dict(lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay, nesterov=nesterov)
+    arguments = {
+        "lr": lr,
+        "momentum": momentum,
+        "dampening": dampening,
+        "weight_decay": weight_decay,
+        "nesterov": nesterov,
+    }
     return Optimizer(SGD, {**arguments, "maximize": maximize}, groups)
 
 
@@ -70,7 +76,7 @@ def asgd(
 
     Source: https://docs.pytorch.org/docs/stable/generated/torch.optim.ASGD.html
     """
-    arguments = dict(lr=lr, lambd=lambd, alpha=alpha, t0=t0, weight_decay=weight_decay, maximize=maximize)
+    arguments = {"lr": lr, "lambd": lambd, "alpha": alpha, "t0": t0, "weight_decay": weight_decay, "maximize": maximize}
     return Optimizer(ASGD, arguments, groups)
 
 
@@ -92,7 +98,7 @@ def rprop(
 
     Source: https://docs.pytorch.org/docs/stable/generated/torch.optim.Rprop.html
     """
-    return Optimizer(RPROP, dict(lr=lr, etas=etas, step_sizes=step_sizes, maximize=maximize), groups)
+    return Optimizer(RPROP, {"lr": lr, "etas": etas, "step_sizes": step_sizes, "maximize": maximize}, groups)
 
 
 def _check_sgd(h: SimpleNamespace) -> None:
@@ -120,9 +126,10 @@ def _asgd_slots(p: jax.Array, h: SimpleNamespace) -> Slots:
 
 def _asgd(g: jax.Array, p: jax.Array, s: Slots, c: Slots, h: SimpleNamespace) -> tuple[jax.Array, Slots]:
     g = with_decay(upwards(g, h), p, h)
-    delta = -h.lambd * s["eta"] * p - s["eta"] * g
+    eta = jnp.where(c["step"] == 1, h.lr, s["eta"])  # PyTorch takes that of the first gradient
+    delta = -h.lambd * eta * p - eta * g
     new = p + delta
-    step = c["step"].astype(s["eta"].dtype)
+    step = c["step"].astype(eta.dtype)
     return delta, {
         "ax": jnp.where(s["mu"] == 1, new, lerp(s["ax"], new, s["mu"])),
         "eta": h.lr / (1 + h.lambd * h.lr * step) ** h.alpha,
@@ -140,7 +147,8 @@ def _rprop(g: jax.Array, p: jax.Array, s: Slots, c: Slots, h: SimpleNamespace) -
     g = upwards(g, h)
     agreement = g * s["prev"]
     factor = jnp.where(agreement > 0, h.etas[1], jnp.where(agreement < 0, h.etas[0], 1.0))
-    size = jnp.clip(s["step_size"] * factor, *h.step_sizes)
+    size = jnp.where(c["step"] == 1, h.lr, s["step_size"])  # PyTorch takes that of the first gradient
+    size = jnp.clip(size * factor, *h.step_sizes)
     g = jnp.where(agreement < 0, 0, g)
     return -jnp.sign(g) * size, {"prev": g, "step_size": size}
 

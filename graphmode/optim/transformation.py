@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import jax.tree_util as jtu
+import numpy as np
 import optax
 from flax import nnx
 
 from ..weights.conventions import TRANSFORM, leaves
 from ..weights.transforms import IDENTITY, Transform
+from .naming import array_of, by_name, flags_of, like, with_values
 from .rule import Rule, Slots, namespace
 
 LearningRate = float | jax.Array | Callable[[Any], Any]
@@ -26,9 +28,9 @@ class OptimizerState(NamedTuple):
     Attributes:
       count: int32 []; updates made so far, which is where a schedule stands.
       lr: floating [groups]; the learning rate of each group: that of the last update where it is a schedule, that of
-        the next one where it is a number, which may be replaced between steps (`with_lr`) without another compilation.
+        the next one where it is a number, which may be replaced between steps (`with_lr`), nothing being compiled anew.
       step: int32 [parameters]; updates of each parameter, in the order of the tree: an absent gradient makes none.
-      slots: PyTorch's name of what is kept, then the parameter's name: `slots["exp_avg"]["encoder.linear1.weight"]`. Laid
+      slots: PyTorch's name of what is kept, then the parameter's: `slots["exp_avg"]["encoder.linear1.weight"]`. Laid
         out as the parameter is; those of `adafactor` and `muon` as PyTorch's.
     """
 
@@ -87,6 +89,7 @@ class Optimizer(optax.GradientTransformationExtraArgs):
     arguments: dict[str, Any]
     groups: tuple[Group, ...]
     layouts: dict[str, Transform]
+    stepper: _Stepper
 
     def __new__(
         cls,
@@ -95,10 +98,14 @@ class Optimizer(optax.GradientTransformationExtraArgs):
         groups: Iterable[Group] = (),
         layouts: Mapping[str, Transform] | None = None,
     ) -> Optimizer:
-        made: Any = _Stepper(rule, dict(arguments), tuple(groups), dict(layouts or {}))
+        made = _Stepper(rule, dict(arguments), tuple(groups), dict(layouts or {}))
         self = super().__new__(cls, made.init, made.update)
         self.rule, self.arguments, self.groups, self.layouts = rule, made.arguments, made.groups, made.layouts
+        self.stepper = made
         return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Optimizer, (self.rule, self.arguments, self.groups, self.layouts)
 
     def __repr__(self) -> str:
         told = [f"{k}={v!r}" for k, v in self.arguments.items()] + ([f"groups={self.groups!r}"] if self.groups else [])
@@ -107,8 +114,9 @@ class Optimizer(optax.GradientTransformationExtraArgs):
     def for_model(self, model: nnx.Module) -> Optimizer:
         """The same, knowing how the model lays its parameters out.
 
-        `adafactor` and `muon` look at rows and columns, which are PyTorch's. `gm.train_step` calls this; where
-        `nnx.Optimizer` is used with one of the two, call it yourself. The others step each element by itself.
+        `adafactor` and `muon` look at rows and columns, which are PyTorch's. `gm.train_step` calls this. Layers of
+        `gm.nn` say it themselves where `init` is given their variables, as `nnx.Optimizer` does; for plain NNX layers
+        call it yourself. The other optimizers step each element by itself.
         """
         found = {leaf.path: leaf.transform for leaf in leaves(model) if leaf.transform != IDENTITY}
         return Optimizer(self.rule, self.arguments, self.groups, found)
@@ -121,16 +129,19 @@ def with_lr(state: Any, lr: float | Iterable[float]) -> Any:
       state: an `OptimizerState`, or a tree (of `optax.chain` for instance) that holds exactly one.
       lr: one number for all groups, or one each.
 
+    A schedule's rate is computed again at each update, whatever the state says.
+
     Raises:
       ValueError: where there is none or more than one such state, or another number of groups.
     """
     found = [leaf for leaf in jax.tree.leaves(state, is_leaf=_is_state) if _is_state(leaf)]
     if len(found) != 1:
         raise ValueError(f"state holds {len(found)} states of optimizers of graphmode.optim; give it one")
-    given = list(lr) if isinstance(lr, Iterable) else [lr] * found[0].lr.size
-    if len(given) != found[0].lr.size:
-        raise ValueError(f"lr has {len(given)} numbers, and the optimizer has {found[0].lr.size} groups")
-    values = jnp.asarray(given, found[0].lr.dtype)
+    before = array_of(found[0].lr)
+    given = [lr] * before.size if jnp.ndim(lr) == 0 else list(lr)  # type: ignore[arg-type]
+    if len(given) != before.size:
+        raise ValueError(f"lr has {len(given)} numbers, and the optimizer has {before.size} groups")
+    values = like(found[0].lr, jnp.asarray(given, before.dtype))
     return jax.tree.map(lambda x: x._replace(lr=values) if _is_state(x) else x, state, is_leaf=_is_state)
 
 
@@ -148,7 +159,9 @@ class _Named(NamedTuple):
 
 class _Stepper:
     def __init__(self, rule: Rule, arguments: dict[str, Any], groups: tuple[Group, ...], layouts: dict[str, Transform]):
+        arguments = {name: _as_number(value) for name, value in arguments.items()}
         self.rule, self.arguments, self.groups, self.layouts = rule, arguments, groups, layouts
+        self._carried: dict[str, Transform] = {}  # by variables given to init, since nnx.Optimizer updates bare arrays
         self._resolved = [namespace(arguments)]
         rule.check(self._resolved[0])
         for index, group in enumerate(groups):
@@ -158,7 +171,7 @@ class _Stepper:
                 raise ValueError(
                     f"groups[{index}] has {', '.join(sorted(unknown))}; {rule.name} has {', '.join(arguments)}"
                 )
-            values = namespace({**arguments, **group.arguments})
+            values = namespace({**arguments, **{name: _as_number(v) for name, v in group.arguments.items()}})
             try:
                 rule.check(values)
             except ValueError as error:
@@ -173,13 +186,14 @@ class _Stepper:
                     )
 
     def init(self, params: Any) -> OptimizerState:
-        named = self._named(params)
-        member_of = self._members(named)
+        named = self.named(params)
+        self._remember(params)
+        member_of = self.members(named)
         count = jnp.zeros((), jnp.int32)
-        lr = jnp.stack([jnp.asarray(_at(values.lr, count), float) for values in self._resolved])
+        lr = self.rates(count)
         slots: dict[str, dict[str, jax.Array]] = {}
         for parameter, group in zip(named, member_of, strict=True):
-            h = self._now(group, count, lr)
+            h = self.now(group, count, lr)
             self.rule.check_shape(parameter.name, self._in_torchs(parameter).shape)
             for key, value in self.rule.slots(self._in_torchs(parameter), h).items():
                 slots.setdefault(key, {})[parameter.name] = value
@@ -190,21 +204,18 @@ class _Stepper:
     ) -> tuple[Any, OptimizerState]:
         if params is None:
             raise ValueError(f"params is None; {self.rule.name} needs them: tx.update(gradients, state, params)")
-        named = self._named(params)
-        member_of = self._members(named)
-        gradients = {name: leaf for name, leaf in _by_name(updates) if _array_of(leaf) is not None}
+        named = self.named(params)
+        member_of = self.members(named)
+        gradients = {name: leaf for name, leaf in by_name(updates) if array_of(leaf) is not None}
         self._check(gradients, named, state)
-        flags = _flags(present, [parameter.name for parameter in named])
-        lr = jnp.stack(
-            [jnp.asarray(_at(h.lr, state.count), float) if callable(h.lr) else state.lr[i]
-             for i, h in enumerate(self._resolved)]
-        )  # fmt: skip
+        flags = flags_of(present, [parameter.name for parameter in named])
+        lr = self.rates(state.count, state.lr)
         there = [parameter.name in gradients and flags.get(parameter.name, True) for parameter in named]
         step = state.step + jnp.stack([jnp.asarray(flag, jnp.int32) for flag in there]) if named else state.step
         slots = {key: dict(of) for key, of in state.slots.items()}
         deltas: dict[str, jax.Array] = {}
         for group in sorted(set(member_of)):
-            h = self._now(group, state.count, lr)
+            h = self.now(group, state.count, lr)
             members = [i for i, of in enumerate(member_of) if of == group and there[i] is not False]
             if not members:
                 continue
@@ -216,7 +227,7 @@ class _Stepper:
                 parameter = named[i]
                 of = {key: slots[key][parameter.name] for key in slots if parameter.name in slots[key]}
                 own = {key: value[place] for key, value in scalars.items()}
-                gradient = _array_of(gradients[parameter.name])
+                gradient = array_of(gradients[parameter.name])
                 delta, new = self._step(gradient, parameter, of, own, h)
                 if not isinstance(there[i], bool):
                     delta = jnp.where(there[i], delta, jnp.zeros_like(delta))
@@ -224,8 +235,7 @@ class _Stepper:
                 deltas[parameter.name] = delta
                 for key, value in new.items():
                     slots[key][parameter.name] = value
-        result = _with_values(updates, deltas)
-        return result, OptimizerState(optax.safe_increment(state.count), lr, step, slots)
+        return with_values(updates, params, deltas), OptimizerState(optax.safe_increment(state.count), lr, step, slots)
 
     def _step(
         self, gradient: jax.Array, parameter: _Named, slots: Slots, scalars: Slots, h: SimpleNamespace
@@ -245,22 +255,39 @@ class _Stepper:
             return named.array
         return named.layout.to_reference(named.array)[0]
 
-    def _named(self, params: Any) -> list[_Named]:
-        named = []
-        for name, leaf in _by_name(params):
-            array = _array_of(leaf)
+    def named(self, params: Any) -> list[_Named]:
+        named: list[_Named] = []
+        for name, leaf in by_name(params):
+            array = array_of(leaf)
             if array is None:
-                continue
+                if isinstance(leaf, nnx.Variable):
+                    continue
+                raise TypeError(f"params has {leaf!r} at {name!r}; give an array")
             if not jnp.issubdtype(array.dtype, jnp.floating):
                 raise TypeError(
                     f"{name} is {array.dtype}; {self.rule.name} steps floating parameters: leave it out, as "
                     "nnx.state(model, nnx.Param) does for what is no nnx.Param"
                 )
-            carried = leaf.get_metadata().get(TRANSFORM, IDENTITY) if isinstance(leaf, nnx.Variable) else IDENTITY
+            carried = _carried(leaf) if isinstance(leaf, nnx.Variable) else self._carried.get(name, IDENTITY)
             named.append(_Named(name, array, self.layouts.get(name, carried)))
+        if len({parameter.name for parameter in named}) != len(named):
+            twice = sorted(name for name, count in Counter(of.name for of in named).items() if count > 1)
+            raise ValueError(f"params has several of the name {', '.join(twice)}; name them apart")
         return named
 
-    def _members(self, named: list[_Named]) -> list[int]:
+    def _remember(self, params: Any) -> None:
+        if not self.rule.in_torchs_layout:
+            return
+        for name, leaf in by_name(params):
+            if not isinstance(leaf, nnx.Variable) or name in self.layouts:
+                continue
+            if self._carried.setdefault(name, _carried(leaf)) != _carried(leaf):
+                raise ValueError(
+                    f"{name} is laid out otherwise than the parameter of that name that this {self.rule.name} was "
+                    "given before; make one for each model: tx.for_model(model)"
+                )
+
+    def members(self, named: list[_Named]) -> list[int]:
         """The group of each parameter: the first that takes it, 0 where none does."""
         member_of = [
             next((i for i, group in enumerate(self.groups, 1) if group.holds(parameter.name, parameter.array)), 0)
@@ -273,7 +300,16 @@ class _Stepper:
                 raise ValueError(f"groups[{index - 1}], {group!r}, holds no parameter; there are {names}{more}")
         return member_of
 
-    def _now(self, group: int, count: jax.Array, lr: jax.Array) -> SimpleNamespace:
+    def rates(self, count: Any, kept: jax.Array | None = None) -> jax.Array:
+        """The learning rate of each group: a schedule's, or that which is kept, or at first the one given."""
+        return jnp.stack(
+            [
+                kept[index] if kept is not None and not callable(h.lr) else jnp.asarray(_at(h.lr, count), float)
+                for index, h in enumerate(self._resolved)
+            ]
+        )
+
+    def now(self, group: int, count: jax.Array, lr: jax.Array) -> SimpleNamespace:
         values = {name: _at(value, count) for name, value in vars(self._resolved[group]).items() if name != "lr"}
         return namespace({**values, "lr": lr[group]})
 
@@ -283,10 +319,14 @@ class _Stepper:
                 f"state is of {state.step.size} parameters, and params has {len(named)}: make it by tx.init(params)"
             )
         shapes = {parameter.name: parameter.array.shape for parameter in named}
+        if others := {name for of in state.slots.values() for name in of} - shapes.keys():
+            raise ValueError(
+                f"state is of {', '.join(sorted(others)[:5])}, which params has not: make it by tx.init(params)"
+            )
         if unknown := [name for name in gradients if name not in shapes]:
             raise ValueError(f"gradients are given for {', '.join(unknown[:5])}, which params has not")
         for name, leaf in gradients.items():
-            array = _array_of(leaf)
+            array = array_of(leaf)
             if array.shape != shapes[name]:
                 raise ValueError(f"the gradient of {name} has shape {array.shape}, and {shapes[name]} was wanted")
 
@@ -304,49 +344,16 @@ def _in_dtype(value: Any, dtype: Any) -> Any:
     return value.astype(dtype) if isinstance(value, jax.Array) else value
 
 
-def _is_variable(node: Any) -> bool:
-    return isinstance(node, nnx.Variable)
+def _as_number(value: Any) -> Any:
+    """A scalar of numpy's or JAX's as Python's, which is exact where it is computed with before it is rounded."""
+    if isinstance(value, tuple | list):
+        return tuple(_as_number(item) for item in value)
+    is_scalar = isinstance(value, np.generic | np.ndarray | jax.Array) and value.size == 1
+    return value.item() if is_scalar and not isinstance(value, jax.core.Tracer) else value
 
 
-def _by_name(tree: Any) -> list[tuple[str, Any]]:
-    """The leaves of a tree, an NNX variable being one, by dotted path."""
-    found = jtu.tree_leaves_with_path(tree, is_leaf=_is_variable)
-    return [(jtu.keystr(path, simple=True, separator="."), leaf) for path, leaf in found]
-
-
-def _array_of(leaf: Any) -> Any:
-    value = leaf.get_raw_value() if isinstance(leaf, nnx.Variable) else leaf
-    return value if hasattr(value, "shape") and hasattr(value, "dtype") else None
-
-
-def _with_values(tree: Any, values: Mapping[str, jax.Array]) -> Any:
-    """The tree of gradients with these in place of its arrays, zero where nothing is stepped."""
-
-    def put(path: Any, leaf: Any) -> Any:
-        array = _array_of(leaf)
-        if array is None:
-            return leaf
-        value = values.get(jtu.keystr(path, simple=True, separator="."))
-        value = jnp.zeros_like(array) if value is None else value
-        return leaf.replace(value) if isinstance(leaf, nnx.Variable) else value
-
-    return jtu.tree_map_with_path(put, tree, is_leaf=_is_variable)
-
-
-def _flags(present: Any, names: list[str]) -> dict[str, Any]:
-    """Whether each parameter's gradient is there, True or False or a traced one; empty where nothing was said."""
-    if present is None:
-        return {}
-    flags: dict[str, Any] = {}
-    for key, leaf in _by_name(present):
-        flag = leaf.get_raw_value() if isinstance(leaf, nnx.Variable) else leaf
-        if isinstance(flag, jax.Array) and (flag.shape != () or flag.dtype != jnp.bool_):
-            raise TypeError(f"present[{key!r}] is {flag.dtype}{list(flag.shape)}; give a single bool")
-        held = [name for name in names if key in ("", name) or name.startswith(f"{key}.")]
-        if not held:
-            raise ValueError(f"present has {key!r}, which is no parameter or module; there are {', '.join(names[:5])}")
-        flags.update(dict.fromkeys(held, bool(flag) if not isinstance(flag, jax.Array) else flag))
-    return flags
+def _carried(variable: nnx.Variable) -> Transform:
+    return variable.get_metadata().get(TRANSFORM, IDENTITY)
 
 
 def _listed(*names: str) -> str:

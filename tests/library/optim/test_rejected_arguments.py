@@ -1,0 +1,46 @@
+"""Arguments that PyTorch's optimizers reject are rejected here."""
+
+import pytest
+import torch
+
+import graphmode as gm
+
+WITH_EPS = ["Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop"]
+WITH_DECAY = [*WITH_EPS, "Adafactor", "ASGD", "Muon", "SGD"]
+REJECTED = [
+    *((name, {"lr": -0.1}) for name in [*WITH_DECAY, "Rprop"]),
+    *((name, {"weight_decay": -1.0}) for name in WITH_DECAY),
+    *((name, {"eps": -1e-8}) for name in WITH_EPS),
+    *(
+        (name, {"betas": betas})
+        for name in ["Adam", "AdamW", "Adamax", "NAdam", "RAdam"]
+        for betas in [(1.0, 0.9), (-0.1, 0.9), (0.9, 1.0), (0.9, -0.1)]
+    ),
+    ("Adadelta", {"rho": 1.1}),
+    ("Adadelta", {"rho": -0.1}),
+    ("Adafactor", {"beta2_decay": 0.1}),
+    ("Adafactor", {"eps": (-1.0, 1e-3)}),
+    ("Adafactor", {"eps": (None, -1.0)}),
+    ("Adafactor", {"d": 0.5}),
+    ("Adagrad", {"lr_decay": -0.5}),
+    ("Adagrad", {"initial_accumulator_value": -1.0}),
+    ("Muon", {"momentum": -0.1}),
+    ("Muon", {"adjust_lr_fn": "arbitrary"}),
+    ("NAdam", {"momentum_decay": -0.2}),
+    ("RMSprop", {"momentum": -1.0}),
+    ("RMSprop", {"alpha": -1.0}),
+    ("Rprop", {"etas": (1.0, 0.5)}),
+    ("Rprop", {"etas": (0.0, 1.2)}),
+    ("Rprop", {"etas": (0.5, 1.0)}),
+    ("SGD", {"momentum": -0.5}),
+    ("SGD", {"nesterov": True}),
+    ("SGD", {"nesterov": True, "momentum": 0.9, "dampening": 0.5}),
+]
+
+
+@pytest.mark.parametrize(("name", "arguments"), REJECTED, ids=str)
+def test_both_reject(name, arguments):
+    with pytest.raises(ValueError):  # noqa: PT011 - PyTorch's own words
+        getattr(torch.optim, name)([torch.nn.Parameter(torch.zeros(2, 2))], **arguments)
+    with pytest.raises(ValueError, match=next(iter(arguments))):
+        getattr(gm.optim, name.lower())(**arguments)
