@@ -1,0 +1,158 @@
+"""`graphmode train`: a script and its PyTorch twin over the same batches."""
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+
+import pytest
+from graphmode.compare import CaseError
+from graphmode.compare.locate import locate
+from graphmode.compare.training import Training, as_training, run_training, training_of, write_training
+from graphmode.models import zoo
+from typer.testing import CliRunner
+
+from graphmode.cli import app
+
+FILE = Path(__file__).parent / "training_sample.py"
+
+
+def sample(name):
+    return as_training(f"{FILE}:{name}")
+
+
+@pytest.fixture(scope="module")
+def result():
+    return run_training(sample("TRAINING"))
+
+
+def test_the_same_script_takes_the_same_steps(result):
+    assert result.passed
+    assert result.precise
+    assert result.error < 1e-12
+    assert result.traces == 1
+    assert {(way.name, way.dtype) for way in result.ways} == {
+        ("torch.eager", "float64"), ("jax.jit", "float64"),
+        ("torch.eager", "float32"), ("torch.compile", "float32"), ("jax.jit", "float32"),
+    }  # fmt: skip
+    for way in result.ways:
+        assert not way.reason
+        assert len(way.losses) == len(way.seconds) == 80
+        assert way.losses[-1] < 0.5 * way.losses[0]
+        assert way.scores["bias"] == pytest.approx(result.ways[0].scores["bias"], rel=1e-3, abs=1e-4)
+
+
+def test_another_epsilon_is_seen():
+    found = run_training(sample("WRONG_EPSILON"), kinds=("eager",))
+    assert not found.equal
+    assert not found.passed
+    assert 1e-8 < found.error < 1e-2
+
+
+def test_what_is_rounded_is_imprecise():
+    found = run_training(sample("IMPRECISE"), kinds=("eager",))
+    assert found.equal
+    assert found.precise is False
+    assert not found.passed
+
+
+def test_too_few_steps_say_nothing_of_precision():
+    found = run_training(sample("TRAINING"), steps=5, kinds=("eager",))
+    assert (found.precise, found.passed) == (None, True)
+
+
+def test_a_way_that_fails_is_told_and_the_others_go_on():
+    training = sample("TRAINING")
+
+    def step(module, kind):
+        def fails(batch):
+            raise RuntimeError("no such kernel")
+
+        return fails if kind == "compile" else training.reference_step(module, kind)
+
+    found = run_training(dataclasses.replace(training, reference_step=step), steps=70)
+    assert found.passed
+    assert found.way("torch.compile", "float32").reason == "RuntimeError: no such kernel"
+
+
+def test_a_case_with_optimizer_and_loss_is_a_training():
+    found = run_training(sample("CASE"), steps=70, kinds=("eager",))
+    assert found.passed
+    with pytest.raises(CaseError, match="'regression_case' has no loss, and training needs both"):
+        training_of(locate(f"{FILE}:WITHOUT_LOSS"))
+
+
+def test_the_page_is_made_from_the_results(result, tmp_path):
+    page, written = write_training(result, tmp_path)
+    assert {path.name for path in written} == {"training.json", "report.md", "report.html"}
+    stored = json.loads((tmp_path / "training.json").read_text())
+    assert stored["error"] == result.error
+    assert stored["ways"][0]["losses"] == result.ways[0].losses
+    html = (tmp_path / "report.html").read_text()
+    assert "Both scripts take the same steps." in html
+    curves = re.findall(r"<g><title>(.*?)</title><path d=\"M(.*?)\" class=\"line (\w+)", html)
+    named = {(name, side) for name, _, side in curves}
+    assert {("torch.eager", "torch"), ("jax.jit", "jax")} <= named
+    broad, thin = (points for name, points, _ in curves[:2])
+    assert broad == thin  # the two curves lie on each other
+    assert "http://" not in html.replace("http://www.w3.org", "")
+    assert "| `jax.jit`" in (tmp_path / "report.md").read_text()
+    assert page.headline.tone == "good"
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, ["train", *map(str, arguments)])
+
+
+def test_the_command(tmp_path):
+    found = run(f"{FILE}:TRAINING", "--steps", 70, "--row", "torch.eager", "--out", tmp_path)
+    assert found.exit_code == 0, found.output
+    assert (tmp_path / "report.html").exists()
+    found = run(f"{FILE}:WRONG_EPSILON", "--steps", 70, "--row", "torch.eager", "--out", tmp_path)
+    assert found.exit_code == 1, found.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["digit"], "did you mean digits?"),
+        (["nothing_like_it"], "choose from double_sine, digits, characters"),
+        ([f"{FILE}:NOTHING"], "has no attribute 'NOTHING'; its trainings are TRAINING"),
+        ([f"{FILE}:FEATURES"], "is int, and a graphmode.compare.training.Training or"),
+        (["double_sine", "--row", "torch.trace"], "--row is torch.trace; choose from torch.eager"),
+        (["conditional_scale"], "'conditional_scale' has no optimizer"),
+        (["double_sine", "--steps", "0"], "0 is not in the range"),
+    ],
+)
+def test_wrong_use_is_told(arguments, message, tmp_path):
+    found = run(*arguments, "--out", tmp_path)
+    assert found.exit_code == 2
+    assert message in " ".join(re.sub(r"[│╭╮╰╯─]", " ", found.output).split())
+
+
+def test_fields_of_a_wrong_type_are_refused_at_once():
+    training = sample("TRAINING")
+    with pytest.raises(CaseError, match="count is 0; give an integer of at least 1"):
+        dataclasses.replace(training, count=0)
+    with pytest.raises(CaseError, match="batches is list; give a callable"):
+        dataclasses.replace(training, batches=[])
+
+
+@pytest.mark.parametrize("name", list(zoo.TRAININGS))
+def test_trainings_of_the_zoo_can_be_loaded(name):
+    assert isinstance(zoo.load_training(name), Training)
+    assert zoo.load_training(name).name == name
+
+
+def test_digits_are_learned():
+    found = run_training(zoo.load_training("digits"), kinds=("eager",))
+    assert found.error <= 1e-8
+    assert found.precise
+    assert found.way("jax.jit", "float32").scores["test accuracy"] >= 0.98
+    assert found.way("torch.eager", "float32").scores["test accuracy"] >= 0.98
+
+
+@pytest.mark.parametrize("name", ["double_sine", pytest.param("characters", marks=pytest.mark.slow)])
+def test_other_trainings_take_the_same_steps(name):
+    found = run_training(zoo.load_training(name), steps=100, kinds=("eager",))
+    assert found.passed, (found.error, found.ratio)

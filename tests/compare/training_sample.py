@@ -1,0 +1,95 @@
+"""A user's file with a training, and one whose port is wrong: what `graphmode train path/to/file.py:NAME` reads."""
+
+import dataclasses
+
+import jax.numpy as jnp
+import numpy as np
+import torch
+from flax import nnx
+from graphmode.compare import Case
+from graphmode.compare.training import Training
+from graphmode.compare.training.torch_steps import as_kind
+
+import graphmode as gm
+
+FEATURES = 6
+
+
+class Port(nnx.Module):
+    def __init__(self, rngs):
+        self.linear = gm.nn.Linear(FEATURES, 1, rngs=rngs)
+
+    def __call__(self, x):
+        return jnp.tanh(self.linear(x))
+
+
+class Reference(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(FEATURES, 1)
+
+    def forward(self, x):
+        return torch.tanh(self.linear(x))
+
+
+def reference_step(module, kind):
+    optimizer = torch.optim.Adam(module.parameters(), lr=0.05)
+
+    def step(batch):
+        optimizer.zero_grad()
+        loss = ((module(batch["x"]) - batch["y"]) ** 2).mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return as_kind(step, kind, module, optimizer)
+
+
+def loss(model, batch):
+    return jnp.mean((model(batch["x"]) - batch["y"]) ** 2)
+
+
+def batches(rng, count):
+    for _ in range(count):
+        x = rng.standard_normal((8, FEATURES)).astype(np.float32)
+        yield {"x": x, "y": np.sin(x[:, :1])}
+
+
+TRAINING = Training(
+    name="regression",
+    summary="a line through a sine",
+    reference=Reference,
+    model=Port,
+    reference_step=reference_step,
+    model_step=lambda model: gm.train_step(model, loss, gm.optim.adam(lr=0.05)),
+    batches=batches,
+    count=80,
+    scores=(lambda model: {"bias": float(model.linear.bias)}, lambda model: {"bias": model.linear.bias[0]}),
+)
+WRONG_EPSILON = dataclasses.replace(
+    TRAINING, model_step=lambda model: gm.train_step(model, loss, gm.optim.adam(lr=0.05, eps=1e-6))
+)
+IMPRECISE = dataclasses.replace(
+    TRAINING,
+    model_step=lambda model: gm.train_step(
+        model,
+        lambda model, batch: loss(model, batch) if batch["x"].dtype == jnp.float64 else rounded(model, batch),
+        gm.optim.adam(lr=0.05),
+    ),
+)
+
+
+def rounded(model, batch):
+    return loss(model, {**batch, "x": batch["x"].astype(jnp.bfloat16).astype(jnp.float32)})
+
+
+CASE = Case(
+    name="regression_case",
+    summary="the same as a case",
+    reference=Reference,
+    model=Port,
+    inputs=lambda rng: (rng.standard_normal((8, FEATURES)),),
+    loss=(lambda y: ((y - 1) ** 2).mean(), lambda y: jnp.mean((y - 1) ** 2)),
+    optimizer=(lambda parameters: torch.optim.SGD(parameters, lr=0.1), gm.optim.sgd(lr=0.1)),
+)
+WITHOUT_LOSS = dataclasses.replace(CASE, loss=None)
