@@ -148,7 +148,14 @@ def softsign(input: jax.Array) -> jax.Array:
 
 def _elu_value(x: jax.Array, alpha: float, scale: float, steepness: float, backward: float) -> jax.Array:
     negative = jnp.where(x < 0, x, 0)
-    return jnp.where(x < 0, jnp.expm1(negative * steepness) * (alpha * scale), x * scale)
+    bend = _expm1_below_0(negative * steepness) if steepness > 0 else jnp.expm1(negative * steepness)
+    return jnp.where(x < 0, bend * (alpha * scale), x * scale)
+
+
+def _expm1_below_0(x: jax.Array) -> jax.Array:
+    """`exp(x) - 1` for x up to 0, as exact as `jnp.expm1`, which evaluates this and `exp` and chooses."""
+    t = lax.tanh(x * 0.5)
+    return 2 * t / (1 - t)
 
 
 def _elu_tangent(

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from ..arguments import as_integers
-from ..layout import DataFormat, as_layout, from_channels_last, spelled, to_channels_last
-from ..windows import taps_of
+from ..layout import DataFormat, Layout, as_layout, channel_axis, from_channels_last, spatial_axes, spelled
+from ..windows import taps_along
 from .geometry import Axes, Geometry
 
 
@@ -45,13 +45,39 @@ def unfold(
             f"input has shape {tuple(input.shape)}, and {spelled(layout, 2)} was wanted, the batch axis optional and "
             "none but it empty"
         )
-    batch = to_channels_last(input if input.ndim == 4 else input[None], layout, 2)
-    blocks = _blocks(batch.shape[1:3], kernel, geometry)
-    padded = jnp.pad(batch, ((0, 0), *geometry.paddings, (0, 0)))
-    taps = taps_of(padded, kernel, geometry.stride, geometry.dilation)
-    columns = jnp.stack(taps, -1).reshape(batch.shape[0], blocks, batch.shape[-1] * len(taps))
-    columns = columns if layout == "channels_last" else columns.swapaxes(1, 2)
+    batch = input if input.ndim == 4 else input[None]
+    height, width = spatial_axes(layout, 4, 2)
+    size, channels = (batch.shape[height], batch.shape[width]), batch.shape[channel_axis(layout, 4)]
+    blocks, values = _blocks(size, kernel, geometry), channels * math.prod(kernel)
+    windows = _windows(batch, layout, kernel, geometry, geometry.output(size, kernel))
+    if layout == "channels_first":
+        columns = windows.reshape(batch.shape[0], values, blocks)
+    else:
+        columns = windows.reshape(batch.shape[0], blocks, math.prod(kernel), channels).swapaxes(2, 3)
+        columns = columns.reshape(batch.shape[0], blocks, values)
     return columns if input.ndim == 4 else columns[0]
+
+
+def _windows(batch: jax.Array, layout: Layout, kernel: Axes, geometry: Geometry, counts: Axes) -> jax.Array:
+    """`[B, C, h, w, rows, columns]`, or `[B, rows, columns, h, w, C]` where channels are last.
+
+    Each axis of the window is stacked by itself, and beside the channels: of 8x56x56x64 and 3x3 that takes XLA's CPU
+    backend 15 ms, and nine taps stacked on the last axis 160.
+    """
+    axes = spatial_axes(layout, 4, 2)
+    stacked, steps = (2, (0, 1)) if layout == "channels_first" else (3, (0, 0))
+    windows = jnp.pad(batch, [geometry.paddings[axes.index(axis)] if axis in axes else (0, 0) for axis in range(4)])
+    for i, step in zip((1, 0), steps, strict=True):
+        taps = taps_along(
+            windows,
+            axes[i] + step,  # behind the axis that is already stacked
+            kernel=kernel[i],
+            stride=geometry.stride[i],
+            dilation=geometry.dilation[i],
+            count=counts[i],
+        )
+        windows = jnp.stack(taps, stacked)
+    return windows
 
 
 def fold(

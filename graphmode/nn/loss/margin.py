@@ -59,8 +59,10 @@ def hinge_embedding_loss(
     shape, dtype = broadcast_shape(input=input, target=target), input.dtype
     mask = as_mask(mask, shape)
     input, target = in_float32(*where_counted(mask, input, target))
-    apart = jnp.where(target != 1, at_least(margin - input, 0), 0)
-    return reduced(apart + jnp.where(target != -1, input, 0), reduction, dtype, mask)
+    apart = at_least(margin - input, 0)
+    # One array to sum: XLA's CPU backend would write out each term of a sum of two selections.
+    loss = jnp.where(target == 1, input, jnp.where(target == -1, apart, apart + input))
+    return reduced(loss, reduction, dtype, mask)
 
 
 @autocasts
@@ -159,7 +161,7 @@ def multi_margin_loss(
     check_within("target", target, valid, f"a class from 0 to {classes - 1}")
     index = jnp.where(valid, target, 0)
     is_target = jax.lax.broadcasted_iota(index.dtype, input.shape, input.ndim - 1) == index[..., None]
-    of_target = jnp.where(is_target, input, 0).sum(-1, keepdims=True)
+    of_target = jnp.take_along_axis(input, index[..., None], -1, mode="promise_in_bounds")
     short = jnp.where(is_target, 0, above(margin - of_target + input))
     loss = (short if p == 1 else jnp.square(short)).sum(-1) / classes
     if weight is not None:

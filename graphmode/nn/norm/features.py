@@ -124,6 +124,10 @@ def group_norm(
     check_dtypes(input, weight=weight, bias=bias)
     if input.size == num_groups:
         raise ValueError(f"input has shape {shape}: one value a group, and no variance; give more of them")
+    if layout == "channels_last" and input.ndim > 2 and input.size:
+        scales = (None if v is None else along_channels(wide(v), layout, input.ndim) for v in (weight, bias))
+        axes = tuple(range(1, channel))
+        return standardize(wide(input), *scales, axes, eps, None, num_groups)[0].astype(input.dtype)
     grouped = wide(input).reshape(*shape[:channel], num_groups, channels // num_groups, *shape[channel + 1 :])
     axes = tuple(axis for axis in range(1, grouped.ndim) if axis != channel)
     output = standardize(grouped, None, None, axes, eps)[0].reshape(shape)

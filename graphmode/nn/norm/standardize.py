@@ -14,6 +14,8 @@ from ..arguments import check_same_dtype
 
 Axes = tuple[int, ...]
 
+LONGEST_BLOCK = 256
+
 
 def wide(x: jax.Array) -> jax.Array:
     """In the dtype of the statistics: float32 for half precision, otherwise its own."""
@@ -36,7 +38,7 @@ def is_empty_axis(shape: Sequence[int], axes: Axes) -> bool:
 
 # Left to itself, JAX differentiates through the mean inside the variance as well: one more reduction over all values,
 # which waits for the other two. The tangent below is written so that its transpose takes two, as PyTorch's backward.
-@functools.partial(jax.custom_jvp, nondiff_argnums=(3, 4, 5))
+@functools.partial(jax.custom_jvp, nondiff_argnums=(3, 4, 5, 6))
 def standardize(
     x: jax.Array,
     weight: jax.Array | None,
@@ -44,6 +46,7 @@ def standardize(
     axes: Axes,
     eps: float,
     axis_name: Hashable | None = None,
+    num_groups: int | None = None,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """`(x - mean) / sqrt(variance + eps) * weight + bias`, and the mean and the biased variance over `axes`.
 
@@ -53,28 +56,32 @@ def standardize(
       axes: of one group, counted from 0.
       eps: added to the variance.
       axis_name: of a `shard_map` or `vmap` over whose devices the statistics are taken too; None for this one alone.
+      num_groups: of neighbours on the last axis, which is none of `axes`, that share their statistics; None for none.
 
     Returns:
       The result, `x`'s shape; mean and variance, with the axes kept.
     """
-    mean = _mean_over(x, axes)
+    mean = _shared(_mean_over(x, axes), num_groups)
     shared = mean if axis_name is None else lax.pmean(mean, axis_name)
     # E[(x - mean)^2], never E[x^2] - mean^2: at mean 1000 that loses three more digits.
-    variance = _mean(jnp.square(x - mean), axes)
+    variance = _shared(_mean(jnp.square(x - mean), axes), num_groups)
     if axis_name is not None:
         variance = lax.pmean(variance + jnp.square(mean - shared), axis_name)
-    y = (x - shared) * _scale(variance, weight, eps)
+    # A difference of its own: where the variance shares it, XLA's CPU backend writes it out between the two.
+    y = (x - lax.optimization_barrier(shared)) * _scale(variance, weight, eps)
     return y if bias is None else y + bias, shared, variance
 
 
 @standardize.defjvp
-def _standardize_jvp(axes: Axes, eps: float, axis_name: Hashable | None, primals: Any, tangents: Any) -> Any:
+def _standardize_jvp(
+    axes: Axes, eps: float, axis_name: Hashable | None, num_groups: int | None, primals: Any, tangents: Any
+) -> Any:
     x, weight, bias = primals
     dx, dweight, dbias = tangents
-    y, mean, variance = standardize(x, weight, bias, axes, eps, axis_name)
+    y, mean, variance = standardize(x, weight, bias, axes, eps, axis_name, num_groups)
 
     def average(values: jax.Array) -> jax.Array:
-        values = _mean(values, axes)
+        values = _shared(_mean(values, axes), num_groups)
         return values if axis_name is None else lax.pmean(values, axis_name)
 
     centered = x - mean
@@ -100,9 +107,29 @@ def _mean_over(x: jax.Array, axes: Axes) -> jax.Array:
     """The mean, summed about a first guess of it: a plain float32 sum of 256 values near 30 is 14 times less exact."""
     if is_empty_axis(x.shape, axes):
         return jnp.mean(x, axes, keepdims=True)
+    rows = x.ndim - 2
+    if rows in axes and rows + 1 not in axes:
+        x = _by_blocks(x, rows)
     longest = max(axes, key=lambda axis: x.shape[axis])
     guess = jnp.mean(lax.slice_in_dim(x, 0, 1, axis=longest), axes, keepdims=True)
     return guess + _mean(x - guess, axes)
+
+
+def _by_blocks(x: jax.Array, axis: int) -> jax.Array:
+    """Means of short blocks along an axis, few enough to take their mean about a guess at no cost."""
+    length = x.shape[axis]
+    block = max(n for n in range(1, min(length, LONGEST_BLOCK) + 1) if length % n == 0)
+    blocks = x.reshape(*x.shape[:axis], length // block, block, *x.shape[axis + 1 :])
+    # The barrier keeps XLA from making one long sum of both.
+    return lax.optimization_barrier(jnp.mean(blocks, axis + 1))
+
+
+def _shared(values: jax.Array, num_groups: int | None) -> jax.Array:
+    """The mean of each group of channels in the place of each of them."""
+    if num_groups is None:
+        return values
+    grouped = values.reshape(*values.shape[:-1], num_groups, -1)
+    return jnp.broadcast_to(jnp.mean(grouped, -1, keepdims=True), grouped.shape).reshape(values.shape)
 
 
 def _mean(x: jax.Array, axes: Axes) -> jax.Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import numbers
 import operator
 from collections.abc import Sequence
@@ -62,9 +63,8 @@ def pad(
     lengths = [input.shape[axis] + sum(pair) for axis, pair in zip(axes, pairs, strict=True)]
     if mode != "circular" and (min(lengths) < 0 or max(lengths) < 1):
         raise ValueError(f"pad {tuple(pad)} leaves nothing of input, of shape {tuple(input.shape)}; take away less")
-    lengthen = {"reflect": _reflected, "replicate": _replicated, "circular": _circular}[mode]
     for axis, pair in zip(axes, pairs, strict=True):
-        input = lengthen(input, axis, *pair)
+        input = _lengthened(input, axis, *pair, mode)
     return input
 
 
@@ -117,6 +117,31 @@ def _as_fill(value: Any, dtype: jnp.dtype) -> np.ndarray:
     if jnp.issubdtype(dtype, jnp.integer) and not np.isfinite(np.asarray(value)):
         raise ValueError(f"value is {value!r} and input is {dtype}, which has no such number")
     return np.asarray(value).astype(dtype)
+
+
+# XLA's CPU backend pads 8x56x56x64 in 0.9 ms by two gathers and in 2.5 by concatenations; those have the faster
+# transpose, 20 ms with the gradient.
+@functools.partial(jax.custom_jvp, nondiff_argnums=(1, 2, 3, 4))
+def _lengthened(x: jax.Array, axis: int, before: int, after: int, mode: Mode) -> jax.Array:
+    joined = _LENGTHEN[mode](x, axis, before, after)
+    if max(before, after) <= 0 or axis == x.ndim - 1 or not x.size:
+        return joined
+    return jnp.take(x, _positions(x.shape[axis], before, after, mode), axis, mode="clip")
+
+
+@_lengthened.defjvp
+def _lengthened_jvp(axis: int, before: int, after: int, mode: Mode, primals: Any, tangents: Any) -> Any:
+    return _lengthened(*primals, axis, before, after, mode), _LENGTHEN[mode](*tangents, axis, before, after)
+
+
+def _positions(length: int, before: int, after: int, mode: Mode) -> np.ndarray:
+    """Where on an axis each entry of the longer one comes from."""
+    cropped = slice(max(-before, 0), length - max(-after, 0))
+    longer = (max(before, 0), max(after, 0))
+    if mode == "circular":
+        return np.pad(np.arange(length)[cropped], longer, "wrap")
+    positions = np.pad(np.arange(length), longer, "reflect" if mode == "reflect" else "edge")
+    return positions[cropped.start : len(positions) - max(-after, 0)]
 
 
 def _reflected(x: jax.Array, axis: int, before: int, after: int) -> jax.Array:
@@ -173,3 +198,6 @@ def _cropped(x: jax.Array, axis: int, before: int, after: int) -> jax.Array:
     if before >= 0 and after >= 0:
         return x
     return lax.slice_in_dim(x, max(-before, 0), x.shape[axis] - max(-after, 0), axis=axis)
+
+
+_LENGTHEN = {"reflect": _reflected, "replicate": _replicated, "circular": _circular}

@@ -24,7 +24,7 @@ def _adaptive_avg_pool(spatial: int, input: jax.Array, output_size: OutputSize, 
     if empty := shape_if_empty(input, bins):
         return jnp.zeros(empty, input.dtype)
     total, lengths = as_accumulated(input), np.ones((), int)
-    for one in reversed(bins):
+    for one in bins:
         if one.count != one.size:
             total = one.sums(total)
             lengths = lengths * one.laid_out.along(one.lengths, input.ndim)

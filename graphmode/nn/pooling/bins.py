@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
@@ -11,8 +11,10 @@ import numpy as np
 
 from ..layout import Layout, spatial_axes
 from .avg_pool import sum_along
-from .largest import Walk, regular
+from .largest import UNROLLED, Walk, regular
 from .span import Span
+
+FEW = 8  # windows along an axis that are taken one by one
 
 OutputSize = int | None | Sequence[int | None]
 
@@ -55,15 +57,21 @@ class Bins:
     def sums(self, x: jax.Array) -> jax.Array:
         if self.regular:
             return sum_along(x, self.regular)
+        if self.count <= FEW:
+            ends = zip(self.starts, self.starts + self.lengths, strict=True)
+            slices = [jax.lax.slice_in_dim(x, int(start), int(end), axis=self.axis) for start, end in ends]
+            return jnp.concatenate([one.sum(self.axis, keepdims=True) for one in slices], self.axis)
         spread = self.lay_out(x)
         real = (np.arange(self.laid_out.kernel) < self.lengths[:, None]).ravel()
         return sum_along(jnp.where(self.laid_out.along(real, x.ndim), spread, 0), self.laid_out)
 
     def walk(self, ndim: int) -> Walk:
+        few = self.count <= FEW and self.lengths.max() <= UNROLLED
+        windows = tuple(zip(self.starts.tolist(), self.lengths.tolist(), strict=True)) if few else None
         if self.regular:
-            return regular(self.regular, ndim)
+            return replace(regular(self.regular, ndim), windows=windows)
         starts, lengths = (self.laid_out.along(values, ndim) for values in (self.starts, self.lengths))
-        return Walk(self.laid_out, lambda tap: jnp.minimum(tap, lengths - 1) + starts, self.lay_out)
+        return Walk(self.laid_out, lambda tap: jnp.minimum(tap, lengths - 1) + starts, self.lay_out, windows)
 
 
 def bins_of(input: jax.Array, layout: Layout, output_size: Sequence[int | None]) -> list[Bins]:
