@@ -1,11 +1,13 @@
 """Training: one compiled step, the loop around it, checkpoints, and more than one device."""
 
+from .checkpoints import Checkpoints
 from .loss_scaling import LossScaling, Scale
 from .sharding import Placement, data_parallel, fully_sharded
 from .state import Loss, TrainState
 from .step import TrainStep, train_step
 
 __all__ = [
+    "Checkpoints",
     "Loss",
     "LossScaling",
     "Placement",

@@ -165,6 +165,13 @@ class TrainStep:
         state = jax.tree.map(jnp.copy, self._start())
         return state if self.placement is None else self.placement.put_state(state)
 
+    def abstract(self) -> TrainState:
+        """A state's shapes and dtypes, and its shardings where there is a placement; nothing is computed."""
+        state = jax.eval_shape(self._start)
+        if self.placement is None:
+            return state
+        return jax.tree.map(lambda x, at: x.update(sharding=at), state, self.placement.of_state(state))
+
     def __call__(self, state: TrainState, batch: Any) -> tuple[TrainState, dict[str, jax.Array]]:
         """The state after the step (after `steps_per_launch` of them), and metrics on the device.
 
