@@ -1,4 +1,4 @@
-"""The arrays of a state as they lie in a checkpoint: by name, random-number keys as their data, none without elements."""
+"""The arrays of a state as a checkpoint has them: by name, random-number keys as their data, none without elements."""
 
 from __future__ import annotations
 
