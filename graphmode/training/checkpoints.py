@@ -14,7 +14,7 @@ import jax
 
 from ..nn.arguments import as_integer
 from .manifest import FOLDER, check_fits, is_complete, make_manifest, read_manifest
-from .orbax import Quiet, import_orbax, make_context, why
+from .orbax import Quiet, close_before_exit, import_orbax, make_context, why
 from .state import TrainState
 from .stored import as_state, targets, to_store
 
@@ -41,8 +41,7 @@ class Checkpoints:
       every: steps from one checkpoint to the next; `save` does nothing in between.
       keep: how many of the newest stay; None keeps all.
       asynchronous: whether `save` returns as soon as the state is copied to host memory, and the disk is written to
-        while training goes on. An error then comes with the next call. Close, or leave the `with` block, before the
-        program ends.
+        while training goes on. An error then comes with the next call, `close` or the end of a `with` block.
 
     Raises:
       ImportError: where Orbax is not installed.
@@ -85,6 +84,7 @@ class Checkpoints:
         self._running: Future[None] | None = None
         self._last: int | None = None
         self._prepared = False
+        close_before_exit(self)
 
     @property
     def steps(self) -> list[int]:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import logging
 import re
-from typing import Any
+import sys
+import threading
+import weakref
+from typing import Any, Protocol
 
 from .manifest import FOLDER
 
@@ -44,6 +47,31 @@ class Quiet:
 
     def _passes(self, record: logging.LogRecord) -> bool:
         return "orbax" not in record.pathname
+
+
+def close_before_exit(open_one: Closes) -> None:
+    """Closes it before the interpreter stops to start threads, which Orbax needs to the end of a save.
+
+    `atexit` is too late for that. Where Python has not what this uses, a save that runs at the end is lost.
+    """
+    if not _OPEN and (register := getattr(threading, "_register_atexit", None)) is not None:
+        register(_close_all)
+    _OPEN.add(open_one)
+
+
+class Closes(Protocol):
+    def close(self) -> None: ...
+
+
+_OPEN: weakref.WeakSet[Closes] = weakref.WeakSet()
+
+
+def _close_all() -> None:
+    for open_one in list(_OPEN):
+        try:
+            open_one.close()
+        except Exception:
+            sys.excepthook(*sys.exc_info())
 
 
 def why(error: BaseException) -> tuple[int | None, str]:

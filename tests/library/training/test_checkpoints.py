@@ -20,16 +20,22 @@ pytest.importorskip("orbax.checkpoint")
 Checkpoints = gm.training.Checkpoints
 
 
-@pytest.fixture
-def saved(tmp_path):
-    """A folder with the checkpoints of steps 2, 3 and 4, and the step that they are of."""
-    step = make()
-    with Checkpoints(tmp_path / "run", every=1) as checkpoints:
+@pytest.fixture(scope="module")
+def once(tmp_path_factory):
+    step, folder = make(), tmp_path_factory.mktemp("checkpoints") / "run"
+    with Checkpoints(folder, every=1) as checkpoints:
         state = step.init()
         for number in range(4):
             state, _ = run(step, state, range(number, number + 1))
             checkpoints.save(state, data={"batch": number + 1}, metrics={"loss": jnp.asarray(0.5)})
-    return tmp_path / "run", step
+    return folder, step
+
+
+@pytest.fixture
+def saved(once, tmp_path):
+    """A folder with the checkpoints of steps 2, 3 and 4, and the step that they are of."""
+    folder, step = once
+    return shutil.copytree(folder, tmp_path / "run"), step
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -73,8 +79,8 @@ def test_arrays_without_elements_are_restored(tmp_path):
         assert bits(checkpoints.restore(step)[0]) == bits(step.init())
 
 
-def test_every_keep_and_force(tmp_path):
-    step = make(steps_per_launch=1)
+def test_every_keep_and_force(once, tmp_path):
+    step = once[1]
     state = step.init()
     with Checkpoints(tmp_path, every=3, keep=2, asynchronous=False) as checkpoints:
         did = []
@@ -89,8 +95,8 @@ def test_every_keep_and_force(tmp_path):
         assert checkpoints.restore(step, at=9)[0].step == 9
 
 
-def test_launches_of_several_steps_do_not_miss_a_time(tmp_path):
-    step = make()
+def test_launches_of_several_steps_do_not_miss_a_time(once, tmp_path):
+    step = once[1]
     state = step.init()
     with Checkpoints(tmp_path, every=5, keep=None) as checkpoints:
         for start in range(0, 12, 3):
@@ -99,12 +105,12 @@ def test_launches_of_several_steps_do_not_miss_a_time(tmp_path):
     assert checkpoints.steps == [6, 12]
 
 
-def test_nothing_to_restore(tmp_path):
-    assert Checkpoints(tmp_path / "not there").restore(make()) is None
+def test_nothing_to_restore(once, tmp_path):
+    assert Checkpoints(tmp_path / "not there").restore(once[1]) is None
     assert not (tmp_path / "not there").exists()
     (tmp_path / "2.orbax-checkpoint-tmp").mkdir()
     (tmp_path / "notes").mkdir()
-    assert Checkpoints(tmp_path).restore(make()) is None
+    assert Checkpoints(tmp_path).restore(once[1]) is None
 
 
 def test_what_a_kill_left_is_neither_listed_nor_kept(saved):
@@ -181,13 +187,13 @@ def test_damaged_arrays_are_told_and_the_older_checkpoint_is_there(saved):
 
 
 @pytest.mark.parametrize("content", [None, "", "[]", '{"format": "x"}'])
-def test_a_numbered_folder_that_is_no_checkpoint_is_refused(content, tmp_path):
+def test_a_numbered_folder_that_is_no_checkpoint_is_refused(content, once, tmp_path):
     (tmp_path / "7" / "manifest").mkdir(parents=True)
     if content is not None:
         (tmp_path / "7" / "manifest" / "data.json").write_text(content)
     for at in (None, 7):
         with pytest.raises(ValueError, match=r"7 is no checkpoint of graphmode"):
-            Checkpoints(tmp_path).restore(make(), at=at)
+            Checkpoints(tmp_path).restore(once[1], at=at)
 
 
 def test_wrong_arguments(saved, tmp_path):

@@ -37,3 +37,14 @@ def test_a_full_disk_is_told_and_the_others_stay(tmp_path):
         pytest.skip("this system lets nobody mount a file system of his own")
     script = f"{sys.executable} {HERE / 'checkpoint_on_full_disk.py'} {tmp_path}/run"
     assert run([*alone, f"{mount} && {script}"]) == "told\n"
+
+
+def test_a_program_that_ends_without_closing_has_saved(tmp_path):
+    """Orbax needs threads to the end of a save, and an interpreter that ends starts none."""
+    script = (
+        "import sys, graphmode as gm; from checkpoint_cases import make; step = make()\n"
+        "checkpoints = gm.training.Checkpoints(sys.argv[1])\n"
+        "print(checkpoints.save(step.init(), force=True))"
+    )
+    assert run([sys.executable, "-c", script, str(tmp_path / "run")]) == "True\n"
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["0"]
