@@ -91,11 +91,15 @@ class Checkpoints:
         """Of the complete checkpoints in the folder as it is now, ascending."""
         return [step for step in self._numbered() if is_complete(self.folder / str(step))]
 
+    def is_due(self, step: int, launched: int = 1) -> bool:
+        """Whether one of the times to save lies in the last `launched` steps before `step`."""
+        return step // self.every > (step - launched) // self.every
+
     def save(
         self,
         state: TrainState,
         *,
-        data: Mapping[str, Any] | None = None,
+        data: dict[str, Any] | None = None,
         metrics: Mapping[str, Any] | None = None,
         step: int | None = None,
         force: bool = False,

@@ -39,7 +39,7 @@ def make_manifest(state: Any, step: int, data: Any, metrics: Mapping[str, Any] |
     from .. import __version__
 
     data = {} if data is None else data
-    if not isinstance(data, Mapping) or _through_json(data) != data:
+    if not isinstance(data, dict) or not _same(_through_json(data), data):
         raise TypeError(
             f"data is {_short(data)}, and a dict was wanted that JSON gives back as it is: names to numbers, strings, "
             "lists and such dicts (int(x) of an array, lists in place of tuples)"
@@ -53,7 +53,7 @@ def make_manifest(state: Any, step: int, data: Any, metrics: Mapping[str, Any] |
         "graphmode": __version__,
         "jax": jax.__version__,
         "step": step,
-        "data": dict(data),
+        "data": data,
         "metrics": told,
         "arrays": {name: describe(leaf) for name, leaf in named_leaves(state).items()},
     }
@@ -141,6 +141,14 @@ def _through_json(value: Any) -> Any:
         return json.loads(json.dumps(value))
     except (TypeError, ValueError):
         return None
+
+
+def _same(read: Any, given: Any) -> bool:
+    if isinstance(read, dict) and isinstance(given, dict):
+        return read.keys() == given.keys() and all(_same(read[key], given[key]) for key in read)
+    if isinstance(read, list) and isinstance(given, list):
+        return len(read) == len(given) and all(map(_same, read, given))
+    return bool(read == given) or bool(read != read and given != given)  # a loss may not be a number
 
 
 def _short(value: Any) -> str:

@@ -44,10 +44,10 @@ def test_resumed_is_uninterrupted(name, tmp_path):
     whole, losses = run(step, step.init(), range(6))
     with Checkpoints(tmp_path, every=3) as checkpoints:
         state, before = run(step, step.init(), range(3))
-        assert checkpoints.save(state, data={"batch": 3, "order": [2, 0, 1], "seed": "a"})
+        assert checkpoints.save(state, data={"batch": 3, "order": [2, 0, 1], "best": float("inf")})
     second = CASES[name]()  # knows nothing of the first
     state, data = Checkpoints(tmp_path).restore(second)
-    assert data == {"batch": 3, "order": [2, 0, 1], "seed": "a"}
+    assert data == {"batch": 3, "order": [2, 0, 1], "best": float("inf")}
     assert jax.tree.structure(state) == jax.tree.structure(second.init())
     state, after = run(second, state, range(3, 6))
     assert before + after == losses
@@ -87,6 +87,7 @@ def test_every_keep_and_force(once, tmp_path):
         for number in range(10):
             state, _ = run(step, state, range(number, number + 1))
             did.append(checkpoints.save(state, step=number + 1))
+            assert did[-1] == checkpoints.is_due(number + 1)
         assert [number + 1 for number, done in enumerate(did) if done] == [3, 6, 9]
         assert checkpoints.steps == [6, 9]
         assert checkpoints.save(state, force=True)
@@ -101,7 +102,7 @@ def test_launches_of_several_steps_do_not_miss_a_time(once, tmp_path):
     with Checkpoints(tmp_path, every=5, keep=None) as checkpoints:
         for start in range(0, 12, 3):
             state, _ = run(step, state, range(start, start + 3))
-            checkpoints.save(state)
+            assert checkpoints.save(state) == checkpoints.is_due(start + 3, 3)
     assert checkpoints.steps == [6, 12]
 
 
@@ -122,6 +123,16 @@ def test_what_a_kill_left_is_neither_listed_nor_kept(saved):
         state, _ = run(step, checkpoints.restore(step)[0], range(4, 5))
         assert checkpoints.save(state)
     assert sorted(path.name for path in folder.iterdir()) == ["3", "4", "5"]
+
+
+def test_a_removal_that_is_cut_short_leaves_nothing_that_is_listed(saved, monkeypatch):
+    folder, step = saved
+    monkeypatch.setattr(shutil, "rmtree", lambda *_, **__: None)
+    with Checkpoints(folder, every=1) as checkpoints:
+        state, _ = run(step, checkpoints.restore(step)[0], range(4, 5))
+        checkpoints.save(state)
+    assert checkpoints.steps == [3, 4, 5]
+    assert Checkpoints(folder).restore(step)[0].step == 5
 
 
 def test_manifest(saved):
