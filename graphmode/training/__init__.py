@@ -1,6 +1,7 @@
 """Training: one compiled step, the loop around it, what feeds it, checkpoints, and more than one device."""
 
 from . import data
+from .checkpoints import Checkpoints
 from .data import as_source, from_arrays, from_grain, from_sequences, from_torch, read_ahead, stacked
 from .early_stopping import EarlyStopping
 from .evaluation import Evaluation, Mean
@@ -11,8 +12,10 @@ from .nonfinite import NonfiniteError, first_nonfinite
 from .sharding import Placement, data_parallel, fully_sharded
 from .state import Loss, TrainState
 from .step import TrainStep, train_step
+from .torch_checkpoints import from_torch_checkpoint, to_torch_checkpoint
 
 __all__ = [
+    "Checkpoints",
     "EarlyStopping",
     "Evaluation",
     "Fit",
@@ -36,8 +39,10 @@ __all__ = [
     "from_grain",
     "from_sequences",
     "from_torch",
+    "from_torch_checkpoint",
     "fully_sharded",
     "read_ahead",
     "stacked",
+    "to_torch_checkpoint",
     "train_step",
 ]

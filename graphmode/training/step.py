@@ -144,6 +144,7 @@ class TrainStep:
         self.traces = 0
         self.optimizer = optimizer.for_model(model) if isinstance(optimizer, Optimizer) else optimizer
         self.placement: Placement | None = options["placement"]
+        self.loss_scaling: LossScaling | None = options["loss_scaling"]
         self.steps_per_launch: int = options["steps_per_launch"]
         self._loss = loss
         self._options = options
@@ -161,10 +162,24 @@ class TrainStep:
             state = self.placement.of_state(jax.eval_shape(self._start))
             self._run = jax.jit(run, donate_argnums=0, out_shardings=(state, self.placement.replicated()))
 
-    def init(self) -> TrainState:
-        """A state with the model's values and a fresh optimizer, in memory of its own."""
-        state = jax.tree.map(jnp.copy, self._start())
+    def init(self, model: nnx.Module | None = None) -> TrainState:
+        """A state with the model's values and a fresh optimizer, in memory of its own.
+
+        Args:
+          model: one with other values than the step's own, as `step.model` gives it.
+
+        Raises:
+          ValueError: where its variables are not those of the step's model.
+        """
+        state = jax.tree.map(jnp.copy, self._start(model))
         return state if self.placement is None else self.placement.put_state(state)
+
+    def abstract(self) -> TrainState:
+        """A state's shapes and dtypes, and its shardings where there is a placement; nothing is computed."""
+        state = jax.eval_shape(self._start)
+        if self.placement is None:
+            return state
+        return jax.tree.map(lambda x, at: x.update(sharding=at), state, self.placement.of_state(state))
 
     def __call__(self, state: TrainState, batch: Any) -> tuple[TrainState, dict[str, jax.Array]]:
         """The state after the step (after `steps_per_launch` of them), and metrics on the device.
@@ -219,14 +234,19 @@ class TrainStep:
         """The step for this batch as `jax.jit(...).lower` gives it: for its HLO, cost and memory."""
         return self._run.lower(state, batch)
 
-    def _start(self) -> TrainState:
+    def _start(self, model: nnx.Module | None = None) -> TrainState:
         averaging, scaling = self._options["averaging"], self._options["loss_scaling"]
+        params, rest = self._params, self._rest
+        if model is not None:
+            _, params, rest = nnx.split(model, self._is_trained, ...)
+            if jax.tree.structure((params, rest)) != jax.tree.structure((self._params, self._rest)):
+                raise ValueError("model has other variables than the step's own; give one of step.model(state)")
         return TrainState(
             step=jnp.zeros((), jnp.int32),
-            params=self._params,
-            rest=self._rest,
-            optimizer=self.optimizer.init(self._params),
-            average=(averaging.init(self._params), jnp.zeros((), jnp.int32)) if averaging else None,
+            params=params,
+            rest=rest,
+            optimizer=self.optimizer.init(params),
+            average=(averaging.init(params), jnp.zeros((), jnp.int32)) if averaging else None,
             scale=scaling.init() if scaling else None,
             bad_step=jnp.full((), -1, jnp.int32),
         )

@@ -1,0 +1,84 @@
+"""Orbax as `Checkpoints` uses it: imported when it is needed, atomic, quiet, and with errors that say why."""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+import threading
+import weakref
+from typing import Any, Protocol
+
+from .manifest import FOLDER
+
+
+def import_orbax() -> Any:
+    """`orbax.checkpoint.v1`; the root logger keeps the handlers that it had."""
+    root = logging.getLogger()
+    before = list(root.handlers)
+    try:
+        from orbax.checkpoint import v1
+    except ImportError as error:
+        raise ImportError("checkpoints need Orbax: pip install 'graphmode[train]'") from error
+    finally:
+        root.handlers[:] = before
+    return v1
+
+
+def make_context(v1: Any) -> Any:
+    """Of our own, whatever the caller's: renaming at the end, and the manifest as JSON rather than as a pytree."""
+    context = v1.Context()
+    context.atomicity.mode = v1.options.AtomicityMode.ATOMIC_RENAME
+    context.checkpointables.registry = v1.handlers.local_registry().add(
+        v1.handlers.JsonHandler, checkpointable_name=FOLDER
+    )
+    return context
+
+
+class Quiet:
+    """Until `end`, nothing of Orbax's reaches the log: what goes wrong is raised, and the rest is about itself."""
+
+    def __init__(self) -> None:
+        self._logger = logging.getLogger("absl")
+        self._logger.addFilter(self._passes)
+
+    def end(self) -> None:
+        self._logger.removeFilter(self._passes)
+
+    def _passes(self, record: logging.LogRecord) -> bool:
+        return "orbax" not in record.pathname
+
+
+def close_before_exit(open_one: Closes) -> None:
+    """Closes it before the interpreter stops to start threads, which Orbax needs to the end of a save.
+
+    `atexit` is too late for that. Where Python has not what this uses, a save that runs at the end is lost.
+    """
+    if not _OPEN and (register := getattr(threading, "_register_atexit", None)) is not None:
+        register(_close_all)
+    _OPEN.add(open_one)
+
+
+class Closes(Protocol):
+    def close(self) -> None: ...
+
+
+_OPEN: weakref.WeakSet[Closes] = weakref.WeakSet()
+
+
+def _close_all() -> None:
+    for open_one in list(_OPEN):
+        try:
+            open_one.close()
+        except Exception:
+            sys.excepthook(*sys.exc_info())
+
+
+def why(error: BaseException) -> tuple[int | None, str]:
+    """The system's error number, where there is one, and what happened; tensorstore has the number in its message."""
+    lines = str(error).strip().splitlines()
+    reason = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    if isinstance(error, OSError):
+        return error.errno, reason
+    found = re.search(r"os_error_code='(\d+)'", str(error))
+    return int(found[1]) if found else None, reason

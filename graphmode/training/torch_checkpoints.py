@@ -1,0 +1,188 @@
+"""A training that PyTorch began goes on here, and back: checkpoints of `model` and `optimizer` state_dicts."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from ..optim import Optimizer
+from ..weights import WeightRule, load, to_state_dict
+from ..weights.formats import as_numpy, import_torch
+from ..weights.plan import make_plan
+from .loss_scaling import LossScaling, Scale
+from .state import TrainState
+
+if TYPE_CHECKING:
+    from .step import TrainStep
+
+
+def from_torch_checkpoint(
+    source: str | Path | Mapping[str, Any],
+    step: TrainStep,
+    *,
+    rules: Iterable[WeightRule] = (),
+    model_key: str = "model",
+    optimizer_key: str = "optimizer",
+    scaler_key: str = "scaler",
+    names: Sequence[str] | None = None,
+    count: int | None = None,
+) -> TrainState:
+    """The state from which `step` goes on as PyTorch's loop would have.
+
+    Averages begin anew. PyTorch's random numbers are not JAX's, so dropout differs from here on.
+
+    Args:
+      source: a file of `torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, path)`, read
+        without unpickling, or that dict.
+      step: of the same model and a `gm.optim` optimizer with the same arguments.
+      rules: those of `gm.weights.load`.
+      model_key, optimizer_key: what the two are called there.
+      scaler_key: what the state_dict of a `torch.amp.GradScaler` is called there; read with float16 alone.
+      names: PyTorch's names of the parameters in the order in which its optimizer got them; where None, that of its
+        model's state_dict.
+      count: updates made so far, which is where schedules stand; None for what the optimizer counted.
+
+    Raises:
+      ValueError: where a part is missing, or does not match the model or the optimizer; all that fails is listed.
+      TypeError: for an optimizer that is none of `gm.optim`.
+      ImportError: where PyTorch is not installed, for a file.
+
+    Source: https://docs.pytorch.org/tutorials/beginner/saving_loading_models.html
+    """
+    from ..optim.torch_state import from_torch
+
+    rules, tx = tuple(rules), _optimizer(step)
+    content = _read(source) if isinstance(source, str | Path) else source
+    scaling: LossScaling | None = step.loss_scaling
+    wanted = [model_key, optimizer_key, *([scaler_key] if scaling else [])]
+    if missing := [key for key in wanted if key not in content]:
+        raise ValueError(
+            f"source has no {', '.join(map(repr, missing))}; it has {', '.join(map(repr, content))}: say what is what "
+            "with model_key, optimizer_key and scaler_key"
+        )
+    begun = step.init()
+    model = step.model(begun)
+    load(model, content[model_key], rules)
+    _check_dtypes(step.model(begun), model)
+    state = step.init(model)
+    of_optimizer = content[optimizer_key]
+    if names is None and not all("param_names" in group for group in of_optimizer["param_groups"]):
+        names = _in_torchs_order(content[model_key], model, state, rules)
+    optimizer = from_torch(of_optimizer, tx, model, rules=rules, names=names, count=count, wrt=_trained(state))
+    state = state._replace(step=jnp.asarray(optimizer.count, jnp.int32), optimizer=optimizer)
+    if scaling is not None:
+        state = state._replace(scale=_scale(content[scaler_key], scaling))
+    state = jax.tree.map(jnp.copy, state)
+    return state if step.placement is None else step.placement.put_state(state)
+
+
+def to_torch_checkpoint(
+    state: TrainState,
+    step: TrainStep,
+    *,
+    names: Sequence[str],
+    rules: Iterable[WeightRule] = (),
+    model_key: str = "model",
+    optimizer_key: str = "optimizer",
+    scaler_key: str = "scaler",
+) -> dict[str, Any]:
+    """What PyTorch goes on from: `{"model": ..., "optimizer": ...}` for `load_state_dict`, and `"scaler"` with float16.
+
+    Args:
+      state: of `step`.
+      step: with an optimizer of `gm.optim`.
+      names: PyTorch's names of the parameters in the order in which its optimizer got them: `[name for name, _ in
+        reference.named_parameters()]`.
+      rules, model_key, optimizer_key, scaler_key: those of `from_torch_checkpoint`.
+
+    Raises:
+      ValueError: where the rules or names do not fit.
+      TypeError: for an optimizer that is none of `gm.optim`.
+      ImportError: where PyTorch is not installed.
+    """
+    from ..optim.torch_state import to_torch
+
+    rules, tx, model = tuple(rules), _optimizer(step), step.model(state)
+    content: dict[str, Any] = {
+        model_key: to_state_dict(model, rules),
+        optimizer_key: to_torch(state.optimizer, tx, model, rules=rules, names=names, wrt=_trained(state)),
+    }
+    scaling: LossScaling | None = step.loss_scaling
+    if scaling is not None and state.scale is not None:
+        content[scaler_key] = {
+            "scale": float(state.scale.value),
+            **{name: getattr(scaling, name) for name in SCALER},
+            "_growth_tracker": int(state.scale.growth_tracker),
+        }
+    return content
+
+
+SCALER = ("growth_factor", "backoff_factor", "growth_interval")
+
+
+def _optimizer(step: TrainStep) -> Optimizer:
+    if not isinstance(step.optimizer, Optimizer):
+        raise TypeError(f"step has {type(step.optimizer).__name__} as optimizer; PyTorch's state is one of gm.optim's")
+    return step.optimizer
+
+
+def _read(path: str | Path) -> Mapping[str, Any]:
+    torch = import_torch(f"reading {Path(path).name}", instead="or give the dict that it holds")
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError) as error:
+        raise ValueError(
+            f"source is {path}, which torch.load(weights_only=True) refuses ({str(error).splitlines()[0]}); save the "
+            "state_dict() of model and optimizer, and nothing else"
+        ) from error
+    if not isinstance(content, Mapping):
+        raise ValueError(f"source is {path}, which holds a {type(content).__name__}, and a dict was wanted")
+    return content
+
+
+def _trained(state: TrainState) -> Any:
+    paths = {path for path, _ in nnx.to_flat_state(state.params)}
+    return lambda path, variable: tuple(path) in paths
+
+
+def _in_torchs_order(
+    state_dict: Mapping[str, Any], model: nnx.Module, state: TrainState, rules: tuple[WeightRule, ...]
+) -> list[str]:
+    """The keys of trained parameters: a state_dict goes through the modules as `parameters()` does."""
+    trained = {".".join(map(str, path)) for path, _ in nnx.to_flat_state(state.params)}
+    plan, _ = make_plan(model, rules)
+    keys = {key for group in plan if any(leaf.path in trained for leaf in group.leaves) for key in group.keys}
+    return [key for key in state_dict if key in keys]
+
+
+def _check_dtypes(ours: nnx.Module, theirs: nnx.Module) -> None:
+    dtypes = [
+        {".".join(map(str, path)): str(variable.get_raw_value().dtype) for path, variable in nnx.to_flat_state(found)}
+        for found in (nnx.state(ours), nnx.state(theirs))
+    ]
+    if other := [
+        f"{name} is {dtypes[1][name]}, here {dtype}" for name, dtype in dtypes[0].items() if dtypes[1][name] != dtype
+    ]:
+        raise ValueError(f"source has other dtypes than the step's model: {'; '.join(other)}; cast one of the two")
+
+
+def _scale(scaler: Mapping[str, Any], scaling: LossScaling) -> Scale:
+    if not {"scale", "_growth_tracker"} <= scaler.keys():
+        raise ValueError("source has the state_dict of a scaler that is empty: it was made with enabled=False")
+    if other := [
+        f"{name} is {scaler[name]}, here {getattr(scaling, name)}"
+        for name in SCALER
+        if scaler[name] != getattr(scaling, name)
+    ]:
+        raise ValueError(f"source has another scaler than the step's loss_scaling: {'; '.join(other)}")
+    return Scale(
+        jnp.asarray(np.asarray(as_numpy(scaler["scale"])), jnp.float32),
+        jnp.asarray(np.asarray(as_numpy(scaler["_growth_tracker"])), jnp.int32),
+    )

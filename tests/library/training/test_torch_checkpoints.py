@@ -1,0 +1,208 @@
+"""A training begun by PyTorch goes on here as it would have there, in float64, and back again."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+import torch
+from flax import nnx
+from optimizer_cases import in_double
+
+import graphmode as gm
+
+pytest.importorskip("graphmode.optim.torch_state")
+
+
+class Reference(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.second = torch.nn.Linear(6, 1)  # NNX goes through the modules by name, PyTorch as they were made
+        self.first = torch.nn.Linear(4, 6)
+        self.norm = torch.nn.BatchNorm1d(6)
+
+    def forward(self, x):
+        return self.second(self.norm(torch.tanh(self.first(x))))  # a bias right before a norm has no gradient
+
+
+class Port(nnx.Module):
+    def __init__(self, rngs: nnx.Rngs):
+        self.second = gm.nn.Linear(6, 1, rngs=rngs)
+        self.first = gm.nn.Linear(4, 6, rngs=rngs)
+        self.norm = gm.nn.BatchNorm1d(6)
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return self.second(self.norm(jnp.tanh(self.first(x))))
+
+
+def squared_error(model, batch):
+    return jnp.mean((model(batch["x"]) - batch["y"]) ** 2)
+
+
+def batch(number: int) -> tuple[np.ndarray, np.ndarray]:
+    x = np.random.default_rng(number).normal(size=(16, 4))
+    return x, np.sin(x.sum(1, keepdims=True))
+
+
+def halved(count):
+    return 0.05 * 0.5 ** (count // 2)
+
+
+# name: PyTorch's optimizer, ours, and PyTorch's schedule
+PAIRS = {
+    "adam": (lambda p: torch.optim.Adam(p, lr=0.05), lambda: gm.optim.adam(lr=0.05), None),
+    "adamw, amsgrad": (
+        lambda p: torch.optim.AdamW(p, lr=0.05, amsgrad=True, weight_decay=0.1),
+        lambda: gm.optim.adamw(lr=0.05, amsgrad=True, weight_decay=0.1),
+        None,
+    ),
+    "sgd": (
+        lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9, nesterov=True),
+        lambda: gm.optim.sgd(lr=0.05, momentum=0.9, nesterov=True),
+        None,
+    ),
+    "rmsprop": (lambda p: torch.optim.RMSprop(p, lr=0.05), lambda: gm.optim.rmsprop(lr=0.05), None),
+    "schedule": (
+        lambda p: torch.optim.Adam(p, lr=0.05),
+        lambda: gm.optim.adam(lr=halved),
+        lambda o: torch.optim.lr_scheduler.StepLR(o, 2, 0.5),
+    ),
+}
+
+
+class Torch:
+    """A loop of PyTorch's."""
+
+    def __init__(self, name: str, *, frozen: bool = False):
+        torch.manual_seed(0)
+        self.model = Reference().double()
+        if frozen:
+            self.model.first.requires_grad_(False)
+        make, _, schedule = PAIRS[name]
+        self.names = [name for name, p in self.model.named_parameters() if p.requires_grad]
+        self.optimizer = make([p for p in self.model.parameters() if p.requires_grad])
+        self.schedule = schedule and schedule(self.optimizer)
+
+    def run(self, numbers: range) -> list[float]:
+        losses = []
+        for number in numbers:
+            x, y = map(torch.tensor, batch(number))
+            self.optimizer.zero_grad()
+            loss = ((self.model(x) - y) ** 2).mean()
+            loss.backward()
+            self.optimizer.step()
+            if self.schedule:
+                self.schedule.step()
+            losses.append(loss.item())
+        return losses
+
+    def content(self) -> dict:
+        return {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict(), "epoch": 1}
+
+
+def make_step(name: str, **options) -> gm.training.TrainStep:
+    model = Port(nnx.Rngs(1))
+    nnx.update(
+        model,
+        jax.tree.map(lambda x: x.astype(jnp.float64) if jnp.issubdtype(x.dtype, jnp.floating) else x, nnx.state(model)),
+    )
+    return gm.train_step(model, squared_error, PAIRS[name][1](), **options)
+
+
+def run(step, state, numbers: range) -> tuple:
+    losses = []
+    for number in numbers:
+        x, y = batch(number)
+        state, metrics = step(state, {"x": jnp.asarray(x), "y": jnp.asarray(y)})
+        losses.append(float(metrics["loss"]))
+    return state, losses
+
+
+def assert_same(ours: dict, theirs: dict) -> None:
+    assert ours.keys() == theirs.keys()
+    for key, value in theirs.items():
+        np.testing.assert_allclose(ours[key].numpy(), value.numpy(), rtol=1e-12, atol=1e-14, err_msg=key)
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_pytorchs_training_goes_on_here_and_there_again(name, tmp_path):
+    theirs = Torch(name)
+    theirs.run(range(3))
+    torch.save(theirs.content(), tmp_path / "last.pt")
+    with in_double():
+        step = make_step(name)
+        count = 3 if name == "sgd" else None
+        state = gm.training.from_torch_checkpoint(tmp_path / "last.pt", step, count=count)
+        assert state.step == 3
+        expected = theirs.run(range(3, 7))
+        state, losses = run(step, state, range(3, 7))
+        np.testing.assert_allclose(losses, expected, rtol=1e-12)
+        content = gm.training.to_torch_checkpoint(state, step, names=theirs.names)
+    assert_same(content["model"], theirs.model.state_dict())
+    again = Torch(name)
+    again.model.load_state_dict(content["model"])
+    again.optimizer.load_state_dict(content["optimizer"])
+    if theirs.schedule:
+        again.schedule.load_state_dict(theirs.schedule.state_dict())
+        for group, their in zip(again.optimizer.param_groups, theirs.optimizer.param_groups, strict=True):
+            group["lr"] = their["lr"]
+    np.testing.assert_allclose(again.run(range(7, 10)), theirs.run(range(7, 10)), rtol=1e-12)
+    assert_same(again.model.state_dict(), theirs.model.state_dict())
+
+
+def test_frozen_parameters_are_not_the_optimizers():
+    theirs = Torch("adam", frozen=True)
+    theirs.run(range(2))
+    with in_double():
+        step = make_step("adam", frozen=r"^first")
+        state = gm.training.from_torch_checkpoint(theirs.content(), step)
+        state, losses = run(step, state, range(2, 5))
+        np.testing.assert_allclose(losses, theirs.run(range(2, 5)), rtol=1e-12)
+        content = gm.training.to_torch_checkpoint(state, step, names=theirs.names)
+    assert_same(content["model"], theirs.model.state_dict())
+
+
+def test_the_loss_scale_goes_along():
+    theirs = Torch("adam")
+    theirs.model.float()
+    scaler = torch.amp.GradScaler("cpu", init_scale=128.0, growth_interval=7)
+    x, y = (torch.tensor(part).float() for part in batch(0))
+    for _ in range(3):
+        theirs.optimizer.zero_grad()
+        scaler.scale(((theirs.model(x) - y) ** 2).mean()).backward()
+        scaler.step(theirs.optimizer)
+        scaler.update()
+    scaling = gm.training.LossScaling(growth_interval=7)
+    step = gm.train_step(
+        Port(nnx.Rngs(0)), squared_error, gm.optim.adam(lr=0.05), precision="float16", loss_scaling=scaling
+    )
+    content = theirs.content() | {"scaler": scaler.state_dict()}
+    state = gm.training.from_torch_checkpoint(content, step)
+    assert (float(state.scale.value), int(state.scale.growth_tracker)) == (128.0, 3)
+    back = gm.training.to_torch_checkpoint(state, step, names=theirs.names)
+    assert back["scaler"] == scaler.state_dict()
+    torch.amp.GradScaler("cpu").load_state_dict(back["scaler"])
+    other = content | {"scaler": scaler.state_dict() | {"growth_factor": 3.0}}
+    with pytest.raises(ValueError, match=r"growth_factor is 3\.0, here 2\.0"):
+        gm.training.from_torch_checkpoint(other, step)
+    with pytest.raises(ValueError, match=r"source has no 'scaler'; it has 'model', 'optimizer', 'epoch'"):
+        gm.training.from_torch_checkpoint(theirs.content(), step)
+
+
+def test_what_does_not_match_is_refused(tmp_path):
+    theirs = Torch("adam")
+    theirs.run(range(1))
+    content = theirs.content()
+    step = gm.train_step(Port(nnx.Rngs(0)), squared_error, gm.optim.adam(lr=0.05))
+    with in_double(), pytest.raises(ValueError, match=r"first\.weight is float64, here float32"):
+        gm.training.from_torch_checkpoint(content, step)
+    with pytest.raises(ValueError, match="source has no 'net'; it has 'model'"):
+        gm.training.from_torch_checkpoint(content, step, model_key="net")
+    torch.save(theirs, tmp_path / "pickled.pt")
+    with pytest.raises(ValueError, match="refuses"):
+        gm.training.from_torch_checkpoint(tmp_path / "pickled.pt", step)
+    chained = gm.train_step(Port(nnx.Rngs(0)), squared_error, optax.adam(0.1))
+    with pytest.raises(TypeError, match=r"PyTorch's state is one of gm\.optim's"):
+        gm.training.from_torch_checkpoint(content, chained)
+    with in_double(), pytest.raises(ValueError, match="momentum_buffer"):
+        gm.training.from_torch_checkpoint(content, make_step("sgd"))
