@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import jax
 from flax import nnx
 
 
@@ -14,17 +15,21 @@ from flax import nnx
 def rematerialised(model: nnx.Module, pattern: str | None) -> Iterator[None]:
     """Within it, the modules whose dotted path matches run under `nnx.remat`, buffers and dropout keys included.
 
+    Where a module and one inside of it match, the outer one counts. The class's `__call__` is another one meanwhile.
+
     Args:
       model: whose modules are meant.
       pattern: a regular expression, matched from the start of a path to its end: `r"encoder\\.layers\\.\\d+"`. `""` is
         the model itself; None changes nothing.
 
     Raises:
-      ValueError: where no module matches.
+      TypeError: for a pattern that is no string.
+      ValueError: for one that is no regular expression, or matches no module that is called.
     """
     if pattern is None:
         yield
         return
+    check_pattern("remat", pattern)
     paths = {".".join(map(str, path)): module for path, module in nnx.iter_modules(model)}
     chosen = [module for path, module in paths.items() if re.fullmatch(pattern, path) and callable(module)]
     if not chosen:
@@ -40,14 +45,18 @@ def rematerialised(model: nnx.Module, pattern: str | None) -> Iterator[None]:
             if id(self) not in wanted or id(self) in running:
                 return original(self, *args, **kwargs)
 
-            def run(module: Any) -> Any:
+            given, treedef = jax.tree.flatten((args, kwargs), is_leaf=_has_state)
+            own = {i: leaf for i, leaf in enumerate(given) if _has_state(leaf)}  # the others need no care of NNX's
+
+            def run(module: Any, own: dict[int, Any]) -> Any:
                 running.append(id(module))
+                args, kwargs = treedef.unflatten([own.get(i, leaf) for i, leaf in enumerate(given)])
                 try:
                     return original(module, *args, **kwargs)
                 finally:
                     running.pop()
 
-            return nnx.remat(run)(self)
+            return nnx.remat(run)(self, own)
 
         return call
 
@@ -58,3 +67,18 @@ def rematerialised(model: nnx.Module, pattern: str | None) -> Iterator[None]:
     finally:
         for owner, original in usual.items():
             owner.__call__ = original
+
+
+def check_pattern(name: str, pattern: Any) -> None:
+    """Raises `ValueError` or `TypeError` for what is no regular expression."""
+    try:
+        re.compile(pattern)
+    except TypeError:
+        raise TypeError(f"{name} is a {type(pattern).__name__}; give a regular expression as a string") from None
+    except re.error as error:
+        raise ValueError(f"{name} is {pattern!r}, which is no regular expression: {error}") from None
+
+
+def _has_state(leaf: Any) -> bool:
+    """Whether it is a module, a variable or random-number streams, which a call may change."""
+    return isinstance(leaf, nnx.Pytree | nnx.Variable)
