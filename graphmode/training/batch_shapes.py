@@ -86,12 +86,9 @@ def arrays_of(batch: Any) -> dict[str, tuple[tuple[int, ...], str]]:
                 f"{name} is a {type(leaf).__name__}, and an array was wanted; take strings out of the batch, and "
                 "tensors through gm.training.from_torch"
             )
-        try:
-            dtype = jax.dtypes.canonicalize_dtype(leaf.dtype, allow_extended_dtype=True)
-        except TypeError:
-            raise TypeError(
-                f"{name} is an array of {leaf.dtype}, and numbers were wanted; take strings out of the batch"
-            ) from None
+        if getattr(leaf.dtype, "kind", "") in tuple("OSUMm"):
+            raise TypeError(f"{name} is an array of {leaf.dtype}, and numbers were wanted; take it out of the batch")
+        dtype = jax.dtypes.canonicalize_dtype(leaf.dtype, allow_extended_dtype=True)
         described[name] = (tuple(leaf.shape), str(dtype))
     if not described:
         raise ValueError("batch holds no arrays")

@@ -72,6 +72,7 @@ def train_step(
       loss_scaling: for float16; `LossScaling()` where None.
       averaging: `gm.optim.ema(decay)` or `gm.optim.swa()`, of the parameters after each step.
       remat: a regular expression that the dotted paths of modules match which are computed again in the backward pass.
+        It saves memory on a GPU; XLA's CPU backend merges both computations again.
       steps_per_launch: batches, stacked along a further first axis, that one call takes; metrics are stacked alike.
       unroll: of the loop over them, as `jax.lax.scan` has it. XLA's CPU backend computes convolutions in a loop slowly:
         give True there.
@@ -161,6 +162,7 @@ class TrainStep:
         self._params, self._rest = jax.tree.map(lambda x: x, (params, rest))  # variables of its own, of the same arrays
         if not jax.tree.leaves(self._params):
             raise ValueError("the model has no parameters to train: no nnx.Param that frozen leaves")
+        self._structure = jax.tree.structure(self._params)
         self._note_layouts(model)
         with rematerialised(model, options["remat"]):
             pass  # a pattern that matches nothing is refused here
@@ -221,6 +223,7 @@ class TrainStep:
                 raise ValueError("averaged is True, and the step averages nothing: make it with averaging=")
             params = state.average[0]
         params, rest = jax.tree.map(jnp.copy, (params, state.rest))
+        params = jax.tree.unflatten(self._structure, jax.tree.leaves(params))  # without the noted layouts
         return nnx.merge(self._graphdef, params, rest)
 
     def place(self, batch: Any) -> Any:
