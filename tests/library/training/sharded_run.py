@@ -62,10 +62,11 @@ def trained(placement: Any, *, dropout: float = 0.0, **options: Any) -> tuple[An
 def bytes_of(state: Any) -> list[int]:
     """On each device, parameters, buffers and optimizer; whole last."""
     found = [0] * jax.device_count()
+    places = {device: index for index, device in enumerate(jax.devices())}
     arrays = [x for x in jax.tree.leaves(state) if not jnp.issubdtype(x.dtype, jax.dtypes.prng_key)]
     for array in arrays:
         for shard in array.addressable_shards:
-            found[shard.device.id] += shard.data.nbytes
+            found[places[shard.device]] += shard.data.nbytes
     return [*found, sum(x.nbytes for x in arrays)]
 
 
