@@ -83,7 +83,7 @@ def test_the_state_is_consumed_and_nothing_else():
     _, model = pair(dtype=torch.float32)
     given = batches(3, dtype="float32")
     before = host(nnx.state(model))
-    step = gm.train_step(model, cross_entropy, gm.optim.adamw(), averaging=None)
+    step = gm.train_step(model, cross_entropy, gm.optim.adamw())
     state = step.init()
     after, _ = step(state, given[0])
     assert all(leaf.is_deleted() for leaf in jax.tree.leaves((state.params, state.optimizer)))
