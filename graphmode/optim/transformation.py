@@ -138,7 +138,7 @@ def with_lr(state: Any, lr: float | Iterable[float]) -> Any:
     if len(found) != 1:
         raise ValueError(f"state holds {len(found)} states of optimizers of graphmode.optim; give it one")
     before = array_of(found[0].lr)
-    given = [lr] * before.size if jnp.ndim(lr) == 0 else list(lr)  # type: ignore[arg-type]
+    given = [lr] * before.size if np.ndim(lr) == 0 else list(lr)  # type: ignore[arg-type]
     if len(given) != before.size:
         raise ValueError(f"lr has {len(given)} numbers, and the optimizer has {before.size} groups")
     values = like(found[0].lr, jnp.asarray(given, before.dtype))

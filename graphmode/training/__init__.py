@@ -7,10 +7,11 @@ from .early_stopping import EarlyStopping
 from .evaluation import Evaluation, Mean
 from .loggers import JsonLines, Logger, TensorBoard
 from .loop import Fit, fit
+from .loss import Loss
 from .loss_scaling import LossScaling, Scale
 from .nonfinite import NonfiniteError, first_nonfinite
 from .sharding import Placement, data_parallel, fully_sharded
-from .state import Loss, TrainState
+from .state import TrainState
 from .step import TrainStep, train_step
 from .torch_checkpoints import from_torch_checkpoint, to_torch_checkpoint
 

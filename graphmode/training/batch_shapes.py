@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.tree_util as jtu
 
-from .sharding import Placement
+if TYPE_CHECKING:
+    from .sharding import Placement
 
 
 class BatchShapes:
@@ -23,32 +24,24 @@ class BatchShapes:
         self._most, self._lead, self._parts = most, lead, parts
         self._known: dict[Any, Any] = {}
 
-    def admit(self, batch: Any, placement: Placement | None) -> None:
-        """Raises `ValueError` or `TypeError` for a batch that the step should not see."""
+    def admit(self, batch: Any, placement: Placement | None) -> Any:
+        """What `keep` takes once the step has run; raises `ValueError` or `TypeError` for what it should not see."""
         leaves, treedef = jtu.tree_flatten(batch)
         key = (treedef, *((getattr(x, "shape", None), getattr(x, "dtype", None)) for x in leaves))
         if key in self._known:
-            return
-        described = self._described(batch)
+            return None
+        described = arrays_of(batch)
         self._check(described, placement)
         canonical = (treedef, *described.values())
         if canonical not in self._known.values() and len(set(self._known.values())) >= self._most:
             raise ValueError(self._message(described))
-        self._known[key] = canonical
+        return key, canonical
 
-    def _described(self, batch: Any) -> dict[str, tuple[tuple[int, ...], str]]:
-        described = {}
-        for path, leaf in jtu.tree_leaves_with_path(batch):
-            name = f"batch{jtu.keystr(path)}"
-            if not hasattr(leaf, "shape") or type(leaf).__module__.split(".")[0] == "torch":
-                raise TypeError(
-                    f"{name} is a {type(leaf).__name__}, and an array was wanted; take strings out of the batch, and "
-                    "tensors through gm.training.from_torch"
-                )
-            described[name] = (tuple(leaf.shape), str(jax.dtypes.canonicalize_dtype(leaf.dtype)))
-        if not described:
-            raise ValueError("batch holds no arrays")
-        return described
+    def keep(self, admitted: Any) -> None:
+        """Counts what `admit` gave: a batch that the model refuses counts for nothing."""
+        if admitted is not None:
+            key, canonical = admitted
+            self._known[key] = canonical
 
     def _check(self, described: dict[str, tuple[tuple[int, ...], str]], placement: Placement | None) -> None:
         several = self._lead > 1
@@ -76,3 +69,27 @@ class BatchShapes:
             f"the batch has another shape than before ({came}; it was {known}), which would be another compilation: "
             f"drop or pad the last batch, put ragged ones into buckets, or say shapes={self._most + 1} if it is meant"
         )
+
+
+def arrays_of(batch: Any) -> dict[str, tuple[tuple[int, ...], str]]:
+    """Shape and dtype of each array of a batch, by name.
+
+    Raises:
+      TypeError: for anything else in it.
+      ValueError: where there is none.
+    """
+    described = {}
+    for path, leaf in jtu.tree_leaves_with_path(batch):
+        name = f"batch{jtu.keystr(path)}"
+        if not hasattr(leaf, "shape") or type(leaf).__module__.split(".")[0] == "torch":
+            raise TypeError(
+                f"{name} is a {type(leaf).__name__}, and an array was wanted; take strings out of the batch, and "
+                "tensors through gm.training.from_torch"
+            )
+        if getattr(leaf.dtype, "kind", "") in tuple("OSUMm"):
+            raise TypeError(f"{name} is an array of {leaf.dtype}, and numbers were wanted; take it out of the batch")
+        dtype = jax.dtypes.canonicalize_dtype(leaf.dtype, allow_extended_dtype=True)
+        described[name] = (tuple(leaf.shape), str(dtype))
+    if not described:
+        raise ValueError("batch holds no arrays")
+    return described

@@ -80,4 +80,5 @@ def all_finite(tree: Any) -> jax.Array:
     leaves = [leaf for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
     if not leaves:
         return jnp.asarray(True)
-    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in leaves]))
+    # a maximum, which is NaN where one element is, needs no array of booleans
+    return jnp.all(jnp.stack([jnp.max(jnp.abs(leaf), initial=0) < jnp.inf for leaf in leaves]))

@@ -8,7 +8,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+from .batch_shapes import arrays_of
 
 
 def data_parallel(mesh: Mesh | None = None, *, axis: str = "data") -> Placement:
@@ -91,9 +93,26 @@ class Placement:
           lead: batches stacked along a first axis.
         """
         sharding = self.of_batch(lead)
-        for leaf in jax.tree.leaves(batch):
-            self.check_batch(np.shape(leaf)[lead > 1] * jax.process_count(), parts=1)
-        return jax.tree.map(lambda x: jax.make_array_from_process_local_data(sharding, np.asarray(x)), batch)
+        for name, (shape, _) in arrays_of(batch).items():
+            if len(shape) < 1 + (lead > 1):
+                raise ValueError(f"{name} has shape {list(shape)}, and a batch axis was wanted")
+            self.check_batch(shape[lead > 1] * jax.process_count(), parts=1)
+
+        def put(array: Any) -> jax.Array:
+            if isinstance(array, jax.Array) and (jax.process_count() == 1 or not array.is_fully_addressable):
+                return jax.device_put(array, sharding)
+            return jax.make_array_from_process_local_data(sharding, np.asarray(array))
+
+        return jax.tree.map(put, batch)
+
+    def holds(self, batch: Any, *, lead: int = 1) -> bool:
+        """Whether all of a batch lies where it is to lie."""
+        wanted = self.of_batch(lead)
+        return all(
+            isinstance(leaf, jax.Array)
+            and (leaf.sharding == wanted or leaf.sharding.is_equivalent_to(wanted, leaf.ndim))
+            for leaf in jax.tree.leaves(batch)
+        )
 
     def check_batch(self, rows: int, parts: int) -> None:
         """Raises `ValueError` unless the devices divide the rows of the whole batch."""
@@ -107,9 +126,11 @@ class Placement:
 
 def _mesh(mesh: Mesh | None, axis: str) -> Mesh:
     if mesh is None:
-        return jax.make_mesh((jax.device_count(),), (axis,), axis_types=(jax.sharding.AxisType.Auto,))
+        return jax.make_mesh((jax.device_count(),), (axis,), axis_types=(AxisType.Auto,))
     if axis not in mesh.shape:
         raise ValueError(f"axis is {axis!r}, and the mesh has {', '.join(map(repr, mesh.shape))}")
+    if any(kind != AxisType.Auto for kind in mesh.axis_types):  # shardings follow from those of state and batch here
+        return Mesh(mesh.devices, mesh.axis_names)
     return mesh
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -33,18 +31,3 @@ class TrainState(NamedTuple):
     average: Any
     scale: Scale | None
     bad_step: jax.Array
-
-
-class Loss(NamedTuple):
-    """What a loss function may return beside a scalar, `(scalar, metrics)` or a mapping of losses.
-
-    Attributes:
-      value: scalar; what is minimised.
-      metrics: scalars by name, averaged over accumulated batches.
-      present: which parameters have a gradient, where a branch that was not taken has none: a bool, traced or not, by
-        the name of a parameter or module, as `gm.optim`'s `update` takes it.
-    """
-
-    value: jax.Array
-    metrics: Mapping[str, jax.Array] = MappingProxyType({})
-    present: Any = None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
+from numbers import Real
 from typing import Any, Literal
 
 import jax
@@ -21,10 +22,11 @@ from ..weights.conventions import TRANSFORM, leaves
 from ..weights.transforms import IDENTITY
 from .batch_shapes import BatchShapes
 from .intercept import Hook, intercepted
+from .loss import Loss, as_loss
 from .loss_scaling import LossScaling, Scale, all_finite, unscaled
-from .remat import rematerialised
+from .remat import check_pattern, rematerialised
 from .sharding import Placement
-from .state import Loss, TrainState
+from .state import TrainState
 
 OnNonfinite = Literal["stop", "ignore"]
 Frozen = str | Callable[[str, nnx.Variable], bool]
@@ -71,6 +73,7 @@ def train_step(
       loss_scaling: for float16; `LossScaling()` where None.
       averaging: `gm.optim.ema(decay)` or `gm.optim.swa()`, of the parameters after each step.
       remat: a regular expression that the dotted paths of modules match which are computed again in the backward pass.
+        It saves memory on a GPU; XLA's CPU backend merges both computations again.
       steps_per_launch: batches, stacked along a further first axis, that one call takes; metrics are stacked alike.
       unroll: of the loop over them, as `jax.lax.scan` has it. XLA's CPU backend computes convolutions in a loop slowly:
         give True there.
@@ -107,8 +110,16 @@ def train_step(
     for name, value in {"accumulate": accumulate, "steps_per_launch": steps_per_launch, "shapes": shapes}.items():
         as_integer(name, value, least=1)
     for name, limit in {"clip_norm": clip_norm, "clip_value": clip_value}.items():
-        if limit is not None and not limit > 0:
+        if limit is not None and not (isinstance(limit, Real) and limit > 0):
             raise ValueError(f"{name} is {limit!r}; give a number above 0, or None")
+    if not isinstance(unroll, bool):
+        as_integer("unroll", unroll, least=1)
+    if placement is not None and not isinstance(placement, Placement):
+        raise TypeError(
+            f"placement is a {type(placement).__name__}; give gm.training.data_parallel() or fully_sharded()"
+        )
+    if loss_scaling is not None and not isinstance(loss_scaling, LossScaling):
+        raise TypeError(f"loss_scaling is a {type(loss_scaling).__name__}; give gm.training.LossScaling()")
     if loss_scaling is not None and precision != "float16":
         raise ValueError(f"loss_scaling is given with precision={precision!r}; it is for 'float16'")
     if precision == "float16" and loss_scaling is None:
@@ -149,10 +160,14 @@ class TrainStep:
         self._loss = loss
         self._options = options
         self._frozen = _frozen(model, options["frozen"])
-        self._graphdef, self._params, self._rest = nnx.split(model, self._is_trained, ...)
+        self._graphdef, params, rest = nnx.split(model, self._is_trained, ...)
+        self._params, self._rest = jax.tree.map(lambda x: x, (params, rest))  # variables of its own, of the same arrays
         if not jax.tree.leaves(self._params):
             raise ValueError("the model has no parameters to train: no nnx.Param that frozen leaves")
+        self._structure = jax.tree.structure(self._params)
         self._note_layouts(model)
+        with rematerialised(model, options["remat"]):
+            pass  # a pattern that matches nothing is refused here
         self._shapes = BatchShapes(options["shapes"], lead=self.steps_per_launch, parts=options["accumulate"])
         run = self._launch if self.steps_per_launch > 1 else self._step
         self._run: Any
@@ -171,7 +186,10 @@ class TrainStep:
         Raises:
           ValueError: where its variables are not those of the step's model.
         """
-        state = jax.tree.map(jnp.copy, self._start(model))
+        state = jax.tree.map(lambda x: _strong(jnp.copy(x)), self._start(model))
+        where = jax.tree.leaves(state.params)[0].sharding
+        if len(where.device_set) == 1:  # committed, as all later ones are where batches are: else two compilations
+            state = jax.device_put(state, where)
         return state if self.placement is None else self.placement.put_state(state)
 
     def abstract(self) -> TrainState:
@@ -193,12 +211,20 @@ class TrainStep:
           `lr` with an optimizer of `gm.optim`, `grad_norm` with `clip_norm`, `loss_scale` and `skipped` with float16.
 
         Raises:
-          ValueError, TypeError: for a batch of another shape or dtype than those before, beyond `shapes` of them.
+          ValueError, TypeError: for a batch of another shape or dtype than those before, beyond `shapes` of them; for a
+            state that was consumed. The state given is then as it was.
         """
-        if self.placement is not None and not all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(batch)):
+        if not isinstance(state, TrainState):
+            raise TypeError(f"state is a {type(state).__name__}; give the one of init, or of the step before")
+        if (is_deleted := getattr(state.step, "is_deleted", None)) and is_deleted():
+            raise ValueError("state was consumed by an earlier step; go on with the one which that step returned")
+        if self.placement is not None and not self.placement.holds(batch, lead=self.steps_per_launch):
             batch = self.place(batch)
-        self._shapes.admit(batch, self.placement)
-        return self._run(state, batch)
+        batch = jax.tree.map(_strong, batch)
+        shape = self._shapes.admit(batch, self.placement)
+        result = self._run(state, batch)
+        self._shapes.keep(shape)
+        return result
 
     def model(self, state: TrainState, *, averaged: bool = False) -> nnx.Module:
         """A module with the values of the state, which the next step's donation does not touch.
@@ -213,6 +239,7 @@ class TrainStep:
                 raise ValueError("averaged is True, and the step averages nothing: make it with averaging=")
             params = state.average[0]
         params, rest = jax.tree.map(jnp.copy, (params, state.rest))
+        params = jax.tree.unflatten(self._structure, jax.tree.leaves(params))  # without the noted layouts
         return nnx.merge(self._graphdef, params, rest)
 
     def place(self, batch: Any) -> Any:
@@ -287,7 +314,8 @@ class TrainStep:
             changing = stepped(*changing)
         else:
             goes_on = finite & (state.bad_step < 0)
-            changing = jax.lax.cond(goes_on, stepped, lambda *kept: kept, *changing)
+            before = changing if scaling else (state.params, state.optimizer, state.average)
+            changing = jax.lax.cond(goes_on, lambda: stepped(*changing), lambda: before)
         new = new._replace(params=changing[0], optimizer=changing[1], average=changing[2])
         if state.scale is not None:
             assert scaling is not None
@@ -300,7 +328,7 @@ class TrainStep:
             assert finite is not None
             new = _unless_bad(state, new, finite)
         metrics |= _learning_rate(new.optimizer)
-        return new, metrics
+        return jax.tree.map(_strong, new), metrics
 
     def _gradients(self, state: TrainState, batch: Any) -> tuple[Loss, Any, Any, Any]:
         """The loss and its gradient, and the model's variables after the forward pass."""
@@ -310,6 +338,8 @@ class TrainStep:
             grads, (found, params, rest) = gradient(state.params, state.rest, batch, state.scale)
             return found, params, rest, grads
         cut = jax.tree.map(lambda x: x.reshape(parts, x.shape[0] // parts, *x.shape[1:]), batch)
+        if self.placement is not None:  # each part on all devices, as a row of the batch lies on one alone
+            cut = jax.lax.with_sharding_constraint(cut, self.placement.of_batch(parts))
 
         def one(carry: Any, part: Any) -> Any:
             params, rest, total = carry
@@ -332,7 +362,7 @@ class TrainStep:
         casting = nullcontext() if precision == "float32" else autocast(precision, device_type=device)
         looking = nullcontext() if through is None else intercepted(model, through)
         with rematerialised(model, self._options["remat"]), looking, casting:
-            found = _read(self._loss(model, batch))
+            found = as_loss(self._loss(model, batch))
         _, after, others = nnx.split(model, self._is_trained, ...)
         self._check_structure(after, others)
         value = found.value if scale is None else found.value.astype(jnp.float32) * scale.value
@@ -344,15 +374,18 @@ class TrainStep:
 
     def _check_structure(self, params: Any, rest: Any) -> None:
         for before, after in ((self._params, params), (self._rest, rest)):
-            if jax.tree.structure(before) != jax.tree.structure(after):
-                old, new = (
-                    {jtu.keystr(path, simple=True, separator=".") for path, _ in jtu.tree_leaves_with_path(tree)}
-                    for tree in (before, after)
-                )
+            old, new = _types(before), _types(after)
+            if old.keys() != new.keys() or jax.tree.structure(before) != jax.tree.structure(after):
                 raise ValueError(
-                    f"the loss changes which variables the model has: adds {sorted(new - old)}, removes "
-                    f"{sorted(old - new)}. A step keeps one structure: make them when the model is made, or take "
-                    "intermediates out with nnx.pop inside the loss"
+                    f"the loss changes which variables the model has: adds {sorted(new.keys() - old.keys())}, removes "
+                    f"{sorted(old.keys() - new.keys())}. A step keeps one structure: make them when the model is made, "
+                    "or take intermediates out with nnx.pop inside the loss"
+                )
+            if changed := [name for name in old if old[name] != new[name]]:
+                name = changed[0]
+                raise ValueError(
+                    f"the loss makes the variable {name} {new[name]}, and it was {old[name]}; a step keeps shapes and "
+                    "dtypes: cast what is assigned to it"
                 )
 
     def _note_layouts(self, model: nnx.Module) -> None:
@@ -366,6 +399,8 @@ class TrainStep:
 def _frozen(model: nnx.Module, frozen: Frozen | None) -> set[str]:
     if frozen is None:
         return set()
+    if not callable(frozen):
+        check_pattern("frozen", frozen)
     is_frozen = frozen if callable(frozen) else lambda name, _: re.search(frozen, name) is not None
     params = {".".join(map(str, path)): v for path, v in nnx.to_flat_state(nnx.state(model, nnx.Param))}
     found = {name for name, variable in params.items() if is_frozen(name, variable)}
@@ -378,43 +413,32 @@ def _is_floating(variable: nnx.Variable) -> bool:
     return jnp.issubdtype(variable.get_raw_value().dtype, jnp.floating)
 
 
-def _read(returned: Any) -> Loss:
-    """What the loss function returned, as a `Loss` of scalars."""
-    if isinstance(returned, Loss):
-        found = returned
-    elif isinstance(returned, Mapping):
-        parts = {name: _scalar(f"the loss {name!r}", value) for name, value in returned.items()}
-        if not parts:
-            raise ValueError("loss returned an empty mapping; give at least one loss")
-        found = Loss(sum(parts.values(), jnp.zeros((), jnp.float32)), parts)
-    elif isinstance(returned, Sequence) and len(returned) == 2:
-        found = Loss(*returned)
-    else:
-        found = Loss(returned)
-    metrics = found.metrics or {}
-    if not isinstance(metrics, Mapping):
-        raise TypeError(f"loss returned metrics as a {type(metrics).__name__}; give a mapping of scalars by name")
-    return Loss(
-        _scalar("the loss", found.value),
-        {name: _scalar(f"the metric {name!r}", jnp.asarray(value)) for name, value in metrics.items()},
-        found.present,
-    )
+def _types(variables: Any) -> dict[str, str]:
+    """Dtype and shape of each, by name."""
+    found = {}
+    for path, array in jtu.tree_leaves_with_path(variables):
+        name = jtu.keystr(path, simple=True, separator=".").removesuffix(".value")
+        found[name] = f"{jax.dtypes.canonicalize_dtype(array.dtype, allow_extended_dtype=True)}{list(array.shape)}"
+    return found
 
 
-def _scalar(name: str, value: Any) -> jax.Array:
-    if not hasattr(value, "shape") or value.shape != ():
-        told = f"has shape {list(value.shape)}" if hasattr(value, "shape") else f"is a {type(value).__name__}"
-        raise TypeError(f"{name} {told}, and a scalar was wanted: take its mean over the batch")
-    return value
+def _strong(leaf: Any) -> Any:
+    """A weak dtype, of a Python number, made the array's own: the next step would be compiled for it once more."""
+    return leaf.astype(leaf.dtype) if getattr(leaf, "weak_type", False) else leaf
 
 
 def _unless_bad(old: TrainState, new: TrainState, finite: jax.Array) -> TrainState:
-    """The new state, or, from the first bad step on, the old one with that step's number."""
+    """The new state, or, from the first bad step on, the old one with that step's number.
+
+    Parameters, optimizer and average are of the old one already.
+    """
     bad_step = jnp.where((old.bad_step < 0) & ~finite, old.step, old.bad_step)
-    kept = jax.tree.map(
-        lambda before, after: jnp.where(bad_step < 0, after, before), (old.step, old.rest), (new.step, new.rest)
+    step, rest, scale = jax.tree.map(
+        lambda before, after: jnp.where(bad_step < 0, after, before),
+        (old.step, old.rest, old.scale),
+        (new.step, new.rest, new.scale),
     )
-    return new._replace(step=kept[0], rest=kept[1], bad_step=bad_step)
+    return new._replace(step=step, rest=rest, scale=scale, bad_step=bad_step)
 
 
 def _learning_rate(optimizer: Any) -> dict[str, jax.Array]:

@@ -1,0 +1,19 @@
+"""Training is compared in float64 where a test asks for it."""
+
+from collections.abc import Iterator
+
+import jax
+import pytest
+from torch_loops import in_double
+
+
+@pytest.fixture
+def double() -> Iterator[None]:
+    with in_double():
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compiled_graphs_are_dropped() -> Iterator[None]:
+    yield
+    jax.clear_caches()
