@@ -213,7 +213,7 @@ def test_another_rate_between_steps_is_pytorchs_and_compiles_nothing(optimizer):
 )
 def test_schedules_are_what_a_scheduler_writes_into_pytorchs_group(make, theirs, keys):
     def of(start):
-        return optax.exponential_decay(start, 1, 0.9)
+        return gm.optim.lr_scheduler.ExponentialLR(start, gamma=0.9)
 
     with in_double():
         tx = make(of)
