@@ -30,7 +30,7 @@ def rematerialised(model: nnx.Module, pattern: str | None) -> Iterator[None]:
         yield
         return
     check_pattern("remat", pattern)
-    paths = {".".join(map(str, path)): module for path, module in nnx.iter_modules(model)}
+    paths = {".".join(map(str, path)): module for path, module in nnx.iter_modules(model, graph=True)}
     chosen = [module for path, module in paths.items() if re.fullmatch(pattern, path) and callable(module)]
     if not chosen:
         known = ", ".join(repr(path) for path in list(paths)[:8])
@@ -50,13 +50,13 @@ def rematerialised(model: nnx.Module, pattern: str | None) -> Iterator[None]:
 
             def run(module: Any, own: dict[int, Any]) -> Any:
                 running.append(id(module))
-                args, kwargs = treedef.unflatten([own.get(i, leaf) for i, leaf in enumerate(given)])
+                args, kwargs = jax.tree.unflatten(treedef, [own.get(i, leaf) for i, leaf in enumerate(given)])
                 try:
                     return original(module, *args, **kwargs)
                 finally:
                     running.pop()
 
-            return nnx.remat(run)(self, own)
+            return nnx.remat(run, graph=True, graph_updates=True)(self, own)
 
         return call
 
