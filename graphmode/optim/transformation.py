@@ -181,9 +181,7 @@ class _Stepper:
             for name, value in vars(values).items():
                 items = value if isinstance(value, tuple) else (value,)
                 if any(map(callable, items)) and name not in ("lr", *rule.schedulable):
-                    raise TypeError(
-                        f"{name} is a schedule; {rule.name} takes one for {_listed('lr', *rule.schedulable)}"
-                    )
+                    raise TypeError(f"{name} is a schedule; {rule.name} takes one for {_listed('lr', *rule.schedulable)}")
 
     def init(self, params: Any) -> OptimizerState:
         named = self.named(params)

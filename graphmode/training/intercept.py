@@ -19,7 +19,7 @@ def intercepted(model: nnx.Module, hook: Hook) -> Iterator[dict[str, nnx.Module]
     Other models are left alone, and so is a module's call of itself (`super().__call__`). Yields the modules by dotted
     path, that of `model` being empty.
     """
-    modules = {".".join(map(str, path)): module for path, module in nnx.iter_modules(model)}
+    modules = {".".join(map(str, path)): module for path, module in nnx.iter_modules(model, graph=True)}
     paths = {id(module): path for path, module in reversed(modules.items())}
     owners = {
         next(c for c in type(module).__mro__ if "__call__" in vars(c))

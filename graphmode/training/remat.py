@@ -37,10 +37,10 @@ def rematerialised(model: nnx.Module, pattern: str | None) -> Iterator[None]:
         own = {i: leaf for i, leaf in enumerate(given) if _has_state(leaf)}  # the others need no care of NNX's
 
         def again(module: Any, own: dict[int, Any]) -> Any:
-            args, kwargs = treedef.unflatten([own.get(i, leaf) for i, leaf in enumerate(given)])
+            args, kwargs = jax.tree.unflatten(treedef, [own.get(i, leaf) for i, leaf in enumerate(given)])
             return run(module, *args, **kwargs)
 
-        return nnx.remat(again)(module, own)
+        return nnx.remat(again, graph=True, graph_updates=True)(module, own)
 
     with intercepted(model, through) as modules:
         if not any(re.fullmatch(pattern, path) and callable(module) for path, module in modules.items()):

@@ -160,7 +160,7 @@ class TrainStep:
         self._loss = loss
         self._options = options
         self._frozen = _frozen(model, options["frozen"])
-        self._graphdef, params, rest = nnx.split(model, self._is_trained, ...)
+        self._graphdef, params, rest = nnx.split(model, self._is_trained, ..., graph=True)
         self._params, self._rest = jax.tree.map(lambda x: x, (params, rest))  # variables of its own, of the same arrays
         if not jax.tree.leaves(self._params):
             raise ValueError("the model has no parameters to train: no nnx.Param that frozen leaves")
@@ -363,7 +363,7 @@ class TrainStep:
         looking = nullcontext() if through is None else intercepted(model, through)
         with rematerialised(model, self._options["remat"]), looking, casting:
             found = as_loss(self._loss(model, batch))
-        _, after, others = nnx.split(model, self._is_trained, ...)
+        _, after, others = nnx.split(model, self._is_trained, ..., graph=True)
         self._check_structure(after, others)
         value = found.value if scale is None else found.value.astype(jnp.float32) * scale.value
         return value, (found, after, others)
@@ -402,7 +402,7 @@ def _frozen(model: nnx.Module, frozen: Frozen | None) -> set[str]:
     if not callable(frozen):
         check_pattern("frozen", frozen)
     is_frozen = frozen if callable(frozen) else lambda name, _: re.search(frozen, name) is not None
-    params = {".".join(map(str, path)): v for path, v in nnx.to_flat_state(nnx.state(model, nnx.Param))}
+    params = {".".join(map(str, path)): v for path, v in nnx.to_flat_state(nnx.state(model, nnx.Param, graph=True))}
     found = {name for name, variable in params.items() if is_frozen(name, variable)}
     if not found:
         raise ValueError(f"frozen is {frozen!r}, which holds no parameter; there are {', '.join(list(params)[:5])}")
