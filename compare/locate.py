@@ -9,12 +9,10 @@ import sys
 import traceback
 from pathlib import Path
 from types import ModuleType
-from typing import TypeVar, overload
+from typing import Any, overload
 
 from .case import Case, CaseError
 from .errors import describe
-
-T = TypeVar("T")
 
 
 def is_location(text: str) -> bool:
@@ -25,7 +23,7 @@ def is_location(text: str) -> bool:
 @overload
 def locate(text: str) -> Case: ...
 @overload
-def locate(text: str, kinds: tuple[type[T], ...], word: str) -> T: ...
+def locate(text: str, kinds: tuple[type[Any], ...], word: str) -> Any: ...
 def locate(text, kinds=(Case,), word="case"):
     """Imports the file or module and gives the case that it names.
 

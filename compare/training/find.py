@@ -25,7 +25,7 @@ def as_training(text: str) -> Training:
         return training_of(zoo.load(text))
     if not is_location(text):
         return zoo.load_training(text)  # which tells what there is
-    found = locate(text, (Training, Case), "training")
+    found: Training | Case = locate(text, (Training, Case), "training")
     return training_of(found) if isinstance(found, Case) else found
 
 

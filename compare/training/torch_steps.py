@@ -29,13 +29,22 @@ def as_kind(step: TorchStep, kind: Kind, module: torch.nn.Module, optimizer: tor
 
     Source: https://docs.pytorch.org/docs/stable/notes/cuda.html#whole-network-capture
     """
-    if kind == "eager":
-        return step
+    kind = as_kind_name(kind)
     if kind == "compile":
         return torch.compile(step)
-    if kind == "cudagraph":
-        return CapturedStep(step, module, optimizer)
-    raise ValueError(f"kind is {kind!r}; choose {' or '.join(map(repr, KINDS))}")
+    return CapturedStep(step, module, optimizer) if kind == "cudagraph" else step
+
+
+def as_kind_name(text: str = "eager") -> Kind:
+    """A word of the command line as a kind.
+
+    Raises:
+      ValueError: for another word.
+    """
+    for kind in KINDS:
+        if text == kind:
+            return kind
+    raise ValueError(f"kind is {text!r}; choose {' or '.join(map(repr, KINDS))}")
 
 
 class CapturedStep:

@@ -211,6 +211,7 @@ class _Book:
                     "not what it keeps for the other; hold them apart, as the layers of gm.nn do"
                 )
                 continue
+            assert names[0] is not None
             parameter = named[numbers[names[0]]]
             if tx.rule.in_torchs_layout and group.transform != parameter.layout:
                 self.problems.append(f"{group.keys[0]}: a rule lays it out as {tx.rule.name} does not know")

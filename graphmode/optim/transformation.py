@@ -34,7 +34,7 @@ class OptimizerState(NamedTuple):
         out as the parameter is; those of `adafactor` and `muon` as PyTorch's.
     """
 
-    count: jax.Array
+    count: jax.Array  # type: ignore[assignment]  # as optax's own states call it
     lr: jax.Array
     step: jax.Array
     slots: dict[str, dict[str, jax.Array]]
@@ -157,6 +157,11 @@ class _Named(NamedTuple):
     layout: Transform
 
 
+def _moved(transform: Any, array: jax.Array) -> jax.Array:
+    """A transform of weights, which is written for numpy's arrays and asks no more than JAX's can do."""
+    return transform(array)[0]
+
+
 class _Stepper:
     def __init__(self, rule: Rule, arguments: dict[str, Any], groups: tuple[Group, ...], layouts: dict[str, Transform]):
         arguments = {name: _as_number(value) for name, value in arguments.items()}
@@ -181,7 +186,9 @@ class _Stepper:
             for name, value in vars(values).items():
                 items = value if isinstance(value, tuple) else (value,)
                 if any(map(callable, items)) and name not in ("lr", *rule.schedulable):
-                    raise TypeError(f"{name} is a schedule; {rule.name} takes one for {_listed('lr', *rule.schedulable)}")
+                    raise TypeError(
+                        f"{name} is a schedule; {rule.name} takes one for {_listed('lr', *rule.schedulable)}"
+                    )
 
     def init(self, params: Any) -> OptimizerState:
         named = self.named(params)
@@ -245,13 +252,13 @@ class _Stepper:
         h = namespace({k: _in_dtype(v, dtype) for k, v in vars(h).items()} | {"dtype": array.dtype})
         delta, new = self.rule.step(gradient.astype(dtype), array.astype(dtype), wide, own, h)
         if self.rule.in_torchs_layout and parameter.layout != IDENTITY:
-            (delta,) = parameter.layout.to_model(delta)
+            delta = _moved(parameter.layout.to_model, delta)
         return delta.astype(array.dtype), {key: value.astype(slots[key].dtype) for key, value in new.items()}
 
     def _in_torchs(self, named: _Named) -> jax.Array:
         if not self.rule.in_torchs_layout or named.layout == IDENTITY:
             return named.array
-        return named.layout.to_reference(named.array)[0]
+        return _moved(named.layout.to_reference, named.array)
 
     def named(self, params: Any) -> list[_Named]:
         named: list[_Named] = []

@@ -18,7 +18,7 @@ class Mean(NamedTuple):
     """A metric whose batches do not count by their rows: a sum, and how many terms it has, both scalars."""
 
     total: jax.Array
-    count: jax.Array
+    count: jax.Array  # type: ignore[assignment]
 
 
 class Evaluation:

@@ -21,7 +21,7 @@ def intercepted(model: nnx.Module, hook: Hook) -> Iterator[dict[str, nnx.Module]
     """
     modules = {".".join(map(str, path)): module for path, module in nnx.iter_modules(model, graph=True)}
     paths = {id(module): path for path, module in reversed(modules.items())}
-    owners = {
+    owners: set[Any] = {
         next(c for c in type(module).__mro__ if "__call__" in vars(c))
         for module in modules.values()
         if callable(module)

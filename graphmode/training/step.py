@@ -160,7 +160,7 @@ class TrainStep:
         self._loss = loss
         self._options = options
         self._frozen = _frozen(model, options["frozen"])
-        self._graphdef, params, rest = nnx.split(model, self._is_trained, ..., graph=True)
+        self._graphdef, params, rest = self._split(model)
         self._params, self._rest = jax.tree.map(lambda x: x, (params, rest))  # variables of its own, of the same arrays
         if not jax.tree.leaves(self._params):
             raise ValueError("the model has no parameters to train: no nnx.Param that frozen leaves")
@@ -265,8 +265,9 @@ class TrainStep:
         averaging, scaling = self._options["averaging"], self._options["loss_scaling"]
         params, rest = self._params, self._rest
         if model is not None:
-            _, params, rest = nnx.split(model, self._is_trained, ...)
-            if jax.tree.structure((params, rest)) != jax.tree.structure((self._params, self._rest)):
+            _, params, rest = self._split(model)
+            own: Any = jax.tree.structure((self._params, self._rest))
+            if jax.tree.structure((params, rest)) != own:
                 raise ValueError("model has other variables than the step's own; give one of step.model(state)")
         return TrainState(
             step=jnp.zeros((), jnp.int32),
@@ -290,7 +291,7 @@ class TrainStep:
         finite: jax.Array | None = all_finite(grads) if scaling or stops else None
         if state.scale is not None:
             grads = unscaled(grads, state.scale)
-        elif stops:
+        elif finite is not None:
             finite &= jnp.isfinite(found.value)
         if (clip_norm := self._options["clip_norm"]) is not None:
             grads, metrics["grad_norm"] = clip_grad_norm(grads, clip_norm)
@@ -348,9 +349,9 @@ class TrainStep:
 
         zeros = jax.tree.map(jnp.zeros_like, state.params)
         (params, rest, total), found = jax.lax.scan(one, (state.params, state.rest, zeros), cut)
-        mean = jax.tree.map(lambda x: jnp.mean(x, 0), (found.value, found.metrics))
+        value, metrics = jax.tree.map(lambda x: jnp.mean(x, 0), (found.value, found.metrics))
         present = jax.tree.map(lambda x: jnp.any(x, 0), found.present)
-        return Loss(*mean, present), params, rest, jax.tree.map(lambda g: g / parts, total)
+        return Loss(value, metrics, present), params, rest, jax.tree.map(lambda g: g / parts, total)
 
     def _objective(
         self, params: Any, rest: Any, batch: Any, scale: Scale | None, *, through: Hook | None = None
@@ -363,10 +364,15 @@ class TrainStep:
         looking = nullcontext() if through is None else intercepted(model, through)
         with rematerialised(model, self._options["remat"]), looking, casting:
             found = as_loss(self._loss(model, batch))
-        _, after, others = nnx.split(model, self._is_trained, ..., graph=True)
+        _, after, others = self._split(model)
         self._check_structure(after, others)
         value = found.value if scale is None else found.value.astype(jnp.float32) * scale.value
         return value, (found, after, others)
+
+    def _split(self, model: nnx.Module) -> tuple[Any, Any, Any]:
+        """Its structure, the trained parameters, and all else."""
+        found: Any = nnx.split(model, self._is_trained, ..., graph=True)
+        return found
 
     def _is_trained(self, path: Any, variable: Any) -> bool:
         name = ".".join(map(str, path))
@@ -375,7 +381,8 @@ class TrainStep:
     def _check_structure(self, params: Any, rest: Any) -> None:
         for before, after in ((self._params, params), (self._rest, rest)):
             old, new = _types(before), _types(after)
-            if old.keys() != new.keys() or jax.tree.structure(before) != jax.tree.structure(after):
+            structure: Any = jax.tree.structure(before)
+            if old.keys() != new.keys() or structure != jax.tree.structure(after):
                 raise ValueError(
                     f"the loss changes which variables the model has: adds {sorted(new.keys() - old.keys())}, removes "
                     f"{sorted(old.keys() - new.keys())}. A step keeps one structure: make them when the model is made, "

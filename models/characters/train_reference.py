@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import torch
 import torch.nn.functional as F
-from graphmode.compare.training.torch_steps import Kind, TorchStep, as_kind
+from graphmode.compare.training.torch_steps import Kind, TorchStep, as_kind, as_kind_name
 from torch import Tensor, nn
 
 from .reference import CharacterModel
@@ -43,4 +43,4 @@ def main(kind: Kind = "eager") -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(as_kind_name(*sys.argv[1:]))

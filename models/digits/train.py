@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from jax.typing import ArrayLike
 
 import graphmode as gm
 import graphmode.nn.functional as F
@@ -26,7 +27,7 @@ def make_step(model: nnx.Module) -> gm.training.TrainStep:
     return gm.train_step(model, loss, gm.optim.adam(lr=1e-3))
 
 
-def accuracy(model: nnx.Module, batch: tuple[jax.Array, jax.Array]) -> dict[str, jax.Array]:
+def accuracy(model: nnx.Module, batch: tuple[ArrayLike, ArrayLike]) -> dict[str, jax.Array]:
     images, labels = batch
     return {"accuracy": jnp.mean(model(images).argmax(-1) == labels)}
 

@@ -1,5 +1,6 @@
 """`sin(2 x)`: its forward and gradient, and its training loop as one graph."""
 
+import jax.numpy as jnp
 import numpy as np
 from graphmode.compare.case import Case
 from graphmode.compare.training import Training
@@ -66,7 +67,7 @@ TRAINING = Training(
     name="double_sine",
     summary="two elementwise operations, their gradient and Adam, in one kernel",
     reference=lambda: train_reference.Point(start()),
-    model=lambda rngs: train.Point(np.zeros(LENGTH, np.float32), rngs),
+    model=lambda rngs: train.Point(jnp.zeros(LENGTH), rngs),
     reference_step=train_reference.make_step,
     model_step=train.make_step,
     batches=lambda rng, count: (np.ones(LENGTH, np.float32) for _ in range(count)),

@@ -30,7 +30,7 @@ def loss(model: Point, ones: jax.Array) -> jax.Array:
     return jnp.sum((model() - ones) ** 2)
 
 
-def make_step(model: Point) -> gm.training.TrainStep:
+def make_step(model: nnx.Module) -> gm.training.TrainStep:
     return gm.train_step(model, loss, gm.optim.adam(lr=0.1))
 
 

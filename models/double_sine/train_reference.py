@@ -6,7 +6,7 @@ python -m graphmode.models.double_sine.train_reference [eager|compile|cudagraph]
 import sys
 
 import torch
-from graphmode.compare.training.torch_steps import Kind, TorchStep, as_kind
+from graphmode.compare.training.torch_steps import Kind, TorchStep, as_kind, as_kind_name
 from torch import Tensor, nn
 
 from .reference import DoubleSine
@@ -51,4 +51,4 @@ def main(kind: Kind = "eager") -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(as_kind_name(*sys.argv[1:]))

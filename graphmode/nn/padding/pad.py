@@ -131,7 +131,8 @@ def _lengthened(x: jax.Array, axis: int, before: int, after: int, mode: Mode) ->
 
 @_lengthened.defjvp
 def _lengthened_jvp(axis: int, before: int, after: int, mode: Mode, primals: Any, tangents: Any) -> Any:
-    return _lengthened(*primals, axis, before, after, mode), _LENGTHEN[mode](*tangents, axis, before, after)
+    (x,), (change,) = primals, tangents
+    return _lengthened(x, axis, before, after, mode), _LENGTHEN[mode](change, axis, before, after)
 
 
 def _positions(length: int, before: int, after: int, mode: Mode) -> np.ndarray:
