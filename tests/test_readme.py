@@ -43,6 +43,21 @@ def test_the_layers_run_as_they_are_shown():
     np.testing.assert_allclose(port(x.permute(0, 2, 3, 1).numpy()), expected, atol=1e-5)
 
 
+def test_the_training_runs_as_it_is_shown(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (block,) = [b for b in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if "gm.train_step" in b]
+    names = {}
+    exec(block, names)
+    run = names["run"]
+    assert (int(run.state.step), run.stopped) == (200, "steps")
+    assert run.history["loss"][-1] < 0.05 * run.history["loss"][0]
+    assert (tmp_path / "run").is_dir()
+    again = names["gm"].training.fit(
+        names["step"], names["data"], steps=250, checkpoints=names["gm"].training.Checkpoints("run", every=50)
+    )
+    assert again.history["loss"].shape == (50,)
+
+
 def test_every_make_target_exists():
     makefile = (ROOT / "Makefile").read_text()
     targets = set(re.findall(r"\bmake ([a-z-]+)(?=`|  )", README))
