@@ -205,19 +205,18 @@ def test_one_that_cannot_be_read_again_is_told_all_the_same():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"steps": 0}, "steps is 0"),
-        ({"epochs": -1}, "epochs is -1"),
-        ({"log_every": 0}, "log_every is 0"),
-        ({"early_stopping": EarlyStopping("a")}, "early_stopping watches the evaluation, and there is none"),
-        ({"steps": 1, "plateau": (None, "a"), "evaluation": evaluation(every=1)}, "plateau watches 'a'"),
-        ({"step": make_step(steps_per_launch=2), "steps": 3}, "steps is 3, and a launch takes 2"),
+        (lambda: {"steps": 0}, "steps is 0"),
+        (lambda: {"epochs": -1}, "epochs is -1"),
+        (lambda: {"log_every": 0}, "log_every is 0"),
+        (lambda: {"early_stopping": EarlyStopping("a")}, "early_stopping watches the evaluation, and there is none"),
+        (lambda: {"steps": 1, "plateau": (None, "a"), "evaluation": evaluation(every=1)}, "plateau watches 'a'"),
+        (lambda: {"step": make_step(steps_per_launch=2), "steps": 3}, "steps is 3, and a launch takes 2"),
     ],
-    ids=str,
 )
 def test_bad_arguments(options, message):
-    step = options.pop("step", None) or make_step()
+    given = {"step": make_step(), "data": make_data(), "progress": False, **options()}
     with pytest.raises(ValueError, match=message):
-        fit(step, make_data(), progress=False, **options)
+        fit(**given)
 
 
 def test_an_error_in_the_data_is_raised_where_the_batch_would_have_come():
