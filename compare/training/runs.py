@@ -220,7 +220,7 @@ class _PortRunner(_Runner):
         return float(metrics["loss"])
 
     def evaluated(self) -> nnx.Module:
-        return self.step.evaluated(self._state.params, self._state.rest)
+        return self.step.objective.evaluated(self._state.params, self._state.rest)
 
 
 def _difference(port: list[float], reference: list[float]) -> tuple[float, int]:

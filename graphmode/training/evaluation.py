@@ -74,7 +74,7 @@ class Evaluation:
 
     def _batch(self, step: TrainStep) -> Callable[[Any, Any, Any], dict[str, Mean]]:
         def run(params: Any, rest: Any, batch: Any) -> dict[str, Mean]:
-            model = step.evaluated(params, rest)
+            model = step.objective.evaluated(params, rest)
             rows = jax.tree.leaves(batch)[0].shape[0]
             found = {}
             for name, value in self.metrics(model, batch).items():

@@ -92,7 +92,7 @@ def _look(step: TrainStep, state: TrainState, batch: Any, seen: _Seen) -> None:
         return _watched(outputs, told, seen)
 
     def objective(params: Any, rest: Any, batch: Any) -> Any:
-        value, (found, *_) = step._objective(params, rest, batch, state.scale, through=through)
+        value, (found, *_) = step.objective(params, rest, batch, state.scale, through=through)
         told = "every output of a module is finite, and the loss that is made of them"
         jax.debug.callback(seen.watch(told, backward=False), found.value)
         return value

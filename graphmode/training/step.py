@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from contextlib import nullcontext
 from numbers import Real
 from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
-import jax.tree_util as jtu
 import optax
 from flax import nnx
 
 from ..nn.arguments import as_integer, as_word
-from ..nn.autocast import autocast
 from ..optim import Optimizer, OptimizerState
 from ..optim.clipping import clip_grad_norm, clip_grad_value
-from ..weights.conventions import TRANSFORM, leaves
-from ..weights.transforms import IDENTITY
 from .batch_shapes import BatchShapes
-from .intercept import Hook, intercepted
-from .loss import Loss, as_loss
-from .loss_scaling import LossScaling, Scale, all_finite, unscaled
-from .remat import check_pattern, rematerialised
+from .loss import Loss
+from .loss_scaling import LossScaling, all_finite, unscaled
+from .objective import Frozen, Objective, Precision
 from .sharding import Placement
 from .state import TrainState
 
 OnNonfinite = Literal["stop", "ignore"]
-Frozen = str | Callable[[str, nnx.Variable], bool]
 
 
 def train_step(
@@ -41,7 +33,7 @@ def train_step(
     accumulate: int = 1,
     clip_norm: float | None = None,
     clip_value: float | None = None,
-    precision: Literal["float32", "bfloat16", "float16"] = "float32",
+    precision: Precision = "float32",
     loss_scaling: LossScaling | None = None,
     averaging: Any = None,
     remat: str | None = None,
@@ -149,6 +141,7 @@ class TrainStep:
 
     Attributes:
       traces: how often Python ran through the loss: once for each shape of batches.
+      objective: the model and its loss as a function of variables.
     """
 
     def __init__(self, model: nnx.Module, loss: Callable[[Any, Any], Any], optimizer: Any, **options: Any):
@@ -157,17 +150,10 @@ class TrainStep:
         self.placement: Placement | None = options["placement"]
         self.loss_scaling: LossScaling | None = options["loss_scaling"]
         self.steps_per_launch: int = options["steps_per_launch"]
-        self._loss = loss
+        self.objective = Objective(
+            model, loss, frozen=options["frozen"], precision=options["precision"], remat=options["remat"]
+        )
         self._options = options
-        self._frozen = _frozen(model, options["frozen"])
-        self._graphdef, params, rest = self._split(model)
-        self._params, self._rest = jax.tree.map(lambda x: x, (params, rest))  # variables of its own, of the same arrays
-        if not jax.tree.leaves(self._params):
-            raise ValueError("the model has no parameters to train: no nnx.Param that frozen leaves")
-        self._structure = jax.tree.structure(self._params)
-        self._note_layouts(model)
-        with rematerialised(model, options["remat"]):
-            pass  # a pattern that matches nothing is refused here
         self._shapes = BatchShapes(options["shapes"], lead=self.steps_per_launch, parts=options["accumulate"])
         run = self._launch if self.steps_per_launch > 1 else self._step
         self._run: Any
@@ -239,8 +225,7 @@ class TrainStep:
                 raise ValueError("averaged is True, and the step averages nothing: make it with averaging=")
             params = state.average[0]
         params, rest = jax.tree.map(jnp.copy, (params, state.rest))
-        params = jax.tree.unflatten(self._structure, jax.tree.leaves(params))  # without the noted layouts
-        return nnx.merge(self._graphdef, params, rest)
+        return self.objective.model(params, rest)
 
     def place(self, batch: Any) -> Any:
         """The batch of this process on its devices, ahead of the step: what `read_ahead` takes as `place`."""
@@ -252,23 +237,14 @@ class TrainStep:
         """A single batch, whatever `steps_per_launch` is: what an evaluation takes."""
         return jax.device_put(batch) if self.placement is None else self.placement.put_batch(batch)
 
-    def evaluated(self, params: Any, rest: Any) -> nnx.Module:
-        """A module of these values, traced or not, in evaluation mode."""
-        model = nnx.merge(self._graphdef, params, rest, copy=True)
-        return nnx.view(model, deterministic=True, use_running_average=True, raise_if_not_found=False)
-
     def lower(self, state: TrainState, batch: Any) -> Any:
         """The step for this batch as `jax.jit(...).lower` gives it: for its HLO, cost and memory."""
         return self._run.lower(state, batch)
 
     def _start(self, model: nnx.Module | None = None) -> TrainState:
         averaging, scaling = self._options["averaging"], self._options["loss_scaling"]
-        params, rest = self._params, self._rest
-        if model is not None:
-            _, params, rest = self._split(model)
-            own: Any = jax.tree.structure((self._params, self._rest))
-            if jax.tree.structure((params, rest)) != own:
-                raise ValueError("model has other variables than the step's own; give one of step.model(state)")
+        objective = self.objective
+        params, rest = (objective.params, objective.rest) if model is None else objective.of_other_values(model)
         return TrainState(
             step=jnp.zeros((), jnp.int32),
             params=params,
@@ -334,7 +310,7 @@ class TrainStep:
     def _gradients(self, state: TrainState, batch: Any) -> tuple[Loss, Any, Any, Any]:
         """The loss and its gradient, and the model's variables after the forward pass."""
         parts = self._options["accumulate"]
-        gradient = jax.grad(self._objective, has_aux=True)
+        gradient = jax.grad(self.objective, has_aux=True)
         if parts == 1:
             grads, (found, params, rest) = gradient(state.params, state.rest, batch, state.scale)
             return found, params, rest, grads
@@ -352,81 +328,6 @@ class TrainStep:
         value, metrics = jax.tree.map(lambda x: jnp.mean(x, 0), (found.value, found.metrics))
         present = jax.tree.map(lambda x: jnp.any(x, 0), found.present)
         return Loss(value, metrics, present), params, rest, jax.tree.map(lambda g: g / parts, total)
-
-    def _objective(
-        self, params: Any, rest: Any, batch: Any, scale: Scale | None, *, through: Hook | None = None
-    ) -> Any:
-        """The scaled loss, and what came of the forward pass; `through` sees each call of a module."""
-        model = nnx.merge(self._graphdef, params, rest, copy=True)
-        precision = self._options["precision"]
-        device = "cpu" if jax.default_backend() == "cpu" else "cuda"
-        casting = nullcontext() if precision == "float32" else autocast(precision, device_type=device)
-        looking = nullcontext() if through is None else intercepted(model, through)
-        with rematerialised(model, self._options["remat"]), looking, casting:
-            found = as_loss(self._loss(model, batch))
-        _, after, others = self._split(model)
-        self._check_structure(after, others)
-        value = found.value if scale is None else found.value.astype(jnp.float32) * scale.value
-        return value, (found, after, others)
-
-    def _split(self, model: nnx.Module) -> tuple[Any, Any, Any]:
-        """Its structure, the trained parameters, and all else."""
-        found: Any = nnx.split(model, self._is_trained, ..., graph=True)
-        return found
-
-    def _is_trained(self, path: Any, variable: Any) -> bool:
-        name = ".".join(map(str, path))
-        return isinstance(variable, nnx.Param) and name not in self._frozen and _is_floating(variable)
-
-    def _check_structure(self, params: Any, rest: Any) -> None:
-        for before, after in ((self._params, params), (self._rest, rest)):
-            old, new = _types(before), _types(after)
-            structure: Any = jax.tree.structure(before)
-            if old.keys() != new.keys() or structure != jax.tree.structure(after):
-                raise ValueError(
-                    f"the loss changes which variables the model has: adds {sorted(new.keys() - old.keys())}, removes "
-                    f"{sorted(old.keys() - new.keys())}. A step keeps one structure: make them when the model is made, "
-                    "or take intermediates out with nnx.pop inside the loss"
-                )
-            if changed := [name for name in old if old[name] != new[name]]:
-                name = changed[0]
-                raise ValueError(
-                    f"the loss makes the variable {name} {new[name]}, and it was {old[name]}; a step keeps shapes and "
-                    "dtypes: cast what is assigned to it"
-                )
-
-    def _note_layouts(self, model: nnx.Module) -> None:
-        """Variables whose layout follows from the type of their module carry it themselves, for the optimizer."""
-        layouts = {leaf.path: leaf.transform for leaf in leaves(model) if leaf.transform != IDENTITY}
-        for path, variable in nnx.to_flat_state(self._params):
-            if (layout := layouts.get(".".join(map(str, path)))) and not variable.has_metadata(TRANSFORM):
-                variable.set_metadata(TRANSFORM, layout)
-
-
-def _frozen(model: nnx.Module, frozen: Frozen | None) -> set[str]:
-    if frozen is None:
-        return set()
-    if not callable(frozen):
-        check_pattern("frozen", frozen)
-    is_frozen = frozen if callable(frozen) else lambda name, _: re.search(frozen, name) is not None
-    params = {".".join(map(str, path)): v for path, v in nnx.to_flat_state(nnx.state(model, nnx.Param, graph=True))}
-    found = {name for name, variable in params.items() if is_frozen(name, variable)}
-    if not found:
-        raise ValueError(f"frozen is {frozen!r}, which holds no parameter; there are {', '.join(list(params)[:5])}")
-    return found
-
-
-def _is_floating(variable: nnx.Variable) -> bool:
-    return jnp.issubdtype(variable.get_raw_value().dtype, jnp.floating)
-
-
-def _types(variables: Any) -> dict[str, str]:
-    """Dtype and shape of each, by name."""
-    found = {}
-    for path, array in jtu.tree_leaves_with_path(variables):
-        name = jtu.keystr(path, simple=True, separator=".").removesuffix(".value")
-        found[name] = f"{jax.dtypes.canonicalize_dtype(array.dtype, allow_extended_dtype=True)}{list(array.shape)}"
-    return found
 
 
 def _strong(leaf: Any) -> Any:
