@@ -276,6 +276,7 @@ class Checkpoints:
     def _raise_failed(self, step: int, error: Exception) -> NoReturn:
         """Raises what says where and why; what was written of the checkpoint is removed, for it may fill the disk."""
         self._last = None
+        self._prepared = False  # another of Orbax's threads may still write there: the next save clears it away again
         if jax.process_index() == 0:
             for path in self.folder.glob(f"{step}{UNFINISHED}*"):
                 shutil.rmtree(path, ignore_errors=True)

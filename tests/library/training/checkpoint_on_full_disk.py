@@ -27,14 +27,13 @@ def main(folder: Path) -> None:
         with pytest.raises(OSError, match=told) as raised:
             checkpoints.save(state)
         assert raised.value.errno == errno.ENOSPC, raised.value
-        assert sorted(path.name for path in folder.iterdir()) == ["1", "2"]
-    assert checkpoints.steps == [1, 2]
+        assert checkpoints.steps == [1, 2]
     for at, expected in restorable.items():
         assert bits(checkpoints.restore(step, at=at)[0]) == expected
     checkpoints.discard_after(1)
     checkpoints.save(state, force=True)  # there is room again
     checkpoints.close()
-    assert checkpoints.steps == [1, 4]
+    assert sorted(path.name for path in folder.iterdir()) == ["1", "4"]
     print("told")
 
 
