@@ -34,7 +34,8 @@ def test_no_port_imports_torch_or_the_harness():
 
 
 def test_every_folder_is_in_the_zoo():
-    assert {target.split(".")[2] for target in zoo.CASES.values()} == {p.parent.name for p in MODELS.glob("*/case.py")}
+    targets = [*zoo.CASES.values(), *zoo.TRAININGS.values()]
+    assert {target.split(".")[2] for target in targets} == {p.parent.name for p in MODELS.glob("*/case.py")}
 
 
 @pytest.mark.parametrize("name", zoo.CASES)
