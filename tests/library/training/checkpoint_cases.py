@@ -36,16 +36,6 @@ def halves(model: Model) -> Model:
     return model
 
 
-class Average:
-    """As `train_step` wants it: an exponential moving average."""
-
-    def init(self, params: Any) -> Any:
-        return params
-
-    def update(self, average: Any, params: Any, count: jax.Array) -> Any:
-        return jax.tree.map(lambda a, p: jnp.where(count == 0, p, 0.9 * a + 0.1 * p), average, params)
-
-
 def make(model: Model | None = None, tx: Any = None, **options: Any) -> gm.training.TrainStep:
     model = Model(nnx.Rngs(0)) if model is None else model
     return gm.train_step(model, squared_error, gm.optim.adam(lr=1e-2) if tx is None else tx, **options)
@@ -59,7 +49,7 @@ CASES: dict[str, Callable[[], gm.training.TrainStep]] = {
     ),
     "schedule": lambda: make(tx=gm.optim.adamw(lr=optax.cosine_decay_schedule(0.1, 12))),
     "optax chain": lambda: make(tx=optax.chain(optax.clip(0.1), optax.adamw(optax.linear_schedule(0.1, 0, 12)))),
-    "averages": lambda: make(averaging=Average()),
+    "averages": lambda: make(averaging=gm.optim.ema(0.9)),
     "accumulated": lambda: make(accumulate=2, clip_norm=0.5),
     "frozen": lambda: make(frozen="first"),
 }

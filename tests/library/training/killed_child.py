@@ -72,5 +72,28 @@ def train(folder: str, steps: int, every: int) -> None:
             checkpoints.save(state, data={"epoch": source.epoch, "batch": source.batch}, step=int(state.step))
 
 
+def fit(folder: str, steps: int, every: int) -> None:
+    """The same by `gm.training.fit`, which places, reads ahead and saves by itself."""
+    jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_disable_most_optimizations", True)
+    log = os.open(Path(folder) / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    def told(number: int, metrics: dict[str, jax.Array]) -> None:
+        os.write(log, f"{number} {np.asarray(metrics['loss']).tobytes().hex()}\n".encode())
+        os.fsync(log)
+
+    x = np.random.default_rng(0).normal(size=(64, 8)).astype(np.float32)
+    with gm.training.Checkpoints(Path(folder) / "checkpoints", every=every, keep=2) as checkpoints:
+        run = gm.training.fit(
+            make_step(),
+            gm.training.from_arrays({"x": x, "y": np.sin(x.sum(1, keepdims=True))}, batch_size=16, seed=1),
+            steps=steps,
+            checkpoints=checkpoints,
+            progress=False,
+            on_step=told,
+        )
+    (Path(folder) / "last").write_text(hashed(run.state))
+
+
 if __name__ == "<run_path>":
-    train(**arguments)  # type: ignore[name-defined]  # noqa: F821  of runpy.run_path
+    {"train": train, "fit": fit}[arguments.pop("by")](**arguments)  # type: ignore[name-defined]  # noqa: F821  runpy's

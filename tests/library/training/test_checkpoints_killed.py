@@ -23,9 +23,9 @@ def start():
     processes = multiprocessing.get_context("forkserver")
     processes.set_forkserver_preload(["graphmode", "orbax.checkpoint.v1"])
 
-    def start(folder: Path, steps: int) -> multiprocessing.Process:
+    def start(folder: Path, steps: int, by: str = "train") -> multiprocessing.Process:
         folder.mkdir(exist_ok=True)
-        arguments = {"folder": str(folder), "steps": steps, "every": EVERY}
+        arguments = {"folder": str(folder), "steps": steps, "every": EVERY, "by": by}
         process = processes.Process(target=runpy.run_path, args=(str(CHILD), {"arguments": arguments}))
         process.start()
         return process
@@ -69,6 +69,26 @@ def test_killed_at_random_moments(kills, start, child, tmp_path):
     assert _log(folder) == expected
     assert gm.training.Checkpoints(folder / "checkpoints").steps == [steps - EVERY, steps]
     assert not any((folder / "checkpoints").glob("*tmp*"))
+
+
+@pytest.mark.parametrize("kills", [1, pytest.param(20, marks=pytest.mark.slow)])
+def test_the_loop_goes_on_from_where_it_was_killed(kills, start, tmp_path):
+    steps, chance = 20 * (kills + 1), random.Random(kills)
+    whole = start(tmp_path / "whole", steps, by="fit")
+    whole.join()
+    assert whole.exitcode == 0
+    folder = tmp_path / "killed"
+    for kill in range(kills):
+        process = start(folder, steps, by="fit")
+        _wait_for_moment(process, folder, chance, saving=kill % 2 == 0)
+        process.kill()
+        process.join()
+        assert process.exitcode == -9
+    last = start(folder, steps, by="fit")
+    last.join()
+    assert last.exitcode == 0
+    assert _log(folder) == _log(tmp_path / "whole")
+    assert (folder / "last").read_text() == (tmp_path / "whole" / "last").read_text()
 
 
 def _wait_for_moment(process, folder: Path, chance: random.Random, *, saving: bool) -> None:

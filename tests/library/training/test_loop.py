@@ -1,7 +1,12 @@
 """`fit`: what it runs, tells, resumes from and stops at."""
 
 import json
+import os
+import pty
+import subprocess
+import sys
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -9,7 +14,17 @@ from flax import nnx
 
 import graphmode as gm
 from graphmode.optim.lr_scheduler import ReduceLROnPlateau
-from graphmode.training import EarlyStopping, Evaluation, JsonLines, Mean, NonfiniteError, TensorBoard, fit, from_arrays
+from graphmode.training import (
+    Checkpoints,
+    EarlyStopping,
+    Evaluation,
+    JsonLines,
+    Mean,
+    NonfiniteError,
+    TensorBoard,
+    fit,
+    from_arrays,
+)
 
 ROWS, FEATURES = 24, 3
 RNG = np.random.default_rng(0)
@@ -226,3 +241,74 @@ def test_an_error_in_the_data_is_raised_where_the_batch_would_have_come():
 
     with pytest.raises(OSError, match="the disk is gone"):
         fit(make_step(), broken(), steps=3, progress=False)
+
+
+def of_a_data_loader():
+    torch = pytest.importorskip("torch")
+    rows = torch.utils.data.TensorDataset(torch.from_numpy(X), torch.from_numpy(Y))
+    return torch.utils.data.DataLoader(rows, batch_size=8, shuffle=True, collate_fn=as_mapping)
+
+
+def as_mapping(rows):
+    import torch
+
+    x, y = zip(*rows, strict=True)
+    return {"x": torch.stack(x), "y": torch.stack(y)}
+
+
+def of_grain():
+    grain = pytest.importorskip("grain")
+    rows = [{"x": x, "y": y} for x, y in zip(X, Y, strict=True)]
+    return grain.MapDataset.source(rows).shuffle(seed=4).batch(8)
+
+
+@pytest.mark.parametrize("make", [make_data, of_a_data_loader, of_grain], ids=["arrays", "DataLoader", "Grain"])
+def test_goes_on_with_the_next_batch_of_any_data(make, tmp_path):
+    pytest.importorskip("orbax.checkpoint")
+    options = {"epochs": 4, "progress": False}
+    whole = fit(make_step(), make(), **options)
+    assert whole.history["loss"].shape == (12,)
+    fit(make_step(), make(), steps=5, checkpoints=Checkpoints(tmp_path, every=5), progress=False)
+    rest = fit(make_step(), make(), checkpoints=Checkpoints(tmp_path, every=5), **options)
+    np.testing.assert_array_equal(rest.history["loss"], whole.history["loss"][5:])
+    for mine, theirs in zip(jax.tree.leaves(rest.state.params), jax.tree.leaves(whole.state.params), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+def test_a_plateau_and_its_patience_are_kept_in_a_checkpoint(tmp_path):
+    pytest.importorskip("orbax.checkpoint")
+
+    def run(epochs, folder):
+        constant = Evaluation([{"x": X}], lambda model, batch: {"mse": jnp.mean(batch["x"])})
+        plateau = (ReduceLROnPlateau(0.05, patience=2, factor=0.5), "mse")
+        options = {"evaluation": constant, "plateau": plateau, "progress": False}
+        return fit(make_step(lr=0.05), make_data(), epochs=epochs, checkpoints=Checkpoints(folder, every=3), **options)
+
+    whole = run(6, tmp_path / "whole")
+    run(3, tmp_path / "parts")
+    rest = run(6, tmp_path / "parts")
+    np.testing.assert_array_equal(rest.history["lr"], whole.history["lr"][9:])
+    assert len(set(whole.history["lr"].tolist())) == 2
+
+
+def test_a_bar_on_a_terminal():
+    script = (
+        "import numpy as np, jax.numpy as jnp, graphmode as gm; from flax import nnx\n"
+        "step = gm.train_step(gm.nn.Linear(3, 1, rngs=nnx.Rngs(0)), lambda m, x: jnp.mean(m(x) ** 2), gm.optim.sgd())\n"
+        "gm.training.fit(step, [np.ones((4, 3), np.float32)] * 6, steps=6, log_every=2)"
+    )
+    ours, theirs = pty.openpty()
+    environment = os.environ | {"TERM": "xterm-256color", "COLUMNS": "160", "JAX_PLATFORMS": "cpu"}
+    process = subprocess.Popen([sys.executable, "-c", script], stderr=theirs, env=environment)
+    os.close(theirs)
+    told = b""
+    try:
+        while piece := os.read(ours, 65536):
+            told += piece
+    except OSError:  # the other end is closed
+        pass
+    assert process.wait() == 0, told.decode()
+    os.close(ours)
+    assert b"training" in told
+    assert b"6/6" in told
+    assert b"loss" in told

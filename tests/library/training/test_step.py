@@ -190,21 +190,19 @@ def test_evaluation_mode_is_kept():
     assert_same(step, state, net)
 
 
-class Mean:
-    """A plain average over steps, as an object of `averaging`'s kind."""
-
-    def init(self, params):
-        return jax.tree.map(jnp.zeros_like, params)
-
-    def update(self, average, params, count):
-        return jax.tree.map(lambda a, p: a + (p - a) / (count + 1), average, params)
-
-
-def test_averaged_parameters_are_those_of_averaged_model():
+@pytest.mark.parametrize(
+    ("averaging", "theirs"),
+    [
+        (gm.optim.swa(), {}),
+        (gm.optim.ema(0.9), {"multi_avg_fn": torch.optim.swa_utils.get_ema_multi_avg_fn(0.9)}),
+    ],
+    ids=["swa", "ema"],
+)
+def test_averaged_parameters_are_those_of_averaged_model(averaging, theirs):
     net, model = pair()
-    step = gm.train_step(model, cross_entropy, gm.optim.sgd(lr=0.1), averaging=Mean())
+    step = gm.train_step(model, cross_entropy, gm.optim.sgd(lr=0.1), averaging=averaging)
     state, _ = in_jax(step, batches(4))
-    averaged = torch.optim.swa_utils.AveragedModel(net)
+    averaged = torch.optim.swa_utils.AveragedModel(net, **theirs)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     for batch in batches(4):
         in_torch(net, optimizer, [batch])
