@@ -70,3 +70,13 @@ def test_weights_go_both_ways_without_torch():
         "back = to_state_dict(linear, framework='numpy')\n"
         "assert all((back[k] == state[k]).all() for k in state)"
     )
+
+
+def test_large_parts_come_when_they_are_named():
+    told = run(
+        "import sys, graphmode as gm\n"
+        "print('graphmode.nn' in sys.modules, 'graphmode.training' in sys.modules)\n"
+        "gm.nn.Linear, gm.optim.adam, gm.train_step, gm.training.fit\n"
+        "print(hasattr(gm, 'nope'), {'nn', 'train_step'} <= set(dir(gm)))"
+    )
+    assert told.split() == ["False", "False", "False", "True"]
