@@ -16,6 +16,7 @@ from flax import nnx
 
 from graphmode.weights import load
 
+from ..case import CaseError
 from ..dtypes import allow_tf32
 from ..errors import describe_briefly
 from ..parity.yardstick import PRECISE_RATIO, error_ratio
@@ -118,6 +119,7 @@ def run_training(
 
     Raises:
       WeightsError: where the reference's weights do not fit the port.
+      CaseError: where the batches are too few, or the reference's own losses are not finite.
     """
     count = steps or training.count
     kinds = kinds or (("eager", "compile", "cudagraph") if device == "gpu" else ("eager", "compile"))
@@ -125,6 +127,12 @@ def run_training(
         kinds = ("eager", *kinds)
     wide, _ = _trained(training, ("eager",), "float64", count, seed, device, told)
     usual, traces = _trained(training, kinds, "float32", count, seed, device, told)
+    finite = np.isfinite(wide[0].losses)
+    if not finite.all():
+        raise CaseError(
+            f"training {training.name!r}: PyTorch's own loss is {wide[0].losses[int(finite.argmin())]} in float64 at "
+            f"step {int(finite.argmin())}, so there is nothing to compare; mend it first, or give fewer steps"
+        )
     error, at = _difference(wide[-1].losses, wide[0].losses)
     ratio = _ratio([wide], [usual])
     if ratio is not None and ratio > PRECISE_RATIO:
@@ -157,7 +165,7 @@ def _trained(
         for number in range(count):
             batch = next(batches, None)
             if batch is None:
-                raise ValueError(f"training {training.name!r}: batches gives {number} of the {count} asked for")
+                raise CaseError(f"training {training.name!r}: batches gives {number} of the {count} asked for")
             for way, runner in runners:
                 if not way.reason:
                     _step(way, runner, in_dtype(batch, dtype, "torch", device) if runner is not port else
@@ -225,11 +233,8 @@ class _PortRunner(_Runner):
 
 def _difference(port: list[float], reference: list[float]) -> tuple[float, int]:
     ours, theirs = np.asarray(port), np.asarray(reference)
-    scale = np.maximum(np.abs(theirs), np.finfo(float).tiny)
-    with np.errstate(invalid="ignore"):
-        gaps = np.abs(ours - theirs) / scale
-    gaps = np.where((ours == theirs) | (np.isnan(ours) & np.isnan(theirs)), 0.0, gaps)
-    gaps = np.where(np.isnan(gaps), np.inf, gaps)
+    gaps = np.abs(ours - theirs) / np.maximum(np.abs(theirs), np.finfo(float).tiny)
+    gaps = np.where(np.isfinite(ours), gaps, np.inf)
     return float(gaps.max()), int(gaps.argmax())
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from numbers import Real
 from types import SimpleNamespace
 from typing import Any
 
@@ -92,12 +93,15 @@ def check_betas(h: SimpleNamespace) -> None:
 
 
 def check_range(name: str, value: Any, *, low: float, high: float = math.inf, below: float = math.inf) -> None:
-    """Raises `ValueError` unless a number is in range (`below` is left out of it).
+    """Raises `ValueError` unless a number is in range (`below` is left out of it), `TypeError` for what is none.
 
     A schedule is not looked at, nor what is traced, as `optax.inject_hyperparams` gives it.
     """
-    if callable(value) or isinstance(value, jax.core.Tracer):
+    if isinstance(value, jax.core.Tracer) or (callable(value) and not isinstance(value, type)):
         return
+    if not isinstance(value, Real):
+        called = ": call it, as in StepLR(0.1, step_size=30)" if isinstance(value, type) else ""
+        raise TypeError(f"{name} is {value!r}, and a number or a schedule was wanted{called}")
     if not low <= value <= high or not value < below:
         upper = f" and less than {below:g}" if below < math.inf else f" and at most {high:g}" if high < math.inf else ""
         raise ValueError(f"{name} is {value!r}; give a number of at least {low:g}{upper}")

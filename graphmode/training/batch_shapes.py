@@ -56,6 +56,8 @@ class BatchShapes:
         if len(set(sizes.values())) > 1:
             raise ValueError(f"the batch axis differs: {', '.join(f'{name} has {n}' for name, n in sizes.items())}")
         size = next(iter(sizes.values()))
+        if not size:
+            raise ValueError("the batch has no rows, and the mean over none is no number; leave it out")
         if size % self._parts:
             raise ValueError(f"the batch has {size} rows, which accumulate={self._parts} does not divide")
         if placement is not None:

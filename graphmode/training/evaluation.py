@@ -77,7 +77,10 @@ class Evaluation:
             model = step.objective.evaluated(params, rest)
             rows = jax.tree.leaves(batch)[0].shape[0]
             found = {}
-            for name, value in self.metrics(model, batch).items():
+            metrics = self.metrics(model, batch)
+            if not isinstance(metrics, Mapping):
+                raise TypeError(f"metrics gave a {type(metrics).__name__}; give a mapping of scalars by name")
+            for name, value in metrics.items():
                 mean = value if isinstance(value, Mean) else Mean(jnp.asarray(value) * rows, jnp.asarray(rows))
                 if jnp.shape(mean.total) != ():
                     raise TypeError(f"the metric {name!r} has shape {jnp.shape(value)}, and a scalar was wanted")

@@ -102,6 +102,7 @@ def fit(
       >>> run.history["loss"].shape, run.stopped
       ((4,), 'steps')
     """
+    _check_types(step, state, evaluation, checkpoints, loggers)
     as_integer("log_every", log_every, least=1)
     for name, number in {"steps": steps, "epochs": epochs}.items():
         if number is not None:
@@ -125,6 +126,19 @@ def fit(
                 checkpoints.wait()
             for logger in loggers:
                 logger.close()
+
+
+def _check_types(step: Any, state: Any, evaluation: Any, checkpoints: Any, loggers: Any) -> None:
+    if not isinstance(step, TrainStep):
+        raise TypeError(f"step is a {type(step).__name__}; give one of gm.train_step")
+    if state is not None and not isinstance(state, TrainState):
+        raise TypeError(f"state is a {type(state).__name__}; give the TrainState of step.init(), or leave it out")
+    if evaluation is not None and not isinstance(evaluation, Evaluation):
+        raise TypeError(f"evaluation is a {type(evaluation).__name__}; give gm.training.Evaluation(data, metrics)")
+    if checkpoints is not None and not hasattr(checkpoints, "restore"):
+        raise TypeError(f"checkpoints is a {type(checkpoints).__name__}; give gm.training.Checkpoints(folder)")
+    if not isinstance(loggers, Sequence):
+        raise TypeError(f"loggers is a {type(loggers).__name__}; give a list of them: [{type(loggers).__name__}(...)]")
 
 
 def _total(source: BatchSource, epochs: int | None, step: TrainStep) -> int | None:

@@ -110,6 +110,8 @@ def train_step(
         raise TypeError(
             f"placement is a {type(placement).__name__}; give gm.training.data_parallel() or fully_sharded()"
         )
+    if averaging is not None and not all(callable(getattr(averaging, name, None)) for name in ("init", "update")):
+        raise TypeError(f"averaging is {averaging!r}; give gm.optim.ema(decay) or gm.optim.swa()")
     if loss_scaling is not None and not isinstance(loss_scaling, LossScaling):
         raise TypeError(f"loss_scaling is a {type(loss_scaling).__name__}; give gm.training.LossScaling()")
     if loss_scaling is not None and precision != "float16":

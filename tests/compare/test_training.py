@@ -121,6 +121,8 @@ def test_the_command(tmp_path):
         ([f"{FILE}:FEATURES"], "is int, and a graphmode.compare.training.Training or"),
         (["double_sine", "--row", "torch.trace"], "--row is torch.trace; choose from torch.eager"),
         (["conditional_scale"], "'conditional_scale' has no optimizer"),
+        ([f"{FILE}:FEW"], "batches gives 3 of the 80 asked for"),
+        ([f"{FILE}:NOT_FINITE"], "PyTorch's own loss is nan in float64 at step 0, so there is nothing to compare"),
         (["double_sine", "--steps", "0"], "greater than or equal to 1"),
     ],
 )

@@ -93,3 +93,8 @@ CASE = Case(
     optimizer=(lambda parameters: torch.optim.SGD(parameters, lr=0.1), gm.optim.sgd(lr=0.1)),
 )
 WITHOUT_LOSS = dataclasses.replace(CASE, loss=None)
+FEW = dataclasses.replace(TRAINING, batches=lambda rng, count: list(batches(rng, 3)))
+NOT_FINITE = dataclasses.replace(
+    TRAINING,
+    batches=lambda rng, count: [{"x": np.full((8, FEATURES), np.nan, np.float32), "y": np.ones((8, 1), "f")}] * count,
+)

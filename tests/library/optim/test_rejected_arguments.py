@@ -44,3 +44,9 @@ def test_both_reject(name, arguments):
         getattr(torch.optim, name)([torch.nn.Parameter(torch.zeros(2, 2))], **arguments)
     with pytest.raises(ValueError, match=next(iter(arguments))):
         getattr(gm.optim, name.lower())(**arguments)
+
+
+@pytest.mark.parametrize("lr", ["fast", None, [0.1], gm.optim.lr_scheduler.StepLR], ids=str)
+def test_a_rate_that_is_no_number(lr):
+    with pytest.raises(TypeError, match="^lr is .* and a number or a schedule was wanted"):
+        gm.optim.adam(lr=lr)

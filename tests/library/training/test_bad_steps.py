@@ -60,6 +60,7 @@ ARGUMENTS = {
     "frozen, nothing": ({"frozen": "encoder"}, ValueError, "frozen is 'encoder', which holds no parameter; there are"),
     "frozen, all": ({"frozen": "."}, ValueError, "the model has no parameters to train"),
     "frozen, broken": ({"frozen": "("}, ValueError, "frozen is '(', which is no regular expression"),
+    "averaging": ({"averaging": "ema"}, TypeError, "averaging is 'ema'; give gm.optim.ema(decay) or gm.optim.swa()"),
     "frozen, no pattern": ({"frozen": 3}, TypeError, "frozen is a int; give a regular expression"),
 }
 
@@ -89,6 +90,7 @@ BATCHES = {
     "no axis": ({}, GOOD | {"weight": np.float32(1)}, ValueError, "batch['weight'] has shape [], and [batch, ...]"),
     "rows differ": ({}, GOOD | {"y": np.ones((3, 2), np.float32)}, ValueError, "batch['x'] has 4, batch['y'] has 3"),
     "nothing": ({}, {}, ValueError, "batch holds no arrays"),
+    "no rows": ({}, rows(0), ValueError, "the batch has no rows"),
     "not divisible": ({"accumulate": 2}, rows(5), ValueError, "the batch has 5 rows, which accumulate=2 does not"),
 }
 
@@ -106,7 +108,9 @@ def test_a_bad_batch_is_refused_and_the_state_is_as_it_was(options, batch, error
     assert step.traces == 1
 
 
-@pytest.mark.parametrize("name", ["a tensor", "strings", "no axis", "rows differ", "nothing", "not divisible"])
+@pytest.mark.parametrize(
+    "name", ["a tensor", "strings", "no axis", "rows differ", "nothing", "no rows", "not divisible"]
+)
 def test_the_first_batch_is_looked_at_too(name):
     options, batch, error, message = BATCHES[name]
     step = gm.train_step(Model(), squared_error, gm.optim.sgd(), **options)

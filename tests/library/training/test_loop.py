@@ -234,6 +234,28 @@ def test_bad_arguments(options, message):
         fit(**given)
 
 
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("step", lambda: "step"),
+        ("state", lambda: Net(nnx.Rngs(0))),
+        ("evaluation", lambda: squared_error),
+        ("checkpoints", lambda: "folder"),
+        ("loggers", lambda: ReduceLROnPlateau(0.1)),
+    ],
+)
+def test_arguments_of_another_type(name, given):
+    arguments = {"step": make_step(), "data": make_data(), "steps": 1, "progress": False, name: given()}
+    with pytest.raises(TypeError, match=f"^{name} is a "):
+        fit(**arguments)
+
+
+def test_metrics_that_are_no_mapping():
+    step = make_step()
+    with pytest.raises(TypeError, match="metrics gave a .*; give a mapping of scalars by name"):
+        Evaluation([{"x": X}], lambda model, batch: jnp.mean(batch["x"])).run(step, step.init())
+
+
 def test_an_error_in_the_data_is_raised_where_the_batch_would_have_come():
     def broken():
         yield {"x": X[:8], "y": Y[:8]}
