@@ -71,6 +71,8 @@ class Case:
         outputs as numpy arrays in the reference's structure. That input is run in inference alone.
       sweep: takes a generator and a batch size, gives inputs of that size, to be timed at several
         (`graphmode bench CASE --sweep 1,8,64`).
+      modules: corrections to which module of the port stands for which of the reference, where a look inside matches
+        them wrongly: paths of the port to paths of the reference, or to None: `{"encoder.cell": "rnn", "act": None}`.
       tags: free words for selection (`graphmode list --tag vision`).
 
     Raises:
@@ -96,6 +98,7 @@ class Case:
     modes: tuple[Mode, ...] = ()
     interpret: Mapping[str, Callable[[Any], Mapping[str, str]]] = field(default_factory=dict)
     sweep: Callable[[np.random.Generator, int], Inputs] | None = None
+    modules: Mapping[str, str | None] = field(default_factory=dict)
     tags: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

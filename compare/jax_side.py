@@ -175,18 +175,27 @@ class PortSide:
             named, aliases = to_arrays(named_leaves(outputs)), tuple(named_leaves(outputs, fields=False))
             if gradients is None or batch is None:
                 return Observation(outputs=named, aliases=aliases)
-            program = self.program("forward_backward")
             by_parameters, by_inputs = gradients
-            with_gradients = nnx.merge(program.graphdef, by_parameters, program.rest)
-            moved = nnx.merge(program.graphdef, program.params, state)
-            by_name = named_arrays(with_gradients, self.case.weights, of=nnx.Param, gradients=True)
+            by_name = self.named_gradients("forward_backward", by_parameters)
+            moved = self.named_state("forward_backward", state)
             return Observation(
                 outputs=named,
                 aliases=aliases,
                 parameter_gradients=by_name,
-                input_gradients=self._input_gradients(batch, by_inputs),
-                buffers={k: v for k, v in named_arrays(moved, self.case.weights).items() if k not in by_name},
+                input_gradients=self.input_gradients(batch, by_inputs),
+                buffers={k: v for k, v in moved.items() if k not in by_name},
             )
+
+    def named_gradients(self, mode: Mode, by_parameters: Any) -> dict[str, np.ndarray]:
+        """Gradients of a program's parameters by the reference's names, in its layout."""
+        program = self.program(mode)
+        model = nnx.merge(program.graphdef, by_parameters, program.rest)
+        return named_arrays(model, self.case.weights, of=nnx.Param, gradients=True)
+
+    def named_state(self, mode: Mode, state: Any) -> dict[str, np.ndarray]:
+        """A program's parameters and this other state by the reference's names, in its layout."""
+        program = self.program(mode)
+        return named_arrays(nnx.merge(program.graphdef, program.params, state), self.case.weights)
 
     def observe_steps(self, outputs: Any, state: TrainState | None = None) -> Observation:
         """Takes what steps of training left to the reference's layout and names; `outputs` are those of the last one.
@@ -235,7 +244,7 @@ class PortSide:
         (starts,) = pull({n: jnp.asarray(by_name[n], v.dtype) for n, v in reached.items()})
         return starts
 
-    def _input_gradients(self, batch: PortBatch, by_inputs: Any) -> dict[str, np.ndarray]:
+    def input_gradients(self, batch: PortBatch, by_inputs: Any) -> dict[str, np.ndarray]:
         floats, others = partition(batch.source)
         _, pull = jax.vjp(lambda f: partition(_as_call(self.case, combine(f, others)))[0], floats)
         (gradients,) = pull(by_inputs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import jax
@@ -9,6 +10,8 @@ import jax.numpy as jnp
 import jax.tree_util as jtu
 import optax
 from flax import nnx
+
+from graphmode.training.intercept import Hook, intercepted
 
 from .case import Case, CaseError, Mode
 from .trees import is_floating
@@ -74,10 +77,10 @@ class PortProgram:
         """Outputs, gradients by parameters and by floating inputs, and the state after the step."""
 
         def forward(params: Any, diff: Any) -> tuple[list[jax.Array], tuple[Any, Any]]:
-            return self._forward(params, rest, *combine(diff, other))
+            return self.forward(params, rest, *combine(diff, other))
 
         heads, pull, (outputs, state) = jax.vjp(forward, params, diff, has_aux=True)
-        return outputs, pull(_starts(heads, cotangents)), state
+        return outputs, pull(starts(heads, cotangents)), state
 
     def train_step(
         self, state: TrainState, diff: Any, other: Any, cotangents: list[jax.Array] | None
@@ -85,10 +88,10 @@ class PortProgram:
         """Outputs, and the state after forward, backward and update."""
 
         def forward(params: Any) -> tuple[list[jax.Array], tuple[Any, Any]]:
-            return self._forward(params, state.rest, *combine(diff, other))
+            return self.forward(params, state.rest, *combine(diff, other))
 
         heads, pull, (outputs, rest) = jax.vjp(forward, state.params, has_aux=True)
-        (gradients,) = pull(_starts(heads, cotangents))
+        (gradients,) = pull(starts(heads, cotangents))
         updates, opt_state = self.optimizer.update(gradients, state.opt_state, state.params)
         return outputs, TrainState(optax.apply_updates(state.params, updates), rest, opt_state)
 
@@ -98,11 +101,16 @@ class PortProgram:
             return [self._loss(self._case.to_reference(outputs))]
         return [leaf for leaf in jtu.tree_leaves(outputs) if is_floating(leaf)]
 
-    def _forward(
-        self, params: Any, rest: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    def forward(
+        self, params: Any, rest: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, through: Hook | None = None
     ) -> tuple[list[jax.Array], tuple[Any, Any]]:
+        """What the backward pass starts at, and, beside it, the outputs and the state after the call.
+
+        Each call of a module goes through `through`, where there is one.
+        """
         model = nnx.merge(self.graphdef, params, rest, copy=True)  # its variables may be written at this level
-        outputs = model(*args, **kwargs)
+        with nullcontext() if through is None else intercepted(model, through):
+            outputs = model(*args, **kwargs)
         _, _, state = split(model)
         return self.heads(outputs), (outputs, state)
 
@@ -139,5 +147,6 @@ def combine(floats: Any, others: Any) -> Any:
     return jtu.tree_map(lambda f, o: o if f is None else f, floats, others, is_leaf=lambda x: x is None)
 
 
-def _starts(heads: list[jax.Array], cotangents: list[jax.Array] | None) -> list[jax.Array]:
+def starts(heads: list[jax.Array], cotangents: list[jax.Array] | None) -> list[jax.Array]:
+    """What a backward pass starts with: the cotangents, or one for a loss."""
     return [jnp.ones_like(h) for h in heads] if cotangents is None else cotangents

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from ..case import Case
-from ..report.records import Parity
+from ..report.records import Cause, Divergence, Parity
+from .diagnosis import told
 from .examination import DRAWS, Examination
 
 
@@ -34,11 +35,26 @@ class CheckReport:
     def passed(self) -> bool:
         return bool(self.parity) and all(p.passed for p in self.parity)
 
+    @property
+    def divergences(self) -> list[Divergence]:
+        """The modules that introduce error, of every port that is not equal, first ones first."""
+        return [each for p in self.parity for each in p.divergences]
+
+    @property
+    def first_divergence(self) -> Divergence | None:
+        return next(iter(self.divergences), None)
+
+    @property
+    def causes(self) -> list[Cause]:
+        """What explains the divergences, of those that something explains."""
+        return [cause for each in self.divergences for cause in each.causes]
+
     def __str__(self) -> str:
         lines = [f"{self.case}: {'passed' if self.passed else 'FAILED'}"]
         for p in self.parity:
             side = "port" if p.side == "jax" else "reference"
             lines.append(f"  {side} {p.variant}: {_verdict(p)}")
+            lines += [f"    {line}" for each in p.divergences for line in told(each)]
             lines += [f"    {line}" for line in _evidence(p)]
             lines += [f"    note: {note}" for note in p.notes]
         return "\n".join(lines)
@@ -51,6 +67,7 @@ def check(
     draws: int = DRAWS,
     dtype: str = "float32",
     device: str = "cpu",
+    locate: bool = True,
     on_verdict: Callable[[Parity], None] = lambda _: None,
 ) -> CheckReport:
     """Compares every port of a case, and every further variant of its reference, with the judge.
@@ -67,6 +84,7 @@ def check(
       draws: how many random inputs.
       dtype: that people run: `"float32"`, `"bfloat16"`, or on a GPU `"tf32"`.
       device: `"cpu"` or `"gpu"`.
+      locate: whether to look inside a port that is not equal, for the modules that introduce the error, and why.
       on_verdict: called with each verdict as it is found.
 
     Raises:
@@ -79,7 +97,7 @@ def check(
       >>> check(zoo.load("scale_add")).passed
       True
     """
-    exam = Examination(case, seed=seed, draws=draws, dtype=dtype, device=device)
+    exam = Examination(case, seed=seed, draws=draws, dtype=dtype, device=device, locate=locate)
     report = CheckReport(case.name)
     for parity in exam.verdicts():
         report.parity.append(parity)

@@ -59,8 +59,9 @@ class Examination:
         dtype: str = "float32",
         device: str = "cpu",
         truths: list[Truth] | None = None,
+        locate: bool = True,
     ):
-        self.case, self.seed, self.dtype, self.device = case, seed, dtype, device
+        self.case, self.seed, self.dtype, self.device, self.locate = case, seed, dtype, device, locate
         self.judge = Judge(case, seed=seed, dtype=dtype, device=device)
         self.truths = self.judge.truths(draws) if truths is None else truths
         self._magnitudes: dict[tuple[str, Key], float] = {}
@@ -93,7 +94,7 @@ class Examination:
             yield self.verdict(
                 "jax",
                 name,
-                functools.partial(self._port_side, name),
+                functools.partial(self.port_side, name),
             )
 
     def _reference_side(self, module: torch.nn.Module, dtype: str) -> TorchSide:
@@ -101,7 +102,7 @@ class Examination:
 
         return TorchSide(module, self.case, dtype=dtype, device=self.judge.torch_device)
 
-    def _port_side(self, variant: str, dtype: str) -> PortSide:
+    def port_side(self, variant: str, dtype: str) -> PortSide:
         from ..jax_side import PortSide
 
         return PortSide(self.case, variant, self.judge.state_dict, dtype=dtype, device=self.device, seed=self.seed)
@@ -126,6 +127,12 @@ class Examination:
         if side == "jax" and "train_step" in self.case.modes:
             found = self._optimizer
             (notes if isinstance(found, str) else tensors).append(found)  # type: ignore[arg-type]
+        divergences = []
+        if side == "jax" and self.locate and not all(t.equal for t in tensors):
+            from .diagnosis import diagnose
+
+            divergences, further = diagnose(self, variant, tensors)
+            notes += further
         readings: dict[str, str] = {}
         for truth, answer in zip(truths, answers, strict=True):
             if truth.question.mode == "inference" and (read := self.case.interpret.get(truth.question.label)):
@@ -141,6 +148,7 @@ class Examination:
             notes=list(dict.fromkeys(notes)),
             readings=readings,
             dtype=self.dtype,
+            divergences=divergences,
             duration_s=time.perf_counter() - start,
         )
 

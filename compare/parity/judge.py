@@ -112,7 +112,7 @@ class Judge:
         self.parameters = sum(p.numel() for p in module.parameters())
 
     @functools.cached_property
-    def _exact(self) -> TorchSide:
+    def exact(self) -> TorchSide:
         return self._side("float64")
 
     @functools.cached_property
@@ -200,7 +200,7 @@ class Judge:
 
     def _truth(self, question: Question) -> Truth:
         try:
-            reference = self._exact.run(question.inputs, question.mode, question.cotangents)
+            reference = self.exact.run(question.inputs, question.mode, question.cotangents)
             jitter = tuple(
                 _errors(self._usual.run(self._jitter(question, i), question.mode, question.cotangents), reference)
                 for i in range(JITTERS if question.is_random and question.mode != "inference" else 0)

@@ -39,9 +39,68 @@ class Tensor(msgspec.Struct, frozen=True, kw_only=True):
         _drop_non_finite(self, "error", "ratio")
 
 
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One tensor that is off although all that it is made from is right.
+
+    `what` is a module's `output`, its `input_gradient`, `parameter_gradient` or `buffer`; or what a module inside
+    `received` from it, forward, or backward (`received_cotangent`). `error` is None where it is not finite: another
+    shape, a new NaN, an integer that differs.
+    """
+
+    what: Literal["received", "output", "received_cotangent", "input_gradient", "parameter_gradient", "buffer"]
+    tensor: str
+    error: float | None = None
+    index: tuple[int, ...] = ()
+    port_value: str = ""
+    reference_value: str = ""
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        _drop_non_finite(self, "error")
+
+
+class Cause(msgspec.Struct, frozen=True, kw_only=True):
+    """A known difference that makes the reference's module give what the port's module gives.
+
+    `says` is what the port does, `fix` what to write instead; `residual` is the error that is left with it, of that
+    which was there.
+    """
+
+    id: str
+    says: str
+    fix: str
+    residual: float
+
+
+class Divergence(msgspec.Struct, frozen=True, kw_only=True):
+    """A module that introduces error: its path in the port (empty for the model itself), its counterpart's, their
+    classes, `file:line` of the code, what is off, and why.
+
+    `inherited` is the error of what it receives in a free run: what earlier modules introduced. `outside` marks an
+    error that arises in no module, but in the case's `to_model`, `to_reference` or `loss`.
+    """
+
+    mode: str
+    input: str
+    module: str
+    reference: str = ""
+    kind: str = ""
+    reference_kind: str = ""
+    call: int = 0
+    source: str = ""
+    findings: list[Finding] = msgspec.field(default_factory=list)
+    causes: list[Cause] = msgspec.field(default_factory=list)
+    inherited: float | None = None
+    outside: bool = False
+
+    def __post_init__(self) -> None:
+        _drop_non_finite(self, "inherited")
+
+
 class Parity(msgspec.Struct, frozen=True, kw_only=True):
     """The two verdicts on one variant of one case, with the evidence; *precise* is one in `dtype`. `side` is who was
-    judged: the port, or a further variant of the reference."""
+    judged: the port, or a further variant of the reference. A port that is not equal has `divergences`, the modules
+    that introduce the error, first ones first."""
 
     case: str
     variant: str
@@ -55,6 +114,7 @@ class Parity(msgspec.Struct, frozen=True, kw_only=True):
     error: str = ""
     duration_s: float = 0.0
     dtype: str = "float32"
+    divergences: list[Divergence] = msgspec.field(default_factory=list)
 
     @property
     def passed(self) -> bool:
@@ -261,7 +321,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
         }
 
 
-def _drop_non_finite(record: Tensor | Cell, *names: str) -> None:
+def _drop_non_finite(record: Tensor | Finding | Divergence | Cell, *names: str) -> None:
     """JSON has no infinity, so a record holds from the start what a reader of its file gets."""
     for name in names:
         value = getattr(record, name)

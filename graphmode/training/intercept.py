@@ -8,6 +8,7 @@ from typing import Any
 
 from flax import nnx
 
+PATH = "_intercepted_path"  # a static attribute, since transforms rebuild modules from their parts
 Hook = Callable[[str, nnx.Module, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
 
 
@@ -16,28 +17,27 @@ def intercepted(model: nnx.Module, hook: Hook) -> Iterator[dict[str, nnx.Module]
     """Within it, each call of a module of `model` goes through `hook(path, module, run, args, kwargs)`, which gives the
     output; `run(module, *args, **kwargs)` is the call itself.
 
-    Other models are left alone, and so is a module's call of itself (`super().__call__`). Yields the modules by dotted
-    path, that of `model` being empty.
+    Modules that a transform such as `nnx.jit` or `nnx.remat` rebuilds keep their paths; one under several paths goes by
+    the first. Other models are left alone, and so is a module's call of itself (`super().__call__`). Yields the modules
+    by dotted path, that of `model` being empty.
     """
     modules = {".".join(map(str, path)): module for path, module in nnx.iter_modules(model, graph=True)}
-    paths = {id(module): path for path, module in reversed(modules.items())}
-    owners: set[Any] = {
-        next(c for c in type(module).__mro__ if "__call__" in vars(c))
-        for module in modules.values()
-        if callable(module)
-    }
+    called = {path: module for path, module in modules.items() if callable(module)}
+    before = [(module, getattr(module, PATH, None)) for module in called.values()]
+    for path, module in reversed(called.items()):
+        setattr(module, PATH, path)
+    owners: set[Any] = {next(c for c in type(module).__mro__ if "__call__" in vars(c)) for module in called.values()}
     usual = {owner: vars(owner)["__call__"] for owner in owners}
     running: list[int] = []
 
     def through_hook(original: Callable[..., Any]) -> Callable[..., Any]:
         def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-            path = paths.get(id(self))
+            path = getattr(self, PATH, None)
             if path is None or (running and running[-1] == id(self)):
                 return original(self, *args, **kwargs)
 
             def run(module: Any, *args: Any, **kwargs: Any) -> Any:
                 running.append(id(module))
-                paths[id(module)] = path  # a transform may have made another object of it
                 try:
                     return original(module, *args, **kwargs)
                 finally:
@@ -54,3 +54,5 @@ def intercepted(model: nnx.Module, hook: Hook) -> Iterator[dict[str, nnx.Module]
     finally:
         for owner, original in usual.items():
             owner.__call__ = original
+        for module, path in before:
+            setattr(module, PATH, path) if path is not None else vars(module).pop(PATH, None)

@@ -1,0 +1,93 @@
+"""What is wrong with a port that is not equal: where the error arises, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from ..errors import describe_briefly
+from ..quiet import quiet
+from ..report.records import Divergence, Finding, Tensor
+from .judge import Question
+
+if TYPE_CHECKING:
+    from .examination import Examination
+
+LOOKS = 3  # at inputs of one mode
+
+
+def diagnose(exam: Examination, variant: str, tensors: Sequence[Tensor]) -> tuple[list[Divergence], list[str]]:
+    """Looks inside a port on the inputs where it is not equal.
+
+    Args:
+      exam: whose judge answered.
+      variant: of the port.
+      tensors: the verdicts on it.
+
+    Returns:
+      The modules that introduce error, first ones first, each once; and notes, such as why there was no look.
+    """
+    from .inside.localise import Look
+
+    found: dict[str, Divergence] = {}
+    notes: list[str] = []
+    with quiet():
+        port, judge = exam.port_side(variant, "float64"), exam.judge.exact
+        for question in _questions(exam, tensors):
+            try:
+                look = Look(port, judge, question, exam.case.modules)
+            except Exception as error:
+                notes.append(f"{question.mode}: no look inside on {question.label!r}: {describe_briefly(error)}")
+                continue
+            for each in look.divergences():
+                found.setdefault(f"{each.module}{each.outside}", each)
+    return list(found.values()), notes
+
+
+def told(divergence: Divergence) -> Iterator[str]:
+    """A divergence in a few lines: place, evidence, cause and fix."""
+    d = divergence
+    if d.outside:
+        yield "no module introduces the error: it arises in the case's to_model, to_reference or loss"
+    else:
+        kind = f" ({d.kind} at {d.source})" if d.source else f" ({d.kind})" if d.kind else ""
+        there = f", the reference's {d.reference}" if d.reference and d.reference != d.module else ""
+        yield f"error arises in {d.module or 'the model itself'}{kind}{there}, on {d.input!r} in {d.mode}"
+    for finding in d.findings[:3]:
+        yield f"  {_evidence(finding)}"
+    if len(d.findings) > 3:
+        yield f"  and {len(d.findings) - 3} more tensors"
+    if d.causes:
+        for cause in d.causes:
+            yield f"  cause ({cause.id}): {cause.says}"
+            yield f"  fix: {cause.fix}"
+    elif not d.outside:
+        yield "  cause: none of the known ones explains it"
+
+
+_WORDS = {
+    "received": "what it hands to a module inside",
+    "output": "its output",
+    "received_cotangent": "the gradient that it sends back to a module inside",
+    "input_gradient": "the gradient by its input",
+    "parameter_gradient": "the gradient by its parameter",
+    "buffer": "its buffer",
+}
+
+
+def _evidence(finding: Finding) -> str:
+    size = "" if finding.error is None else f"off by {finding.error:.2g} of its scale"
+    values = (
+        f" at {list(finding.index)}: {finding.port_value} for {finding.reference_value}" if finding.port_value else ""
+    )
+    note = f" {finding.note}" if finding.note else ""
+    return f"{_WORDS[finding.what]}, {finding.tensor}, is {size or 'off'}{values}{note}"
+
+
+def _questions(exam: Examination, tensors: Sequence[Tensor]) -> Iterable[Question]:
+    """Of each mode, the first inputs on which some tensor is worst; random ones before edges."""
+    for mode in exam.case.modes[:2]:
+        labels = {t.input for t in tensors if t.mode == mode and not t.equal}
+        asked = [t.question for t in exam.truths if t.question.mode == mode and t.question.label in labels]
+        randoms = [q for q in asked if q.is_random][:1]
+        yield from [*randoms, *(q for q in asked if not q.is_random)][:LOOKS]

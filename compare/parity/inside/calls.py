@@ -1,0 +1,53 @@
+"""One call of one module: what went in, what came out, and the gradients of both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+
+class CallId(NamedTuple):
+    """Which call: the module's dotted path, empty for the model itself, and how many calls of it came before."""
+
+    path: str
+    number: int = 0
+
+    def __str__(self) -> str:
+        told = self.path or "the model"
+        return f"{told}, call {self.number + 1}" if self.number else told
+
+
+@dataclass
+class Call:
+    """A call of a module of the reference.
+
+    Attributes:
+      id: which call.
+      kind: the module's class.
+      inputs, outputs: arrays by position and name, as they were when the call began and when it ended.
+      cotangents: what reached each output in the backward pass, from all who use it; no entry where no gradient does.
+      input_gradients: what this call gives back to each of its inputs.
+      parent: the call that it was made in; None for the model's own.
+    """
+
+    id: CallId
+    kind: str
+    parent: CallId | None
+    inputs: dict[str, np.ndarray] = field(default_factory=dict)
+    outputs: dict[str, np.ndarray] = field(default_factory=dict)
+    cotangents: dict[str, np.ndarray] = field(default_factory=dict)
+    input_gradients: dict[str, np.ndarray] = field(default_factory=dict)
+
+
+Calls = dict[CallId, Call]
+
+
+def counts(ids: Iterator[CallId] | Calls) -> dict[str, int]:
+    """How often each path was called, in the order of first calls."""
+    found: dict[str, int] = {}
+    for each in ids:
+        found[each.path] = found.get(each.path, 0) + 1
+    return found

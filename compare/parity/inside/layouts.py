@@ -1,0 +1,133 @@
+"""How the port lays out a tensor of the reference: which of its axes come in which order."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+import numpy as np
+
+from ..yardstick import EQUAL_TOLERANCE, difference
+
+Axes = tuple[int, ...]
+LARGEST_RANK = 5
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The reference's axes in the port's order, then this shape.
+
+    Attributes:
+      axes: as `numpy.transpose` takes them.
+      shape: of the port's tensor.
+      origin: of the reference's.
+    """
+
+    axes: Axes
+    shape: tuple[int, ...]
+    origin: tuple[int, ...]
+
+    def to_port(self, array: np.ndarray) -> np.ndarray:
+        return array.transpose(self.axes).reshape(self.shape)
+
+    def to_reference(self, array: np.ndarray) -> np.ndarray:
+        moved = tuple(self.origin[axis] for axis in self.axes)
+        return array.reshape(moved).transpose(np.argsort(self.axes))
+
+
+@dataclass
+class Layouts:
+    """Finds the layout of one tensor after another, and learns from those that were beyond doubt.
+
+    Where shapes leave a choice, a layout counts as found if values agree in it, and it is one that other tensors of the
+    rank have or the usual one of channels last: a port that transposes by mistake is not to be excused.
+    """
+
+    seen: Counter[Axes] = field(default_factory=Counter)
+
+    def fit(self, port: np.ndarray, reference: np.ndarray) -> Layout | None:
+        """The likeliest layout, or None where the shapes admit none."""
+        found = list(_candidates(reference.shape, port.shape))
+        if not found:
+            return None
+        same = tuple(reference.shape) == tuple(port.shape)
+        likely = [one for one in found if not same or self._is_usual(one)]
+        for one in likely:
+            if difference(one.to_reference(port), reference).error <= EQUAL_TOLERANCE:
+                self.seen[one.axes] += 1
+                return one
+        return max(likely or found, key=lambda one: self.seen[one.axes])
+
+    def usual(self, reference: np.ndarray) -> Layout:
+        """The one that tensors of this rank mostly have, where shapes cannot tell."""
+        rank = reference.ndim
+        axes = max((axes for axes in self.seen if len(axes) == rank), key=self.seen.__getitem__, default=None)
+        axes = axes or tuple(range(rank))
+        return Layout(axes, tuple(reference.shape[axis] for axis in axes), reference.shape)
+
+    def _is_usual(self, layout: Layout) -> bool:
+        rank = len(layout.axes)
+        return layout.axes in (tuple(range(rank)), _channels_last(rank)) or self.seen[layout.axes] > 0
+
+
+def _candidates(reference: Sequence[int], port: Sequence[int]) -> Iterator[Layout]:
+    """Likeliest first: as it is, channels last, other orders of the same axes, then merged or split axes."""
+    if prod(reference) != prod(port):
+        return
+    rank, origin, shape = len(reference), tuple(reference), tuple(port)
+    identity = tuple(range(rank))
+    if rank > LARGEST_RANK:
+        if origin == shape:
+            yield Layout(identity, shape, origin)
+        return
+    orders = dict.fromkeys([identity, *([_channels_last(rank)] if rank > 2 else []), *itertools.permutations(identity)])
+    whole = [axes for axes in orders if tuple(origin[a] for a in axes) == shape]
+    # axes of one element may stand anywhere
+    known: set[tuple[int, ...]] = set()
+    for axes in whole or orders:
+        real = tuple(a for a in axes if origin[a] != 1)
+        if real not in known:
+            known.add(real)
+            yield Layout(axes, shape, origin)
+
+
+def _channels_last(rank: int) -> Axes:
+    return (0, *range(2, rank), 1) if rank > 2 else tuple(range(rank))
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A tensor of the reference by name, and which of the port's stands for it, in what layout."""
+
+    name: str
+    index: int
+    layout: Layout
+
+
+def pair(port: Sequence[np.ndarray], reference: dict[str, np.ndarray], layouts: Layouts) -> list[Pair]:
+    """Which of the port's tensors stands for which of the reference's: the nearest in value of those that fit."""
+    free = list(range(len(port)))
+    pairs = []
+    for name, wanted in reference.items():
+        best: tuple[float, int, Layout] | None = None
+        for index in free:
+            if not _same_kind(port[index], wanted):
+                continue
+            layout = layouts.fit(port[index], wanted)
+            if layout is None:
+                continue
+            error = difference(layout.to_reference(port[index]), wanted).error
+            if best is None or error < best[0]:
+                best = error, index, layout
+        if best is not None:
+            free.remove(best[1])
+            pairs.append(Pair(name, best[1], best[2]))
+    return pairs
+
+
+def _same_kind(a: np.ndarray, b: np.ndarray) -> bool:
+    kinds = [{"u": "i", "V": "f"}.get(x.dtype.kind, x.dtype.kind) for x in (a, b)]
+    return kinds[0] == kinds[1]

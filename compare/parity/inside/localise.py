@@ -1,0 +1,246 @@
+"""Where a port goes wrong: the innermost modules that introduce error, forward and backward."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from flax import nnx
+
+from ...jax_side import PortSide
+from ...report.records import Divergence, Finding
+from ...torch_side import TorchSide
+from ..judge import Question
+from ..yardstick import Difference, difference, magnitude
+from .calls import CallId, Calls
+from .matching import match_modules, port_nodes, reference_nodes
+from .port_calls import PortRun, Seen
+from .torch_calls import recorded
+
+What = Literal["received", "output", "received_cotangent", "input_gradient", "parameter_gradient", "buffer"]
+SMALLEST = 1e-6  # of the largest gradient: what is smaller is judged by the size of the large ones
+
+
+@dataclass
+class Suspect:
+    """A module that introduces error.
+
+    Attributes:
+      path: in the port; empty for the model itself.
+      call: the first that does.
+      findings: what is off, in the order of the passes.
+    """
+
+    path: str
+    call: int
+    findings: list[Finding] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Activation:
+    """The output of a matched call, as each side computes it by itself, and when the port's is given the right input.
+
+    Attributes:
+      module, reference, call: which one.
+      tensor: of its outputs.
+      inherited: the error of the port's own, of the tensor's scale.
+      introduced: the error that this module adds.
+    """
+
+    module: str
+    reference: str
+    call: int
+    tensor: str
+    inherited: Difference
+    introduced: Difference
+
+
+class Look:
+    """A look into both sides of a case on one question; building it runs them.
+
+    Args:
+      port, judge: both in float64, with the same weights.
+      question: an input on which they differ, say; `inference` is looked at forward only.
+      table: the case's `modules`.
+
+    Attributes:
+      calls: of the reference's modules.
+      run: the port's.
+      matching, matches: which modules stand for which, and which calls.
+      suspects: the modules that introduce error, by path.
+      outside: what is off although no module introduces it: in the case's `to_model`, `to_reference` or `loss`.
+      activations: of every matched call.
+
+    Raises:
+      CaseError: where the table names a module that is not there.
+    """
+
+    def __init__(self, port: PortSide, judge: TorchSide, question: Question, table: Mapping[str, str | None] | None):
+        self.port, self.judge, self.question = port, judge, question
+        with recorded(judge.module) as calls:
+            self.observed = judge.run_recorded(question.inputs, question.mode, question.cotangents)
+        self.calls: Calls = calls
+        self.run = PortRun(port, question)
+        shapes = self.run.shapes()
+        model = port.model
+        nodes = port_nodes(model, {call: shape.kind for call, shape in shapes.items()}, port.case.weights)
+        carried = frozenset(key for node in nodes for key in node.keys)
+        theirs = reference_nodes({c.id: c.kind for c in calls.values()}, list(judge.module.state_dict()), carried)
+        self.matching = match_modules(nodes, theirs, table)
+        self.kinds = {call.path: shape.kind for call, shape in shapes.items()}
+        self.matches = self.matching.of_calls(list(shapes), list(calls))
+        self.suspects: dict[str, Suspect] = {}
+        self.outside: list[Finding] = []
+        self._free = {(seen.at, seen.what, seen.name): seen for seen in self.run.inherited(self.matches, self.calls)}
+        forced, buffers = self.run.forced_forward(self.matches, self.calls)
+        for seen in forced:
+            self._judge(seen, difference(seen.port, seen.reference))
+        self.activations = tuple(self._activations(forced))
+        if question.mode == "forward_backward":
+            self._named("buffer", buffers, self.observed.buffers, None)
+            self._backward()
+
+    def _backward(self) -> None:
+        try:
+            backward = self.run.forced_backward(self.matches, self.calls)
+        except Exception:
+            if not self.blames:
+                raise
+            return  # a module that gives another shape has been found; its gradients fit nothing
+        observed = self.observed
+        largest = max(
+            map(magnitude, [*observed.parameter_gradients.values(), *observed.input_gradients.values()]), default=0.0
+        )
+        reached = {}
+        for seen in backward.seen:
+            key = seen.at, seen.what, seen.name
+            reached[key] = _sum(reached[key], seen) if key in reached else seen
+        for seen in reached.values():
+            scale = max(magnitude(seen.reference), SMALLEST * largest)
+            self._judge(seen, difference(seen.port, seen.reference, scale))
+        self._named("parameter_gradient", backward.by_parameters, observed.parameter_gradients, largest)
+
+    def _judge(self, seen: Seen, found: Difference) -> None:
+        if found.equal:
+            return
+        finding = _finding(seen.what, f"{seen.name} of {seen.at}", found)
+        if seen.what in ("output", "input_gradient"):
+            self._blame(seen.at.path, finding, seen.at.number)
+        elif seen.around is None:
+            self.outside.append(finding)
+        else:
+            self._blame(seen.around.path, finding, seen.around.number)
+
+    def _named(
+        self,
+        what: What,
+        ours: Mapping[str, np.ndarray],
+        theirs: Mapping[str, np.ndarray],
+        largest: float | None,
+    ) -> None:
+        """Gradients of parameters, and buffers, each the fault of the called module that holds it."""
+        known = {match.reference: match.port for match in self.matching.matches}
+        for name, wanted in theirs.items():
+            if name not in ours:
+                continue
+            scale = None if largest is None else max(magnitude(wanted), SMALLEST * largest)
+            found = difference(ours[name], wanted, scale)
+            if found.equal:
+                continue
+            path = name
+            while path and path not in known:
+                path = path.rpartition(".")[0]
+            self._blame(known.get(path, ""), _finding(what, name, found), 0)
+
+    def _blame(self, path: str, finding: Finding, call: int) -> None:
+        suspect = self.suspects.setdefault(path, Suspect(path, call))
+        suspect.findings.append(finding)
+        suspect.call = min(suspect.call, call)
+
+    def divergences(self) -> list[Divergence]:
+        """The suspects as a report has them, in the order in which the reference calls them; inner ones first."""
+        order = {call.path: i for i, call in reversed(list(enumerate(self.calls)))}
+        modules = self._modules()
+
+        def first(path: str) -> tuple[int, int]:
+            there = self.matching.to_reference(path)
+            return (len(order) if there is None else order.get(there, len(order))), -path.count(".")
+
+        return [
+            self._divergence(self.suspects[path], modules.get(path)) for path in sorted(self.suspects, key=first)
+        ] + (
+            [
+                Divergence(
+                    mode=self.question.mode, input=self.question.label, module="", findings=self.outside, outside=True
+                )
+            ]
+            if self.outside
+            else []
+        )
+
+    def _divergence(self, suspect: Suspect, module: nnx.Module | None) -> Divergence:
+        there = self.matching.to_reference(suspect.path)
+        received = [
+            difference(seen.port, seen.reference).error
+            for (at, what, _), seen in self._free.items()
+            if what == "received" and at == CallId(suspect.path, suspect.call)
+        ]
+        return Divergence(
+            mode=self.question.mode,
+            input=self.question.label,
+            module=suspect.path,
+            reference=there or "",
+            kind=self.kinds.get(suspect.path, ""),
+            reference_kind=next((c.kind for c in self.calls.values() if c.id.path == there), ""),
+            call=suspect.call,
+            source=_source(module),
+            findings=suspect.findings,
+            inherited=max(received, default=None),
+        )
+
+    def _activations(self, forced: Sequence[Seen]) -> Iterable[Activation]:
+        for seen in forced:
+            own = self._free.get((seen.at, "output", seen.name))
+            if seen.what == "output" and own is not None:
+                yield Activation(
+                    module=seen.at.path,
+                    reference=self.matches[seen.at].path,
+                    call=seen.at.number,
+                    tensor=seen.name,
+                    inherited=difference(own.port, own.reference),
+                    introduced=difference(seen.port, seen.reference),
+                )
+
+    def _modules(self) -> dict[str, nnx.Module]:
+        return {".".join(map(str, path)): module for path, module in nnx.iter_modules(self.port.model, graph=True)}
+
+
+def _finding(what: What, tensor: str, found: Difference) -> Finding:
+    return Finding(
+        what=what,
+        tensor=tensor,
+        error=found.error,
+        index=found.index,
+        port_value=found.port,
+        reference_value=found.reference,
+        note=found.note,
+    )
+
+
+def _sum(a: Seen, b: Seen) -> Seen:
+    return Seen(a.at, a.around, a.what, a.name, a.port + b.port, a.reference)
+
+
+def _source(module: nnx.Module | None) -> str:
+    """Where the module's class says what it does."""
+    if module is None:
+        return ""
+    try:
+        code = inspect.unwrap(type(module).__call__).__code__  # type: ignore[operator]
+        return f"{Path(code.co_filename).name}:{code.co_firstlineno}"
+    except (AttributeError, TypeError, OSError):
+        return ""

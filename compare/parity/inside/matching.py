@@ -1,0 +1,265 @@
+"""Which module of the port stands for which of the reference: by weights, by name, by order and kind."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from flax import nnx
+
+from graphmode.weights import WeightRule
+from graphmode.weights.plan import make_plan
+
+from ...case import CaseError
+from .calls import CallId, counts
+
+How = Literal["the table", "the root", "weights", "name", "order"]
+
+
+@dataclass(frozen=True)
+class Node:
+    """A module of either side that was called.
+
+    Attributes:
+      path: dotted; empty for the model.
+      kind: its class.
+      calls: how often it was called.
+      keys: of the `state_dict`, that it and the modules inside hold.
+    """
+
+    path: str
+    kind: str
+    calls: int
+    keys: frozenset[str] = frozenset()
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition(".")[2]
+
+
+@dataclass(frozen=True)
+class Match:
+    """A module of the port, the one of the reference that it stands for, and how that was found."""
+
+    port: str
+    reference: str
+    how: How
+
+
+@dataclass
+class Matching:
+    """The matches of two trees.
+
+    Attributes:
+      matches: in the order of the port's first calls.
+      only_port, only_reference: called modules without a counterpart.
+    """
+
+    matches: list[Match] = field(default_factory=list)
+    only_port: list[Node] = field(default_factory=list)
+    only_reference: list[Node] = field(default_factory=list)
+
+    def of_calls(self, port: Sequence[CallId], reference: Sequence[CallId]) -> dict[CallId, CallId]:
+        """Calls of the port to those of the reference: the first to the first, the second to the second."""
+        known = {match.port: match.reference for match in self.matches}
+        there = set(reference)
+        pairs = ((call, CallId(known[call.path], call.number)) for call in port if call.path in known)
+        return {ours: theirs for ours, theirs in pairs if theirs in there}
+
+    def to_reference(self, port: str) -> str | None:
+        return next((match.reference for match in self.matches if match.port == port), None)
+
+    def to_port(self, reference: str) -> str | None:
+        return next((match.port for match in self.matches if match.reference == reference), None)
+
+
+def match_modules(
+    port: Sequence[Node], reference: Sequence[Node], table: Mapping[str, str | None] | None = None
+) -> Matching:
+    """Matches called modules of two trees, parents before children, each at most once.
+
+    Args:
+      port, reference: in the order of first calls; the roots, whose path is empty, among them.
+      table: the user's corrections: paths of the port to paths of the reference, or to None for no counterpart.
+
+    Raises:
+      CaseError: where the table names a module that is not there, or is not called.
+    """
+    return _Matcher(port, reference, table or {}).run()
+
+
+class _Matcher:
+    def __init__(self, port: Sequence[Node], reference: Sequence[Node], table: Mapping[str, str | None]):
+        self.port = {node.path: node for node in port}
+        self.reference = {node.path: node for node in reference}
+        self.table = table
+        self.found: dict[str, Match] = {}
+        self.taken: set[str] = set()
+        self._check()
+
+    def run(self) -> Matching:
+        for ours, theirs in self.table.items():
+            if theirs is not None:
+                self._take(ours, theirs, "the table")
+        if "" not in self.found and "" not in self.table:
+            self._take("", "", "the root")
+        self._by_weights()
+        for depth in range(max(map(_depth, self.port), default=0) + 1):
+            level = [node for node in self.port.values() if _depth(node.path) == depth]
+            for node in filter(self._is_free, level):
+                self._by_name(node)
+        self._by_order()
+        self._by_name_anywhere()
+        return Matching(
+            [self.found[path] for path in self.port if path in self.found],
+            [node for path, node in self.port.items() if path not in self.found],
+            [node for path, node in self.reference.items() if path not in self.taken],
+        )
+
+    def _by_weights(self) -> None:
+        """Modules that hold the same keys, outer ones with outer ones where several do."""
+        holders: dict[frozenset[str], tuple[list[Node], list[Node]]] = {}
+        for side, nodes in enumerate((self.port, self.reference)):
+            for node in nodes.values():
+                if node.keys:
+                    holders.setdefault(node.keys, ([], []))[side].append(node)
+        for ours, theirs in holders.values():
+            ours = sorted(filter(self._is_free, ours), key=lambda n: _depth(n.path))
+            theirs = sorted((n for n in theirs if n.path not in self.taken), key=lambda n: _depth(n.path))
+            for a, b in _aligned(ours, theirs):
+                self._take(a.path, b.path, "weights")
+
+    def _by_name(self, node: Node) -> None:
+        """The same name below the nearest module around it that has a counterpart."""
+        for around in _above(node.path):
+            if around in self.found:
+                rest = node.path[len(around) :].lstrip(".")
+                for spelling in dict.fromkeys([rest, _without_layers(rest)]):
+                    there = ".".join(part for part in (self.found[around].reference, spelling) if part)
+                    other = self.reference.get(there)
+                    if other is not None and there not in self.taken and _may_match(node, other):
+                        self._take(node.path, there, "name")
+                        return
+                return
+
+    def _by_order(self) -> None:
+        """What is left right below a matched pair: those of one kind in order; all, where as many are left."""
+        for match in list(self.found.values()):
+            ours = [n for n in self.port.values() if self._is_free(n) and self._nearest(n.path) == match.port]
+            theirs = [
+                n
+                for n in self.reference.values()
+                if n.path not in self.taken and self._nearest_there(n.path) == match.reference
+            ]
+            for kind in dict.fromkeys(_kind(n.kind) for n in ours):
+                a, b = ([n for n in nodes if _kind(n.kind) == kind] for nodes in (ours, theirs))
+                if len(a) == len(b):
+                    self._zip(a, b)
+            ours = [n for n in ours if self._is_free(n)]
+            theirs = [n for n in theirs if n.path not in self.taken]
+            if len(ours) == len(theirs):
+                self._zip(ours, theirs)
+
+    def _by_name_anywhere(self) -> None:
+        """The same whole path, where the modules around it could not be matched."""
+        for node in filter(self._is_free, self.port.values()):
+            for spelling in dict.fromkeys([node.path, _without_layers(node.path)]):
+                other = self.reference.get(spelling)
+                if self._is_free(node) and other and other.path not in self.taken and _may_match(node, other):
+                    self._take(node.path, other.path, "name")
+
+    def _zip(self, ours: Sequence[Node], theirs: Sequence[Node]) -> None:
+        for a, b in zip(ours, theirs, strict=True):
+            if _may_match(a, b):
+                self._take(a.path, b.path, "order")
+
+    def _take(self, port: str, reference: str, how: How) -> None:
+        self.found[port] = Match(port, reference, how)
+        self.taken.add(reference)
+
+    def _is_free(self, node: Node) -> bool:
+        return node.path not in self.found and node.path not in self.table
+
+    def _nearest(self, path: str) -> str | None:
+        return next((above for above in _above(path) if above in self.found), None)
+
+    def _nearest_there(self, path: str) -> str | None:
+        return next((above for above in _above(path) if above in self.taken), None)
+
+    def _check(self) -> None:
+        for ours, theirs in self.table.items():
+            for path, nodes, side in ((ours, self.port, "port"), (theirs, self.reference, "reference")):
+                if path is not None and path not in nodes:
+                    near = difflib.get_close_matches(path, nodes, n=3, cutoff=0.4)
+                    hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+                    raise CaseError(f"modules names {path!r}, and the {side} calls no module of that path{hint}")
+
+
+def port_nodes(model: nnx.Module, kinds: Mapping[CallId, str], rules: Sequence[WeightRule]) -> list[Node]:
+    """The port's called modules; `kinds` has the class of each call, in order."""
+    plan, _ = make_plan(model, tuple(rules))
+    holders = [(leaf.path, key) for group in plan for leaf in group.leaves for key in group.keys]
+    return _nodes(kinds, holders)
+
+
+def reference_nodes(kinds: Mapping[CallId, str], keys: Sequence[str], carried: frozenset[str]) -> list[Node]:
+    """The reference's called modules; of the keys of its `state_dict`, those that a port holds."""
+    return _nodes(kinds, [(key, key) for key in keys if key in carried])
+
+
+def _nodes(kinds: Mapping[CallId, str], holders: Sequence[tuple[str, str]]) -> list[Node]:
+    kind = {call.path: name for call, name in kinds.items()}
+    return [
+        Node(path, kind[path], calls, frozenset(key for holder, key in holders if _is_below(holder, path)))
+        for path, calls in counts(iter(kinds)).items()
+    ]
+
+
+def _aligned(ours: Sequence[Node], theirs: Sequence[Node]) -> Iterator[tuple[Node, Node]]:
+    """The pairing in order that agrees best in number of calls, kind and name."""
+    best: dict[tuple[int, int], tuple[float, list[tuple[Node, Node]]]] = {}
+
+    def solve(i: int, j: int) -> tuple[float, list[tuple[Node, Node]]]:
+        if i == len(ours) or j == len(theirs):
+            return 0.0, []
+        if (i, j) not in best:
+            options = [solve(i + 1, j), solve(i, j + 1)]
+            if _may_match(ours[i], theirs[j]):
+                score, pairs = solve(i + 1, j + 1)
+                gain = 1 + 2 * (_kind(ours[i].kind) == _kind(theirs[j].kind)) + (ours[i].name == theirs[j].name)
+                options.insert(0, (score + gain, [(ours[i], theirs[j]), *pairs]))
+            best[i, j] = max(options, key=lambda option: option[0])
+        return best[i, j]
+
+    yield from solve(0, 0)[1]
+
+
+def _may_match(a: Node, b: Node) -> bool:
+    return a.calls == b.calls
+
+
+def _kind(name: str) -> str:
+    return re.sub(r"[^a-z]", "", name.lower())
+
+
+def _without_layers(path: str) -> str:
+    """`nnx.Sequential` keeps its modules under `layers`; PyTorch's numbers them right below."""
+    return re.sub(r"(^|\.)layers\.(?=\d)", r"\1", path)
+
+
+def _depth(path: str) -> int:
+    return path.count(".") + 1 if path else 0
+
+
+def _above(path: str) -> Iterator[str]:
+    """The paths around this one, nearest first."""
+    while path:
+        path = path.rpartition(".")[0]
+        yield path
+
+
+def _is_below(holder: str, path: str) -> bool:
+    return not path or holder.startswith(f"{path}.")

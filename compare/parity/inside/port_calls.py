@@ -1,0 +1,275 @@
+"""Every call of the port's modules beside the reference's: what each inherits, and what each introduces.
+
+Forcing: a module that has a counterpart runs on the reference's own inputs and hands on the reference's own outputs;
+backward, it receives the reference's cotangents and hands on the reference's input gradients. So whatever is off where
+a module receives something arose in the module around it, and whatever is off where it gives something arose in itself.
+
+Everything runs operation by operation (`jax.disable_jit`), which makes a scan a Python loop of numbered calls.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import jax.tree_util as jtu
+import numpy as np
+from flax import nnx
+
+from ...jax_side import PortSide
+from ...port_program import combine, starts
+from ..judge import Question
+from .calls import CallId, Calls
+from .layouts import Layouts, Pair, pair
+
+What = Literal["received", "output", "received_cotangent", "input_gradient"]
+Matches = Mapping[CallId, CallId]  # calls of the port to those of the reference
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A tensor at the border of a call, in the reference's layout.
+
+    Attributes:
+      at: the port's call.
+      around: the call that it was made in, of those that have a counterpart; None for the model's own.
+      what: on which side of the call, and of which pass.
+      name: of the tensor in the reference's call.
+      port, reference: the values, of different shapes where no layout makes them the same.
+    """
+
+    at: CallId
+    around: CallId | None
+    what: What
+    name: str
+    port: np.ndarray
+    reference: np.ndarray
+
+
+@dataclass
+class Shape:
+    """What a call takes and gives, as the free run finds it."""
+
+    kind: str
+    inputs: list[tuple[int, ...]]
+    outputs: list[tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Backward:
+    """A backward pass: what calls receive and give, and the gradients of parameters and of the model's inputs."""
+
+    seen: list[Seen]
+    by_parameters: dict[str, np.ndarray]
+    by_inputs: dict[str, np.ndarray]
+
+
+@dataclass
+class _Borders:
+    inputs: list[Pair] = field(default_factory=list)
+    outputs: list[Pair] = field(default_factory=list)
+    around: CallId | None = None
+
+
+class PortRun:
+    """The port on one question, call by call.
+
+    Args:
+      side: the port, in float64 mostly.
+      question: whose inputs it runs on, and in which mode.
+    """
+
+    def __init__(self, side: PortSide, question: Question):
+        self.side, self.question = side, question
+        self.program = side.program(question.mode)
+        self.batch = side.place(question.inputs, question.mode, question.cotangents)
+        self.layouts = Layouts()
+        self._borders: dict[CallId, _Borders] = {}
+
+    def shapes(self) -> dict[CallId, Shape]:
+        """Each call, in order, without any forcing."""
+        found: dict[CallId, Shape] = {}
+
+        def note(call: CallId, module: nnx.Module, run: Any, args: Any, kwargs: Any) -> Any:
+            found[call] = shape = Shape(type(module).__name__, [np.shape(x) for x in _arrays((args, kwargs))], [])
+            outputs = run(module, *args, **kwargs)
+            shape.outputs += [np.shape(x) for x in _arrays(outputs)]
+            return outputs
+
+        self._forward(note)
+        return found
+
+    def inherited(self, matches: Matches, calls: Calls) -> Iterator[Seen]:
+        """What each call gives when each has its own inputs, as the port computes them."""
+        return iter(self._walk(matches, calls, forced=False)[0])
+
+    def forced_forward(self, matches: Matches, calls: Calls) -> tuple[list[Seen], dict[str, np.ndarray]]:
+        """What each call receives and gives when all before it are right, and the buffers after the run by name."""
+        return self._walk(matches, calls, forced=True)
+
+    def _walk(self, matches: Matches, calls: Calls, *, forced: bool) -> tuple[list[Seen], dict[str, np.ndarray]]:
+        seen: list[Seen] = []
+        running: list[CallId] = []
+
+        def note(at: CallId, module: nnx.Module, run: Any, args: Any, kwargs: Any) -> Any:
+            received, put_in = _taken_apart((args, kwargs))
+            if at not in matches or any(isinstance(x, jax.core.Tracer) for x in received):
+                return run(module, *args, **kwargs)
+            call = calls[matches[at]]
+            around = running[-1] if running else None
+            borders = _Borders(around=around)
+            seen.extend(self._compared(at, around, "received", received, call.inputs, borders.inputs))
+            if forced:
+                args, kwargs = put_in(_replaced(received, call.inputs, borders.inputs))
+            running.append(at)
+            try:
+                outputs = run(module, *args, **kwargs)
+            finally:
+                running.pop()
+            given, put_out = _taken_apart(outputs)
+            seen.extend(self._compared(at, around, "output", given, call.outputs, borders.outputs))
+            if not forced:
+                return outputs
+            self._borders[at] = borders
+            return put_out(_replaced(given, call.outputs, borders.outputs))
+
+        state = self._forward(note)
+        return seen, self.side.named_state(self.question.mode, state)
+
+    def _compared(
+        self,
+        at: CallId,
+        around: CallId | None,
+        what: What,
+        ours: list[Any],
+        theirs: dict[str, np.ndarray],
+        into: list[Pair],
+    ) -> Iterator[Seen]:
+        arrays = [np.asarray(x) for x in ours]
+        into += pair(arrays, theirs, self.layouts)
+        for each in into:
+            yield Seen(at, around, what, each.name, each.layout.to_reference(arrays[each.index]), theirs[each.name])
+        if what == "output" and len(arrays) == len(theirs) == 1 and not into:
+            ((name, wanted),) = theirs.items()
+            into.append(Pair(name, 0, self.layouts.usual(wanted)))
+            yield Seen(at, around, what, name, arrays[0], wanted)
+
+    def forced_backward(self, matches: Matches, calls: Calls) -> Backward:
+        """The same of the backward pass. `forced_forward` comes first: it finds the layouts."""
+        seen: list[Seen] = []
+
+        def border(at: CallId, what: What, pairs: list[Pair], ours: list[Any]) -> list[Any]:
+            call = calls[matches[at]]
+            giving = what == "input_gradient"
+            values, gradients = (call.inputs, call.input_gradients) if giving else (call.outputs, call.cotangents)
+            replaced = _replaced(ours, values, pairs)
+            for each in pairs:
+                if each.name in gradients:
+                    wanted = gradients[each.name]
+                    wanted = np.zeros_like(values[each.name]) if wanted is None else wanted
+                    switch = self._switch(at, what, each, replaced[each.index], wanted, seen)
+                    replaced[each.index] = switch(ours[each.index])
+            return replaced
+
+        def note(at: CallId, module: nnx.Module, run: Any, args: Any, kwargs: Any) -> Any:
+            if at not in self._borders:
+                return run(module, *args, **kwargs)
+            borders = self._borders[at]
+            received, put_in = _taken_apart((args, kwargs))
+            args, kwargs = put_in(border(at, "input_gradient", borders.inputs, received))
+            given, put_out = _taken_apart(run(module, *args, **kwargs))
+            return put_out(border(at, "received_cotangent", borders.outputs, given))
+
+        program, batch = self.program, self.batch
+
+        def forward(params: Any, diff: Any) -> list[jax.Array]:
+            call = combine(diff, batch.rest)
+            return program.forward(params, program.rest, *call, through=_numbered(note))[0]
+
+        with self.side.context(), jax.disable_jit():
+            heads, pull = jax.vjp(forward, program.params, batch.diff)
+            by_parameters, by_inputs = pull(starts(heads, batch.cotangents))
+            jax.effects_barrier()
+            by_name = self.side.named_gradients(self.question.mode, by_parameters)
+            return Backward(seen, by_name, self.side.input_gradients(batch, by_inputs))
+
+    def _switch(
+        self, at: CallId, what: What, pair: Pair, right: jax.Array, gradient: np.ndarray, seen: list[Seen]
+    ) -> Callable[[jax.Array], jax.Array]:
+        """Gives the right value forward and the right gradient backward, and notes the gradient that it got."""
+        around = self._borders[at].around
+
+        def note(reached: Any) -> None:
+            seen.append(Seen(at, around, what, pair.name, pair.layout.to_reference(np.asarray(reached)), gradient))
+
+        @jax.custom_vjp
+        def switch(x: jax.Array) -> jax.Array:
+            return right
+
+        def fwd(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+            return right, jnp.zeros_like(x)
+
+        def bwd(like: jax.Array, reached: jax.Array) -> tuple[jax.Array]:
+            if isinstance(reached, jax.core.Tracer):
+                jax.debug.callback(note, reached)
+            else:
+                note(reached)
+            handed_on = pair.layout.to_port(gradient)
+            return (jnp.asarray(handed_on, like.dtype) if handed_on.shape == like.shape else like,)
+
+        switch.defvjp(fwd, bwd)
+        return switch
+
+    def _forward(self, note: Any) -> Any:
+        """Runs the model forward, each call through `note`; gives the state after it."""
+        with self.side.context(), jax.disable_jit():
+            program = self.program
+            _, (_, state) = program.forward(program.params, program.rest, *self.batch.call, through=_numbered(note))
+            return state
+
+
+def _numbered(note: Any) -> Any:
+    """A hook of `intercepted` that gives `note` the number of the call, too."""
+    numbers: Counter[str] = Counter()
+
+    def hook(path: str, module: nnx.Module, run: Any, args: Any, kwargs: Any) -> Any:
+        numbers[path] += 1
+        return note(CallId(path, numbers[path] - 1), module, run, args, kwargs)
+
+    return hook
+
+
+def _taken_apart(tree: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:
+    """The arrays of a tree, modules and keys of random numbers left out, and how to put others in their places."""
+    leaves, structure = jtu.tree_flatten(tree, is_leaf=lambda x: isinstance(x, nnx.Module | nnx.Variable | nnx.Rngs))
+    places = [i for i, leaf in enumerate(leaves) if _is_array(leaf)]
+
+    def put(arrays: list[Any]) -> Any:
+        whole = list(leaves)
+        for place, array in zip(places, arrays, strict=True):
+            whole[place] = array
+        return jtu.tree_unflatten(structure, whole)
+
+    return [leaves[i] for i in places], put
+
+
+def _arrays(tree: Any) -> list[Any]:
+    return _taken_apart(tree)[0]
+
+
+def _is_array(leaf: Any) -> bool:
+    if isinstance(leaf, nnx.Module | nnx.Variable) or not hasattr(leaf, "dtype") or not hasattr(leaf, "shape"):
+        return False
+    return not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def _replaced(ours: list[Any], right: Mapping[str, np.ndarray], pairs: list[Pair]) -> list[Any]:
+    """The reference's values in the port's layout and dtype, wherever one stands for another."""
+    replaced = list(ours)
+    for each in pairs:
+        replaced[each.index] = jnp.asarray(each.layout.to_port(right[each.name]), ours[each.index].dtype)
+    return replaced

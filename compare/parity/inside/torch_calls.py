@@ -1,0 +1,92 @@
+"""Every call of every module of the reference, with its gradients, as one eager run makes them."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from graphmode.weights import as_numpy
+
+from ...trees import named_leaves
+from .calls import Call, CallId, Calls
+
+
+@contextmanager
+def recorded(module: torch.nn.Module) -> Iterator[Calls]:
+    """Within it, each call of `module` and of what is inside is added to the calls that it yields, parents first.
+
+    Every floating input and output that has a gradient is copied. So the gradient of an input is what this call gives
+    it, whoever else uses the tensor. What a module writes into its input is written back.
+    """
+    calls: Calls = {}
+    running: list[tuple[Call, list[_Copy]]] = []
+    numbers: Counter[str] = Counter()
+    handles = []
+
+    def before(path: str) -> Any:
+        def hook(child: torch.nn.Module, args: Any, kwargs: Any) -> Any:
+            call = Call(CallId(path, numbers[path]), type(child).__name__, running[-1][0].id if running else None)
+            numbers[path] += 1
+            calls[call.id] = call
+            copies: list[_Copy] = []
+            running.append((call, copies))
+            args = _watched(args, call.inputs, call.input_gradients, copies)
+            return args, _watched(kwargs, call.inputs, call.input_gradients, copies)
+
+        return hook
+
+    def after(child: torch.nn.Module, args: Any, kwargs: Any, outputs: Any) -> Any:
+        call, copies = running.pop()
+        for copy in copies:
+            if copy.copy._version != copy.version:
+                copy.original.copy_(copy.copy)
+        return _watched(outputs, call.outputs, call.cotangents, [])
+
+    seen: set[int] = set()
+    for path, child in module.named_modules():
+        if id(child) not in seen:
+            seen.add(id(child))
+            handles.append(child.register_forward_pre_hook(before(path), with_kwargs=True))
+            handles.append(child.register_forward_hook(after, with_kwargs=True))
+    try:
+        yield calls
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@dataclass(frozen=True)
+class _Copy:
+    original: torch.Tensor
+    copy: torch.Tensor
+    version: int
+
+
+def _watched(tree: Any, values: dict[str, Any], gradients: dict[str, Any], copies: list[_Copy]) -> Any:
+    """The tree with a copy in place of each tensor, whose values now and gradients later are noted by name."""
+    leaves, structure = pytree.tree_flatten(tree)
+    names = {id(leaf): name for name, leaf in named_leaves(tree).items()}
+    for i, leaf in enumerate(leaves):
+        if not isinstance(leaf, torch.Tensor) or leaf.layout is not torch.strided or leaf.is_nested:
+            continue
+        name = names.get(id(leaf), str(i))
+        while name in values:
+            name += "'"  # the same tensor again, or the same name among keyword arguments
+        values[name] = as_numpy(leaf.detach().clone())
+        if leaf.requires_grad and torch.is_grad_enabled():
+            leaves[i] = copy = leaf.clone()
+            copies.append(_Copy(leaf, copy, copy._version))
+            gradients[name] = None
+            copy.register_hook(functools.partial(_note, gradients, name))
+    return pytree.tree_unflatten(leaves, structure)
+
+
+def _note(gradients: dict[str, Any], name: str, gradient: torch.Tensor) -> None:
+    gradients[name] = as_numpy(gradient.detach().clone())
