@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from ..errors import describe_briefly
 from ..quiet import quiet
 from ..report.records import Divergence, Finding, Tensor
@@ -27,6 +29,7 @@ def diagnose(exam: Examination, variant: str, tensors: Sequence[Tensor]) -> tupl
     Returns:
       The modules that introduce error, first ones first, each once; and notes, such as why there was no look.
     """
+    from .causes import explain
     from .inside.localise import Look
 
     found: dict[str, Divergence] = {}
@@ -40,7 +43,8 @@ def diagnose(exam: Examination, variant: str, tensors: Sequence[Tensor]) -> tupl
                 notes.append(f"{question.mode}: no look inside on {question.label!r}: {describe_briefly(error)}")
                 continue
             for each in look.divergences():
-                found.setdefault(f"{each.module}{each.outside}", each)
+                if f"{each.module}{each.outside}" not in found:
+                    found[f"{each.module}{each.outside}"] = msgspec.structs.replace(each, causes=explain(look, each))
     return list(found.values()), notes
 
 

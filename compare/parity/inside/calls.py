@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,6 +31,7 @@ class Call:
       cotangents: what reached each output in the backward pass, from all who use it; no entry where no gradient does.
       input_gradients: what this call gives back to each of its inputs.
       parent: the call that it was made in; None for the model's own.
+      arguments, result: what it took, `(args, kwargs)`, and gave, as whole trees of detached tensors.
     """
 
     id: CallId
@@ -40,6 +41,8 @@ class Call:
     outputs: dict[str, np.ndarray] = field(default_factory=dict)
     cotangents: dict[str, np.ndarray] = field(default_factory=dict)
     input_gradients: dict[str, np.ndarray] = field(default_factory=dict)
+    arguments: Any = ((), {})
+    result: Any = None
 
 
 Calls = dict[CallId, Call]

@@ -18,7 +18,7 @@ from ..judge import Question
 from ..yardstick import Difference, difference, magnitude
 from .calls import CallId, Calls
 from .matching import match_modules, port_nodes, reference_nodes
-from .port_calls import PortRun, Seen
+from .port_calls import Backward, PortRun, Seen
 from .torch_calls import recorded
 
 What = Literal["received", "output", "received_cotangent", "input_gradient", "parameter_gradient", "buffer"]
@@ -79,7 +79,13 @@ class Look:
       CaseError: where the table names a module that is not there.
     """
 
-    def __init__(self, port: PortSide, judge: TorchSide, question: Question, table: Mapping[str, str | None] | None):
+    def __init__(
+        self,
+        port: PortSide,
+        judge: TorchSide,
+        question: Question,
+        table: Mapping[str, str | None] | None = None,
+    ):
         self.port, self.judge, self.question = port, judge, question
         with recorded(judge.module) as calls:
             self.observed = judge.run_recorded(question.inputs, question.mode, question.cotangents)
@@ -96,33 +102,41 @@ class Look:
         self.suspects: dict[str, Suspect] = {}
         self.outside: list[Finding] = []
         self._free = {(seen.at, seen.what, seen.name): seen for seen in self.run.inherited(self.matches, self.calls)}
-        forced, buffers = self.run.forced_forward(self.matches, self.calls)
-        for seen in forced:
+        self.forced, self.buffers = self.run.forced_forward(self.matches, self.calls)
+        for seen in self.forced:
             self._judge(seen, difference(seen.port, seen.reference))
-        self.activations = tuple(self._activations(forced))
+        self.activations = tuple(self._activations(self.forced))
+        self.backward: Backward | None = None
         if question.mode == "forward_backward":
-            self._named("buffer", buffers, self.observed.buffers, None)
+            self._named("buffer", self.buffers, self.observed.buffers, None)
             self._backward()
 
     def _backward(self) -> None:
         try:
-            backward = self.run.forced_backward(self.matches, self.calls)
+            self.backward = backward = self.run.forced_backward(self.matches, self.calls)
         except Exception:
             if not self.blames:
                 raise
             return  # a module that gives another shape has been found; its gradients fit nothing
-        observed = self.observed
-        largest = max(
-            map(magnitude, [*observed.parameter_gradients.values(), *observed.input_gradients.values()]), default=0.0
-        )
-        reached = {}
+        observed, largest = self.observed, self.largest_gradient
         for seen in backward.seen:
-            key = seen.at, seen.what, seen.name
-            reached[key] = _sum(reached[key], seen) if key in reached else seen
-        for seen in reached.values():
             scale = max(magnitude(seen.reference), SMALLEST * largest)
             self._judge(seen, difference(seen.port, seen.reference, scale))
         self._named("parameter_gradient", backward.by_parameters, observed.parameter_gradients, largest)
+
+    @property
+    def largest_gradient(self) -> float:
+        """The largest magnitude in any gradient of the reference."""
+        gradients = [*self.observed.parameter_gradients.values(), *self.observed.input_gradients.values()]
+        return max(map(magnitude, gradients), default=0.0)
+
+    def holder(self, name: str) -> str:
+        """The path in the port of the called module that holds this tensor of the reference."""
+        known = {match.reference: match.port for match in self.matching.matches}
+        path = name
+        while path and path not in known:
+            path = path.rpartition(".")[0]
+        return known.get(path, "")
 
     def _judge(self, seen: Seen, found: Difference) -> None:
         if found.equal:
@@ -143,7 +157,6 @@ class Look:
         largest: float | None,
     ) -> None:
         """Gradients of parameters, and buffers, each the fault of the called module that holds it."""
-        known = {match.reference: match.port for match in self.matching.matches}
         for name, wanted in theirs.items():
             if name not in ours:
                 continue
@@ -151,10 +164,7 @@ class Look:
             found = difference(ours[name], wanted, scale)
             if found.equal:
                 continue
-            path = name
-            while path and path not in known:
-                path = path.rpartition(".")[0]
-            self._blame(known.get(path, ""), _finding(what, name, found), 0)
+            self._blame(self.holder(name), _finding(what, name, found), 0)
 
     def _blame(self, path: str, finding: Finding, call: int) -> None:
         suspect = self.suspects.setdefault(path, Suspect(path, call))
@@ -229,10 +239,6 @@ def _finding(what: What, tensor: str, found: Difference) -> Finding:
         reference_value=found.reference,
         note=found.note,
     )
-
-
-def _sum(a: Seen, b: Seen) -> Seen:
-    return Seen(a.at, a.around, a.what, a.name, a.port + b.port, a.reference)
 
 
 def _source(module: nnx.Module | None) -> str:

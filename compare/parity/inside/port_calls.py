@@ -111,6 +111,11 @@ class PortRun:
         """What each call receives and gives when all before it are right, and the buffers after the run by name."""
         return self._walk(matches, calls, forced=True)
 
+    @property
+    def forced(self) -> list[CallId]:
+        """The calls that handed on the reference's values."""
+        return list(self._borders)
+
     def _walk(self, matches: Matches, calls: Calls, *, forced: bool) -> tuple[list[Seen], dict[str, np.ndarray]]:
         seen: list[Seen] = []
         running: list[CallId] = []
@@ -155,8 +160,10 @@ class PortRun:
             yield Seen(at, around, what, each.name, each.layout.to_reference(arrays[each.index]), theirs[each.name])
         if what == "output" and len(arrays) == len(theirs) == 1 and not into:
             ((name, wanted),) = theirs.items()
-            into.append(Pair(name, 0, self.layouts.usual(wanted)))
-            yield Seen(at, around, what, name, arrays[0], wanted)
+            usual = self.layouts.usual(wanted)
+            into.append(Pair(name, 0, usual))
+            back = np.argsort(usual.axes) if arrays[0].ndim == wanted.ndim else None
+            yield Seen(at, around, what, name, arrays[0] if back is None else arrays[0].transpose(back), wanted)
 
     def forced_backward(self, matches: Matches, calls: Calls) -> Backward:
         """The same of the backward pass. `forced_forward` comes first: it finds the layouts."""

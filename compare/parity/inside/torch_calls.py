@@ -37,8 +37,10 @@ def recorded(module: torch.nn.Module) -> Iterator[Calls]:
             calls[call.id] = call
             copies: list[_Copy] = []
             running.append((call, copies))
-            args = _watched(args, call.inputs, call.input_gradients, copies)
-            return args, _watched(kwargs, call.inputs, call.input_gradients, copies)
+            args, kept_args = _watched(args, call.inputs, call.input_gradients, copies)
+            kwargs, kept_kwargs = _watched(kwargs, call.inputs, call.input_gradients, copies)
+            call.arguments = kept_args, kept_kwargs
+            return args, kwargs
 
         return hook
 
@@ -47,7 +49,8 @@ def recorded(module: torch.nn.Module) -> Iterator[Calls]:
         for copy in copies:
             if copy.copy._version != copy.version:
                 copy.original.copy_(copy.copy)
-        return _watched(outputs, call.outputs, call.cotangents, [])
+        outputs, call.result = _watched(outputs, call.outputs, call.cotangents, [])
+        return outputs
 
     seen: set[int] = set()
     for path, child in module.named_modules():
@@ -69,9 +72,11 @@ class _Copy:
     version: int
 
 
-def _watched(tree: Any, values: dict[str, Any], gradients: dict[str, Any], copies: list[_Copy]) -> Any:
-    """The tree with a copy in place of each tensor, whose values now and gradients later are noted by name."""
+def _watched(tree: Any, values: dict[str, Any], gradients: dict[str, Any], copies: list[_Copy]) -> tuple[Any, Any]:
+    """The tree with a copy in place of each tensor, whose values now and gradients later are noted by name; and the
+    values as a tree of detached tensors."""
     leaves, structure = pytree.tree_flatten(tree)
+    kept = list(leaves)
     names = {id(leaf): name for name, leaf in named_leaves(tree).items()}
     for i, leaf in enumerate(leaves):
         if not isinstance(leaf, torch.Tensor) or leaf.layout is not torch.strided or leaf.is_nested:
@@ -79,13 +84,14 @@ def _watched(tree: Any, values: dict[str, Any], gradients: dict[str, Any], copie
         name = names.get(id(leaf), str(i))
         while name in values:
             name += "'"  # the same tensor again, or the same name among keyword arguments
-        values[name] = as_numpy(leaf.detach().clone())
+        kept[i] = leaf.detach().clone()
+        values[name] = as_numpy(kept[i])
         if leaf.requires_grad and torch.is_grad_enabled():
             leaves[i] = copy = leaf.clone()
             copies.append(_Copy(leaf, copy, copy._version))
             gradients[name] = None
             copy.register_hook(functools.partial(_note, gradients, name))
-    return pytree.tree_unflatten(leaves, structure)
+    return pytree.tree_unflatten(leaves, structure), pytree.tree_unflatten(kept, structure)
 
 
 def _note(gradients: dict[str, Any], name: str, gradient: torch.Tensor) -> None:

@@ -1,0 +1,5 @@
+"""Why a port goes wrong: known differences, tried on the reference until one gives exactly what the port gives."""
+
+from .explain import explain
+
+__all__ = ["explain"]

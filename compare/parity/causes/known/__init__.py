@@ -1,0 +1,17 @@
+"""The known differences, by the functions of PyTorch that they concern. Importing this registers them."""
+
+from . import (  # noqa: F401
+    activation,
+    attention,
+    convolution,
+    elementwise,
+    embedding,
+    gradient,
+    loss,
+    norm,
+    pooling,
+    recurrent,
+    reduction,
+    resize,
+    shape,
+)

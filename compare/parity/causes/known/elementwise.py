@@ -1,0 +1,183 @@
+"""Sums, products and other arithmetic: an operand left out, taken twice, or multiplied by another number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from ..variants import Called, Fit, Variant, of, signature
+
+signature("clamp_min clamp_max", "input value")
+SUMS = ("add", "add_", "sub", "sub_", "__rsub__", "__radd__", "__add__", "__iadd__")
+PRODUCTS = ("mul", "mul_", "div", "div_", "__rdiv__", "__rtruediv__", "true_divide", "matmul", "bmm")
+
+
+@of(*SUMS)
+def summands(call: Called) -> Iterator[Variant | Fit]:
+    a, b = call.args[0], call.args[1] if len(call.args) > 1 else None
+    if not isinstance(b, torch.Tensor):
+        if isinstance(b, int | float):
+            yield from _constant(call, float(b), "adds")
+        return
+    if not (isinstance(a, torch.Tensor) and a.is_floating_point() and b.is_floating_point()):
+        return
+    both = a.shape == b.shape
+    for kept, lost in ((0, "second"), (1, "first")):
+        id = "residual-missing" if both else "summand-missing"
+        what = "the residual" if both else f"the {lost} summand"
+        yield Variant(
+            id,
+            f"does not add {what} (of the sum, the {lost} is missing)",
+            "add both, as the reference does",
+            lambda func, args, kwargs, kept=kept: _shaped(args[kept], func(*args, **kwargs)),
+        )
+        yield Variant(
+            "residual-twice" if both else "summand-twice",
+            f"adds the {lost} summand twice",
+            "add it once",
+            lambda func, args, kwargs, kept=kept: func(*args, **kwargs) + args[1 - kept],
+        )
+    yield Variant(
+        "sign",
+        "subtracts where the reference adds, or adds where it subtracts",
+        f"{call.name.strip('_')} them",
+        lambda func, args, kwargs: args[0] - args[1] if "add" in call.name else args[0] + args[1],
+    )
+    yield Variant(
+        "sign",
+        "has the sign of the result turned",
+        f"{call.name.strip('_')} them in the reference's order",
+        lambda func, args, kwargs: -func(*args, **kwargs),
+    )
+    for place, words in ((0, "first"), (1, "second")):
+        yield Fit(
+            "residual-scaled",
+            f"multiplies the {words} summand by {{value}}",
+            "add it as it is",
+            1.0,
+            lambda value, place=place: _times(place, value),
+            (0.5, 2.0),
+        )
+
+
+@of(*PRODUCTS)
+def factors(call: Called) -> Iterator[Variant | Fit]:
+    a, b = call.args[0], call.args[1] if len(call.args) > 1 else None
+    if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) and call.name in ("mul", "mul_", "div", "div_"):
+        for kept, lost in ((0, "second"), (1, "first")):
+            yield Variant(
+                "factor-missing",
+                f"leaves the {lost} factor out",
+                "multiply by it",
+                lambda func, args, kwargs, kept=kept: _shaped(args[kept], func(*args, **kwargs)),
+            )
+    if isinstance(b, int | float) and not isinstance(b, bool):
+        yield from _constant(call, float(b), "multiplies by" if "mul" in call.name else "divides by")
+    if call.name in ("matmul", "bmm") and isinstance(b, torch.Tensor):
+        for place, words in ((0, "first"), (1, "second")):
+            side = call.args[place]
+            if side.dim() > 1 and side.shape[-1] == side.shape[-2]:
+                yield Variant(
+                    "weight-transposed",
+                    f"transposes the {words} matrix",
+                    "multiply by it as it is",
+                    lambda func, args, kwargs, place=place: _transposed(func, args, place),
+                )
+    if isinstance(a, torch.Tensor) and a.is_floating_point():
+        yield Fit(
+            "scale",
+            "has the product {value} times",
+            "leave the factor out",
+            1.0,
+            lambda value: lambda func, args, kwargs: func(*args, **kwargs) * value,
+            (0.5, 2.0),
+        )
+
+
+@of("pow", "__pow__")
+def power(call: Called) -> Iterator[Fit]:
+    if len(call.args) > 1 and isinstance(call.args[1], int | float):
+        yield Fit(
+            "exponent",
+            "raises to the power {value}",
+            "raise to the power {known}",
+            float(call.args[1]),
+            lambda value: lambda func, args, kwargs: func(args[0], value),
+            (1.0, 2.0, 0.5, 3.0),
+        )
+
+
+@of("sqrt", "rsqrt", "exp", "log", "neg", "abs", "sin", "cos", "square", "reciprocal")
+def function(call: Called) -> Iterator[Variant]:
+    yield Variant(
+        "function-missing",
+        f"leaves {call.name} out",
+        f"write jnp.{call.name}",
+        lambda func, args, kwargs: args[0].clone(),
+    )
+    for other in ("sin", "cos", "sqrt", "rsqrt", "exp", "log", "abs", "square", "neg"):
+        if other != call.name:
+            yield Variant(
+                "function",
+                f"computes {other} for {call.name}",
+                f"write jnp.{call.name}",
+                lambda func, args, kwargs, other=other: getattr(torch, other)(args[0]),
+            )
+
+
+@of("gt", "lt", "ge", "le", "eq", "ne", "__gt__", "__lt__")
+def comparison(call: Called) -> Iterator[Variant]:
+    for other in ("gt", "ge", "lt", "le", "eq", "ne"):
+        if other != call.name.strip("_"):
+            yield Variant(
+                "comparison",
+                f"compares with {other} for {call.name.strip('_')}",
+                "compare as the reference does",
+                lambda func, args, kwargs, other=other: getattr(torch, other)(*args),
+            )
+
+
+@of("__invert__", "logical_not", "bitwise_not")
+def inverted(call: Called) -> Iterator[Variant]:
+    yield Variant(
+        "mask-polarity", "does not invert the mask", "invert it: ~mask", lambda func, args, kwargs: args[0].clone()
+    )
+
+
+def _constant(call: Called, known: float, words: str) -> Iterator[Variant | Fit]:
+    id = "constant" if "add" in call.name or "sub" in call.name else "scale"
+    yield Variant(
+        f"{id}-missing",
+        f"leaves out the constant {known:.6g}",
+        f"use {known:.6g} as the reference does",
+        lambda func, args, kwargs: args[0].clone(),
+    )
+    yield Fit(
+        id,
+        f"{words} {{value}}",
+        "use {known}",
+        known,
+        lambda value: lambda func, args, kwargs: func(args[0], value, *args[2:], **kwargs),
+        (known**2, known**0.5 if known > 0 else known, 1.0, -known),
+    )
+
+
+def _times(place: int, value: float):
+    def apply(func: Any, args: Any, kwargs: Any) -> Any:
+        changed = list(args)
+        changed[place] = changed[place] * value
+        return func(*changed, **kwargs)
+
+    return apply
+
+
+def _transposed(func: Any, args: Any, place: int) -> Any:
+    changed = list(args)
+    changed[place] = changed[place].transpose(-1, -2)
+    return func(*changed)
+
+
+def _shaped(value: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    return value.expand_as(like).clone()

@@ -1,0 +1,120 @@
+"""Look-ups and positions: indices off by some, rows that count otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from ..variants import Called, Fit, Variant, after, instead, of, signature
+
+signature("embedding", "input weight padding_idx max_norm norm_type scale_grad_by_freq sparse")
+signature("arange", "start end step")
+signature("cumsum", "input dim")
+signature("gather", "input dim index")
+signature("index_select", "input dim index")
+
+
+@of("embedding")
+def looked_up(call: Called) -> Iterator[Variant | Fit]:
+    weight, padding = call.get("weight"), call.get("padding_idx")
+    rows = weight.shape[0]
+    for shift in (1, -1, 2, -2):
+        yield Variant(
+            "index-offset",
+            f"looks up row i{shift:+d} for i",
+            "look up row i; positions start where the reference's start",
+            call.with_(input=lambda i, s=shift: (i + s).clamp(0, rows - 1)),
+        )
+        yield Variant(
+            "index-offset",
+            f"looks up row i{shift:+d} for i, round the end",
+            "look up row i",
+            call.with_(input=lambda i, s=shift: (i + s) % rows),
+        )
+    if padding is not None:
+        yield Variant(
+            "padding-index",
+            f"lets row {padding} learn",
+            f"give padding_idx={padding}: no gradient there",
+            call.with_(padding_idx=None),
+        )
+        yield Variant(
+            "padding-index",
+            f"gives zeros for row {padding}",
+            "padding_idx changes gradients and the first values alone",
+            instead(_zeroed),
+        )
+    width = weight.shape[1]
+    yield Variant("scale", "multiplies by sqrt(width)", "leave the factor out", after(lambda x: x * width**0.5))
+    yield Fit(
+        "scale", "multiplies the rows by {value}", "leave the factor out", 1.0, lambda value: after(lambda x: x * value)
+    )
+
+
+def _zeroed(i: Any, weight: torch.Tensor, padding_idx: int | None = None, *rest: Any, **kwargs: Any) -> torch.Tensor:
+    rows = torch.nn.functional.embedding(i, weight, padding_idx)
+    return rows * (i != padding_idx).unsqueeze(-1)
+
+
+@of("arange")
+def positions(call: Called) -> Iterator[Variant]:
+    for shift in (1, -1, 2, -2):
+        yield Variant(
+            "position-offset",
+            f"counts positions from {shift:+d} of the reference's",
+            "count from where the reference starts",
+            after(lambda x, s=shift: x + s),
+        )
+        yield Variant(
+            "position-offset",
+            f"counts positions from {shift:+d} of the reference's, none below 0",
+            "count from where the reference starts",
+            after(lambda x, s=shift: (x + s).clamp(min=0)),
+        )
+    yield Variant("position-order", "counts positions backwards", "count upwards", after(lambda x: x.flip(0)))
+
+
+@of("cumsum")
+def summed(call: Called) -> Iterator[Variant]:
+    dim = call.get("dim", -1)
+    yield Variant(
+        "position-offset",
+        "leaves the element itself out of the running sum",
+        "count it in: jnp.cumsum",
+        lambda func, args, kwargs: func(*args, **kwargs) - args[0],
+    )
+    yield Variant(
+        "axis",
+        "sums from the end",
+        "sum from the start",
+        lambda func, args, kwargs: args[0].flip(dim).cumsum(dim).flip(dim),
+    )
+
+
+@of("argmax", "argmin", "topk", "sort", "argsort", "max", "min")
+def ties(call: Called) -> Iterator[Variant]:
+    x, dim = call.args[0], call.site.kwargs.get("dim", -1)
+    if call.name in ("max", "min") and not isinstance(call.site.result, tuple):
+        return
+    if call.name in ("argmax", "argmin"):
+
+        def last(func: Any, args: Any, kwargs: Any) -> Any:
+            return x.shape[dim] - 1 - func(args[0].flip(dim), *args[1:], **kwargs)
+
+        yield Variant("tie-order", "takes the last of equal elements", "take the first", last)
+    if call.name in ("topk", "sort", "argsort"):
+
+        def stable(func: Any, args: Any, kwargs: Any) -> Any:
+            found = torch.sort(args[0], dim=-1, descending=True, stable=True)
+            k = args[1] if len(args) > 1 else args[0].shape[-1]
+            return found.values[..., :k], found.indices[..., :k]
+
+        if call.name == "topk":
+            yield Variant(
+                "tie-order",
+                "orders equal elements by their place",
+                "PyTorch's topk gives equal elements in another order: gm.topk",
+                stable,
+            )

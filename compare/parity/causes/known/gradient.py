@@ -1,0 +1,168 @@
+"""The same value with another gradient: stopped, scaled, or another one at a kink."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from ..variants import Called, Fit, Variant, after, of, signature
+
+signature("clamp clip", "input min max")
+
+
+@of("*")
+def stopped(call: Called) -> Iterator[Variant | Fit]:
+    """For any call that gives a floating tensor."""
+    result = call.site.result
+    first = result[0] if isinstance(result, tuple | list) and result else result
+    if not isinstance(first, torch.Tensor) or not first.is_floating_point() or call.name in _WITHOUT:
+        return
+    if isinstance(result, torch.Tensor):
+        yield Variant(
+            "stop-gradient",
+            f"stops the gradient after {call.name}",
+            "let it through: no jax.lax.stop_gradient there",
+            after(lambda x: x.detach()),
+        )
+    places = [i for i, x in enumerate(call.args) if isinstance(x, torch.Tensor) and x.is_floating_point()]
+    if len(places) > 1:
+        for place in places:
+            yield Variant(
+                "stop-gradient",
+                f"stops the gradient by argument {place} of {call.name}",
+                "let it through: no jax.lax.stop_gradient there",
+                lambda func, args, kwargs, p=place: func(*_detached(args, p), **kwargs),
+            )
+    if isinstance(result, torch.Tensor):
+        yield Fit(
+            "gradient-scale",
+            f"multiplies the gradient after {call.name} by {{value}}",
+            "leave the gradient as it is",
+            1.0,
+            lambda value: after(lambda x: _Scaled.apply(x, value)),
+            (0.0, -1.0, 0.5, 2.0),
+        )
+
+
+@of("detach", "detach_")
+def not_stopped(call: Called) -> Iterator[Variant]:
+    yield Variant(
+        "stop-gradient",
+        "lets the gradient through where the reference detaches",
+        "write jax.lax.stop_gradient(x)",
+        lambda func, args, kwargs: args[0].clone(),
+    )
+
+
+@of(
+    "relu",
+    "relu_",
+    "relu6",
+    "abs",
+    "clamp",
+    "clip",
+    "leaky_relu",
+    "hardtanh",
+    "max",
+    "min",
+    "maximum",
+    "minimum",
+    "amax",
+    "amin",
+    "norm",
+    "clamp_min",
+    "clamp_max",
+    "where",
+)
+def kinks(call: Called) -> Iterator[Variant]:
+    fix = f"PyTorch's gradient of {call.name} at the kink is another one than JAX's: use gm.nn.functional's"
+    for value in (0.0, 1.0, 0.5, -1.0, 0.01):
+        yield Variant(
+            "kink-gradient",
+            f"has {value:g} of the gradient where {call.name} has its kink",
+            fix,
+            lambda func, args, kwargs, v=value: _at_kinks(func, args, kwargs, v, call.name),
+        )
+    if call.name in ("max", "min") and isinstance(call.site.result, tuple):
+        other = torch.amax if call.name == "max" else torch.amin
+        yield Variant(
+            "kink-gradient",
+            "shares the gradient among equal elements",
+            "PyTorch's goes to the first of them",
+            lambda func, args, kwargs: (other(*args, **kwargs), func(*args, **kwargs)[1]),
+        )
+    if call.name in ("amax", "amin"):
+        yield Variant(
+            "kink-gradient",
+            "gives the whole gradient to the first of equal elements",
+            "PyTorch shares it among them",
+            lambda func, args, kwargs: getattr(torch, call.name[1:])(*args, **kwargs)[0],
+        )
+
+
+_WITHOUT = {"zeros", "ones", "empty", "full", "arange", "zeros_like", "ones_like", "full_like", "empty_like", "detach"}
+
+
+def _detached(args: tuple[Any, ...], place: int) -> list[Any]:
+    changed = list(args)
+    changed[place] = changed[place].detach()
+    return changed
+
+
+def _at_kinks(func: Any, args: Any, kwargs: Any, value: float, name: str) -> Any:
+    x = args[0] if args else kwargs["input"]
+    bounds = [0.0]
+    if name in ("clamp", "clip", "hardtanh", "relu6", "clamp_min", "clamp_max"):
+        usual = {"hardtanh": (-1.0, 1.0), "relu6": (0.0, 6.0)}.get(name, ())
+        given = [v for v in (*args[1:], *kwargs.values()) if isinstance(v, int | float) and not isinstance(v, bool)]
+        bounds = [float(v) for v in given or usual]
+    kink = torch.zeros_like(x, dtype=torch.bool)
+    for bound in bounds:
+        kink |= x == bound
+    return (
+        func(_AtKinks.apply(x, kink, value), *args[1:], **kwargs)
+        if name == "where"
+        else _Replaced.apply(func(x, *args[1:], **kwargs), x, kink, value)
+    )
+
+
+class _Scaled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, value: float) -> torch.Tensor:
+        ctx.value = value
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        return gradient * ctx.value, None
+
+
+class _Replaced(torch.autograd.Function):
+    """The output; its gradient goes past the function, times a value, where there is a kink, and through elsewhere."""
+
+    @staticmethod
+    def forward(ctx: Any, out: torch.Tensor, x: torch.Tensor, kink: torch.Tensor, value: float) -> torch.Tensor:
+        ctx.save_for_backward(kink)
+        ctx.value = value
+        return out.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        (kink,) = ctx.saved_tensors
+        none = torch.zeros_like(gradient)
+        return torch.where(kink, none, gradient), torch.where(kink, gradient * ctx.value, none), None, None
+
+
+class _AtKinks(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, kink: torch.Tensor, value: float) -> torch.Tensor:
+        ctx.save_for_backward(kink)
+        ctx.value = value
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        (kink,) = ctx.saved_tensors
+        return torch.where(kink, gradient * ctx.value, gradient), None, None

@@ -1,0 +1,148 @@
+"""Recurrent layers: gates in another order, biases left out, time run the other way."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from ..variants import Called, Variant, of
+
+GATES = {"lstm": "ifgo", "gru": "rzn", "lstm_cell": "ifgo", "gru_cell": "rzn", "rnn_tanh": "h", "rnn_relu": "h"}
+
+
+@of(*GATES)
+def gates(call: Called) -> Iterator[Variant]:
+    names = GATES[call.name]
+    place = next((i for i, x in enumerate(call.args) if isinstance(x, list | tuple) and _are_weights(x)), None)
+    if place is None:
+        return
+    count = len(names)
+
+    def with_weights(make: Any) -> Any:
+        def apply(func: Any, args: Any, kwargs: Any) -> Any:
+            changed = list(args)
+            changed[place] = [make(i, w) for i, w in enumerate(args[place])]
+            return func(*changed, **kwargs)
+
+        return apply
+
+    for order in itertools.permutations(range(count)):
+        if order != tuple(range(count)):
+            yield Variant(
+                "gate-order",
+                f"takes the gates as {', '.join(names[i] for i in order)}",
+                f"PyTorch's are {', '.join(names)}",
+                with_weights(lambda i, w, order=order: torch.cat([w.chunk(count)[g] for g in order])),
+            )
+    biases = [i for i, w in enumerate(call.args[place]) if w.dim() == 1]
+    for kind, chosen in (
+        ("all biases", biases),
+        ("the biases of the input side", biases[::2]),
+        ("the biases of the hidden side", biases[1::2]),
+    ):
+        if chosen:
+            yield Variant(
+                "bias-missing",
+                f"leaves out {kind}",
+                "add both biases",
+                with_weights(lambda i, w, chosen=chosen: torch.zeros_like(w) if i in chosen else w),
+            )
+            yield Variant(
+                "bias-twice",
+                f"adds {kind} twice",
+                "add each once",
+                with_weights(lambda i, w, chosen=chosen: w + w if i in chosen else w),
+            )
+    if call.name.startswith("gru"):
+        yield Variant(
+            "bias-placement",
+            "adds b_hn outside the reset gate",
+            "keep b_hn inside: n = tanh(W x + b_in + r * (U h + b_hn))",
+            _moved_bias(place),
+        )
+    for i, w in enumerate(call.args[place]):
+        if w.dim() == 2 and all(c.shape[0] == c.shape[1] for c in w.chunk(count)):
+            yield Variant(
+                "weight-transposed",
+                "multiplies by a square block of a weight untransposed",
+                "PyTorch's weights are [gates * hidden, in]: carry each block transposed",
+                with_weights(lambda j, v, i=i: torch.cat([c.T for c in v.chunk(count)]) if j == i else v),
+            )
+
+
+@of("lstm", "gru", "rnn_tanh", "rnn_relu")
+def time(call: Called) -> Iterator[Variant]:
+    axis = 1 if call.args[-1] is True else 0
+    yield Variant(
+        "time-reversed",
+        "runs from the last step to the first",
+        "run from the first",
+        lambda func, args, kwargs: _reversed(func, args, axis),
+    )
+    yield Variant(
+        "directions-swapped",
+        "has the two directions' outputs in the other order",
+        "forward first, then backward",
+        lambda func, args, kwargs: _halves(func(*args, **kwargs)),
+    )
+    yield Variant(
+        "state",
+        "starts from another state than it is given, zero",
+        "start from the given state",
+        lambda func, args, kwargs: func(args[0], _zero(args[1]), *args[2:], **kwargs),
+    )
+    if isinstance(call.args[1], list | tuple) and len(call.args[1]) == 2:
+        yield Variant(
+            "state-order",
+            "takes h and c in the other order",
+            "PyTorch's state is (h, c), Flax's (c, h)",
+            lambda func, args, kwargs: func(args[0], list(args[1])[::-1], *args[2:], **kwargs),
+        )
+        yield Variant(
+            "state-order",
+            "gives h and c in the other order",
+            "PyTorch's state is (h, c), Flax's (c, h)",
+            lambda func, args, kwargs: _swapped(func(*args, **kwargs)),
+        )
+
+
+def _are_weights(values: Sequence[Any]) -> bool:
+    return len(values) >= 2 and all(isinstance(v, torch.Tensor) for v in values) and values[0].dim() == 2
+
+
+def _moved_bias(place: int) -> Any:
+    def apply(func: Any, args: Any, kwargs: Any) -> Any:
+        weights = [w.clone() for w in args[place]]
+        for i in range(0, len(weights) - 3, 4):
+            into, out = weights[i + 2], weights[i + 3]
+            size = into.shape[0] // 3
+            moved = torch.cat([torch.zeros(2 * size, dtype=out.dtype), out[2 * size :]])
+            weights[i + 2], weights[i + 3] = into + moved, out - moved
+        changed = list(args)
+        changed[place] = weights
+        return func(*changed, **kwargs)
+
+    return apply
+
+
+def _reversed(func: Any, args: Any, axis: int) -> Any:
+    out, *rest = func(args[0].flip(axis), *args[1:])
+    return out.flip(axis), *rest
+
+
+def _halves(result: Any) -> Any:
+    out, *rest = result
+    a, b = out.chunk(2, -1)
+    return torch.cat([b, a], -1), *rest
+
+
+def _swapped(result: Any) -> Any:
+    out, h, c = result
+    return out, c, h
+
+
+def _zero(state: Any) -> Any:
+    return [torch.zeros_like(s) for s in state] if isinstance(state, list | tuple) else torch.zeros_like(state)

@@ -1,0 +1,131 @@
+"""Reductions and selections: other axes, another divisor, another element."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from ..variants import Called, Variant, after, of, signature
+
+REDUCTIONS = ("mean", "sum", "var", "std", "amax", "amin", "logsumexp", "prod", "norm")
+signature("mean sum amax amin prod logsumexp", "input dim keepdim")
+signature("var std", "input dim unbiased keepdim")
+signature("max min argmax argmin", "input dim keepdim")
+
+
+@of(*REDUCTIONS, "max", "min", "argmax", "argmin")
+def axes(call: Called) -> Iterator[Variant]:
+    x, dim = call.args[0], call.get("dim")
+    if isinstance(dim, int) and isinstance(x, torch.Tensor):
+        for other in range(x.dim()):
+            if other != dim % x.dim():
+                yield Variant("axis", f"reduces over axis {other}", f"reduce over axis {dim}", call.with_(dim=other))
+
+
+@of("var", "std")
+def divisor(call: Called) -> Iterator[Variant]:
+    biased = call.get("unbiased", True) is False or call.site.kwargs.get("correction", 1) == 0
+
+    def other(func: Any, args: Any, kwargs: Any) -> Any:
+        kept = {k: v for k, v in kwargs.items() if k not in ("unbiased", "correction")}
+        dims = args[1] if len(args) > 1 and not isinstance(args[1], bool) else kept.pop("dim", None)
+        return getattr(torch, call.name)(args[0], dim=dims, correction=1 if biased else 0, **kept)
+
+    yield Variant(
+        "ddof",
+        f"divides by {'n - 1' if biased else 'n'}",
+        f"give ddof={0 if biased else 1}: PyTorch divides by {'n' if biased else 'n - 1'} here, jnp by n",
+        other,
+    )
+    swapped = "std" if call.name == "var" else "var"
+    yield Variant(
+        "reduction",
+        f"computes {swapped} for {call.name}",
+        f"compute {call.name}",
+        lambda func, args, kwargs: getattr(torch, swapped)(*args, **kwargs),
+    )
+
+
+@of("mean", "sum", "amax", "amin")
+def another(call: Called) -> Iterator[Variant]:
+    for name in ("mean", "sum", "amax", "amin"):
+        if name != call.name:
+            yield Variant(
+                "reduction",
+                f"takes the {name} for the {call.name}",
+                f"take the {call.name}",
+                lambda func, args, kwargs, name=name: getattr(torch, name)(*args, **kwargs),
+            )
+
+
+@of("max", "min")
+def extremes(call: Called) -> Iterator[Variant]:
+    if isinstance(call.site.result, torch.Tensor) and len(call.args) == 1:
+        for name in ("amax", "amin", "mean", "sum"):
+            yield Variant(
+                "reduction",
+                f"takes the {name}",
+                f"take the {call.name}",
+                lambda func, args, kwargs, name=name: getattr(torch, name)(args[0]),
+            )
+
+
+@of("__getitem__", "select", "narrow")
+def element(call: Called) -> Iterator[Variant]:
+    x, index = call.args[0], call.args[1] if len(call.args) > 1 else None
+    if not isinstance(x, torch.Tensor) or call.name != "__getitem__":
+        return
+    parts = index if isinstance(index, tuple) else (index,)
+    if any(isinstance(part, torch.Tensor) for part in parts):
+        return
+    for place, part in enumerate(parts):
+        for other in _others(part):
+            changed = (*parts[:place], other, *parts[place + 1 :])
+            yield Variant(
+                "index",
+                f"takes [{_words(changed)}] for [{_words(parts)}]",
+                f"take [{_words(parts)}]",
+                lambda func, args, kwargs, changed=changed: func(args[0], changed),
+            )
+
+
+@of("matmul", "einsum", "bmm", "linear", "__getitem__", "chunk", "softmax", "mul", "add")
+def reversed_axis(call: Called) -> Iterator[Variant]:
+    if isinstance(call.site.result, torch.Tensor) and call.site.result.dim() > 1:
+        for axis in range(1, call.site.result.dim()):
+            yield Variant(
+                "reversed",
+                f"has axis {axis} of what {call.name} gives reversed",
+                "leave its order",
+                after(lambda x, axis=axis: x.flip(axis)),
+            )
+
+
+def _others(part: Any) -> Iterator[Any]:
+    if isinstance(part, int) and not isinstance(part, bool):
+        yield from (value for value in dict.fromkeys((0, -1, part + 1, part - 1, -2)) if value != part)
+    if isinstance(part, slice) and isinstance(part.step or 1, int):
+        start, stop, step = part.start, part.stop, part.step
+        if isinstance(start, int):
+            yield from (slice(start + shift, stop and stop + shift, step) for shift in (1, -1) if start + shift >= 0)
+            yield slice(0, stop and stop - start, step)
+        if isinstance(stop, int):
+            yield slice(-stop, None, step) if stop > 0 and start is None else slice(start, stop - 1, step)
+            yield slice(start, stop + 1, step)
+            if stop < 0:
+                yield slice(-stop, None, step)
+        if step and step > 1:
+            yield slice(1 - (start or 0), stop, step)
+
+
+def _words(parts: tuple[Any, ...]) -> str:
+    def one(part: Any) -> str:
+        if isinstance(part, slice):
+            return ":".join(
+                "" if x is None else str(x) for x in (part.start, part.stop, part.step)[: 3 if part.step else 2]
+            )
+        return "..." if part is Ellipsis else str(part)
+
+    return ", ".join(map(one, parts))

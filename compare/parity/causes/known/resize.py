@@ -1,0 +1,80 @@
+"""Resizing: which mode, which corners, which size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch.nn.functional as F
+
+from ..variants import Called, Variant, of, signature
+
+signature("interpolate", "input size scale_factor mode align_corners recompute_scale_factor antialias")
+signature("grid_sample", "input grid mode padding_mode align_corners")
+signature("upsample", "input size scale_factor mode align_corners")
+
+
+@of("interpolate", "upsample")
+def modes(call: Called) -> Iterator[Variant]:
+    x, mode, corners = call.args[0], call.get("mode", "nearest"), call.get("align_corners")
+    smooth = {3: ("linear",), 4: ("bilinear", "bicubic"), 5: ("trilinear",)}[x.dim()]
+    size = tuple(call.site.result.shape[2:])
+    if mode in smooth:
+        yield Variant(
+            "align-corners",
+            f"resizes with align_corners={not corners}",
+            f"give align_corners={bool(corners)}",
+            call.with_(align_corners=not corners),
+        )
+        yield Variant(
+            "antialias",
+            "smooths before it makes smaller",
+            "jax.image.resize: give antialias=False",
+            lambda func, args, kwargs: F.interpolate(args[0], size, mode=mode, antialias=True),
+        )
+    for other in ("nearest", "nearest-exact", *smooth):
+        for aligned in (False, True) if other in smooth else (None,):
+            if other != mode:
+                words = "" if aligned is None else f" with align_corners={aligned}"
+                yield Variant(
+                    "resize-mode",
+                    f"resizes in the mode {other}{words}",
+                    f"resize in the mode {mode}: JAX's nearest is PyTorch's nearest-exact",
+                    lambda func, args, kwargs, o=other, a=aligned: F.interpolate(
+                        args[0], size, mode=o, align_corners=a
+                    ),
+                )
+    yield Variant(
+        "resize-scale",
+        "takes the scale from the sizes",
+        "PyTorch takes the scale_factor itself",
+        lambda func, args, kwargs: F.interpolate(args[0], size, mode=mode, align_corners=corners),
+    )
+
+
+@of("grid_sample")
+def sampled(call: Called) -> Iterator[Variant]:
+    corners = bool(call.get("align_corners", False))
+    yield Variant(
+        "align-corners",
+        f"samples with align_corners={not corners}",
+        f"give align_corners={corners}",
+        call.with_(align_corners=not corners),
+    )
+    for name, values in (
+        ("mode", ("bilinear", "nearest", "bicubic")),
+        ("padding_mode", ("zeros", "border", "reflection")),
+    ):
+        for other in values:
+            if other != call.get(name, values[0]):
+                yield Variant(
+                    "resize-mode",
+                    f"samples with {name}={other!r}",
+                    f"give {name}={call.get(name, values[0])!r}",
+                    call.with_(**{name: other}),
+                )
+    yield Variant(
+        "axes-order",
+        "takes x and y of the grid in the other order",
+        "the grid holds (x, y)",
+        call.with_(grid=lambda g: g.flip(-1)),
+    )

@@ -1,0 +1,218 @@
+"""Moves of elements: which axes are swapped, merged and split, and in what order pieces come."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from ..variants import Called, Variant, after, of, signature
+
+signature("chunk split", "input size dim")
+signature("flatten", "input start_dim end_dim")
+signature("cat concat concatenate stack", "tensors dim")
+signature("roll", "input shifts dims")
+signature("pixel_shuffle pixel_unshuffle", "input factor")
+
+
+@of("flatten", "reshape", "view")
+def order_of_axes(call: Called) -> Iterator[Variant]:
+    """The axes in another order before they are merged; the split ones in another order."""
+    x = call.args[0]
+    if not isinstance(x, torch.Tensor) or not isinstance(call.site.result, torch.Tensor):
+        return
+    result = call.site.result
+    if result.dim() < x.dim() <= 5:
+        for order in itertools.permutations(range(1, x.dim())):
+            axes = (0, *order)
+            if axes != tuple(range(x.dim())):
+                words = "channels last" if axes == (0, *range(2, x.dim()), 1) else f"in the order {axes}"
+                yield Variant(
+                    "flatten-order",
+                    f"flattens with its axes {words}",
+                    "move the axes back to PyTorch's order before flattening: jnp.moveaxis(x, -1, 1)",
+                    lambda func, args, kwargs, axes=axes: func(args[0].permute(axes).contiguous(), *args[1:], **kwargs),
+                )
+    if result.dim() == x.dim() + 1:
+        place = next((i for i in range(x.dim()) if x.shape[i] != result.shape[i]), x.dim() - 1)
+
+        def other(func: Any, args: Any, kwargs: Any) -> Any:
+            shape = list(result.shape)
+            shape[place], shape[place + 1] = shape[place + 1], shape[place]
+            return args[0].reshape(shape).transpose(place, place + 1)
+
+        yield Variant(
+            "head-order",
+            f"splits axis {place} with its two parts in the other order",
+            f"split it as {tuple(result.shape[place : place + 2])}: features are [heads, head_dim]",
+            other,
+        )
+
+
+@of("transpose", "permute", "swapaxes", "movedim", "moveaxis", "t", "mT")
+def other_order(call: Called) -> Iterator[Variant]:
+    result = call.site.result
+    if not isinstance(result, torch.Tensor) or result.dim() > 5:
+        return
+    yield Variant(
+        "axes-order",
+        f"leaves {call.name} out, and reshapes",
+        f"write jnp.{call.name}",
+        lambda func, args, kwargs: args[0].reshape(func(*args, **kwargs).shape),
+    )
+    for axes in itertools.permutations(range(result.dim())):
+        if axes != tuple(range(result.dim())) and [result.shape[a] for a in axes] == list(result.shape):
+            yield Variant(
+                "axes-order",
+                f"has its axes in the order {axes} after {call.name}",
+                "keep the reference's order",
+                after(lambda x, axes=axes: x.permute(axes)),
+            )
+
+
+@of("chunk", "split", "unbind", "tensor_split")
+def pieces(call: Called) -> Iterator[Variant]:
+    count = len(call.site.result)
+    if count > 6:
+        return
+    for order in itertools.permutations(range(count)):
+        if order != tuple(range(count)):
+            yield Variant(
+                "pieces-order",
+                f"takes the pieces of {call.name} in the order {order}",
+                "take them in order",
+                lambda func, args, kwargs, order=order: tuple(func(*args, **kwargs)[i] for i in order),
+            )
+    dim = call.get("dim", 0) if call.name != "unbind" else None
+    if dim is not None and count > 1:
+        yield Variant(
+            "pieces-interleaved",
+            "takes every n-th element into a piece",
+            "take neighbours into a piece",
+            lambda func, args, kwargs: tuple(_every(args[0], count, dim)),
+        )
+
+
+@of("cat", "concat", "concatenate", "stack")
+def joined(call: Called) -> Iterator[Variant]:
+    tensors, dim = list(call.args[0]), call.get("dim", 0)
+    if len(tensors) > 5:
+        return
+    for order in itertools.permutations(range(len(tensors))):
+        if order != tuple(range(len(tensors))):
+            yield Variant(
+                "pieces-order",
+                f"joins the pieces in the order {order}",
+                "join them in order",
+                lambda func, args, kwargs, order=order: func([list(args[0])[i] for i in order], *args[1:], **kwargs),
+            )
+    for number in range(len(tensors)):
+        for axis in range(tensors[number].dim()):
+            yield Variant(
+                "reversed",
+                f"joins piece {number} with axis {axis} reversed",
+                "join it as it is",
+                lambda func, args, kwargs, n=number, a=axis: func(_flipped(args[0], n, a), *args[1:], **kwargs),
+            )
+    if len(tensors) == 2 and call.name == "cat" and tensors[0].shape == tensors[1].shape:
+        yield Variant(
+            "rotary-interleaving",
+            "interleaves the pieces",
+            "join the halves one after the other: rotate halves, as the reference does",
+            lambda func, args, kwargs: _interleaved(*args[0], dim),
+        )
+        yield Variant(
+            "rotary-sign",
+            "has the sign of the first piece turned",
+            "rotate as (-x2, x1)",
+            lambda func, args, kwargs: func([-args[0][0], args[0][1]], *args[1:], **kwargs),
+        )
+        yield Variant(
+            "rotary-sign",
+            "rotates the other way round",
+            "rotate as (-x2, x1)",
+            lambda func, args, kwargs: -func(*args, **kwargs),
+        )
+
+
+@of("repeat_interleave", "repeat", "tile")
+def repeated(call: Called) -> Iterator[Variant]:
+    result, x = call.site.result, call.args[0]
+    if isinstance(x, torch.Tensor) and result.dim() == x.dim():
+        for axis in range(x.dim()):
+            if result.shape[axis] != x.shape[axis]:
+                times = result.shape[axis] // x.shape[axis]
+                shape = [1] * x.dim()
+                shape[axis] = times
+                if call.name == "repeat_interleave":
+                    yield Variant(
+                        "repeat-order",
+                        "repeats the whole, not each element",
+                        "repeat each element: jnp.repeat",
+                        lambda func, args, kwargs, s=shape: args[0].repeat(s),
+                    )
+                else:
+                    yield Variant(
+                        "repeat-order",
+                        "repeats each element, not the whole",
+                        "repeat the whole: jnp.tile",
+                        lambda func, args, kwargs, t=times, a=axis: args[0].repeat_interleave(t, a),
+                    )
+
+
+@of("pixel_shuffle", "pixel_unshuffle")
+def shuffled(call: Called) -> Iterator[Variant]:
+    factor = call.args[1]
+
+    def other(func: Any, args: Any, kwargs: Any) -> Any:
+        x = args[0]
+        order = torch.arange(x.shape[1]).reshape(factor**2, -1).T.reshape(-1)
+        return func(x[:, order], factor)
+
+    yield Variant("pixel-order", "takes the channels as [factor, factor, C]", "they lie as [C, factor, factor]", other)
+    yield Variant(
+        "pixel-order",
+        "swaps the two factors",
+        "they lie as [C, factor, factor], rows first",
+        lambda func, args, kwargs: _swapped_factors(func, args[0], factor),
+    )
+
+
+@of("roll")
+def rolled(call: Called) -> Iterator[Variant]:
+    yield Variant(
+        "shift",
+        "rolls the other way",
+        "roll as the reference does",
+        lambda func, args, kwargs: func(args[0], _negated(args[1]), *args[2:], **kwargs),
+    )
+    yield Variant("shift", "does not roll", "roll as the reference does", lambda func, args, kwargs: args[0].clone())
+
+
+@of("flip")
+def flipped(call: Called) -> Iterator[Variant]:
+    yield Variant("reversed", "does not flip", "flip as the reference does", lambda func, args, kwargs: args[0].clone())
+
+
+def _every(x: torch.Tensor, count: int, dim: int) -> list[torch.Tensor]:
+    return [x[(slice(None),) * (dim % x.dim()) + (slice(i, None, count),)] for i in range(count)]
+
+
+def _flipped(tensors: Any, number: int, axis: int) -> list[torch.Tensor]:
+    return [x.flip(axis) if i == number else x for i, x in enumerate(tensors)]
+
+
+def _interleaved(a: torch.Tensor, b: torch.Tensor, dim: int) -> torch.Tensor:
+    dim = dim % a.dim()
+    return torch.stack([a, b], dim + 1).flatten(dim, dim + 1)
+
+
+def _swapped_factors(func: Any, x: torch.Tensor, factor: int) -> torch.Tensor:
+    order = torch.arange(x.shape[1]).reshape(-1, factor, factor).transpose(1, 2).reshape(-1)
+    return func(x[:, order], factor)
+
+
+def _negated(shifts: Any) -> Any:
+    return -shifts if isinstance(shifts, int) else tuple(-s for s in shifts)

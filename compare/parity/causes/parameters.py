@@ -1,0 +1,125 @@
+"""Parameters that a port may hold or use otherwise: transposed, flipped, in pieces of another order, or another's."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import torch
+
+from .replay import Replay
+
+Make = Callable[[torch.Tensor], torch.Tensor]
+
+
+@dataclass(frozen=True)
+class ParameterVariant:
+    """Other parameters, by name below the module."""
+
+    id: str
+    says: str
+    fix: str
+    parameters: Mapping[str, Make]
+
+
+def parameter_variants(replay: Replay) -> Iterator[ParameterVariant]:
+    """Of the parameters that the module holds itself, or in modules that the port has not."""
+    own = {n: p for n, p in replay.parameters.items() if not any(_below(replay, n, path) for path in replay.children)}
+    for name, parameter in own.items():
+        yield from _of_one(name, parameter)
+    for name, other in itertools.combinations(own, 2):
+        if own[name].shape == own[other].shape:
+            yield ParameterVariant(
+                "swapped-weights",
+                f"swaps {name} and {other}",
+                "carry each into its own place",
+                {name: _always(own[other]), other: _always(own[name])},
+            )
+    elsewhere = dict(replay.model.named_parameters())
+    for name, parameter in own.items():
+        for there, other in elsewhere.items():
+            if other is not parameter and other.shape == parameter.shape:
+                yield ParameterVariant(
+                    "swapped-weights",
+                    f"uses {there} for {name}",
+                    "carry each into its own place",
+                    {name: _always(other)},
+                )
+    layers = {n.rpartition(".")[0] for n in own}
+    for layer in layers:
+        mine = {n: p for n, p in own.items() if n.rpartition(".")[0] == layer}
+        for path, module in replay.model.named_modules():
+            theirs = dict(module.named_parameters(recurse=False))
+            names = {n.rpartition(".")[2] for n in mine}
+            if (
+                names == set(theirs)
+                and len(names) > 1
+                and all(
+                    theirs[n.rpartition(".")[2]].shape == p.shape and theirs[n.rpartition(".")[2]] is not p
+                    for n, p in mine.items()
+                )
+            ):
+                yield ParameterVariant(
+                    "swapped-weights",
+                    f"uses the weights of {path}",
+                    "carry each into its own place",
+                    {n: _always(theirs[n.rpartition(".")[2]]) for n in mine},
+                )
+
+
+def _of_one(name: str, p: torch.Tensor) -> Iterator[ParameterVariant]:
+    def variant(id: str, says: str, fix: str, make: Make) -> ParameterVariant:
+        return ParameterVariant(id, says.format(name), fix.format(name), {name: make})
+
+    for a, b in itertools.combinations(range(p.dim()), 2):
+        if p.shape[a] == p.shape[b]:
+            yield variant(
+                "weight-transposed",
+                f"swaps axes {a} and {b} of {{}}",
+                "give {} the transform of its layout",
+                lambda w, a=a, b=b: w.transpose(a, b),
+            )
+    for axis in range(p.dim()):
+        if p.shape[axis] > 1:
+            yield variant(
+                "weight-flipped", f"reverses axis {axis} of {{}}", "leave its order", lambda w, axis=axis: w.flip(axis)
+            )
+        for count in (2, 3, 4):
+            if p.shape[axis] % count == 0 and p.shape[axis] > count:
+                for order in itertools.permutations(range(count)):
+                    if order != tuple(range(count)):
+                        yield variant(
+                            "pieces-order",
+                            f"takes the {count} parts of {{}} along axis {axis} in the order {order}",
+                            "take them in order",
+                            lambda w, o=order, c=count, a=axis: torch.cat([w.chunk(c, a)[i] for i in o], a),
+                        )
+    for parts in (2, 3, 4, 5, 6, 7, 8, 16):
+        for axis in range(p.dim()):
+            if p.shape[axis] % parts == 0 and 1 < parts < p.shape[axis]:
+                yield variant(
+                    "weight-interleaved",
+                    f"takes axis {axis} of {{}} as [n, {parts}] where it is [{parts}, n]",
+                    "keep the order of its elements",
+                    lambda w, k=parts, a=axis: _regrouped(w, k, a),
+                )
+    yield variant("parameter-missing", "does not use {} (zero)", "use {}", torch.zeros_like)
+    yield variant("parameter-missing", "does not use {} (one)", "use {}", torch.ones_like)
+    yield variant("parameter-twice", "uses {} twice", "use {} once", lambda w: w + w)
+    yield variant("sign", "has the sign of {} turned", "keep its sign", torch.neg)
+    yield variant("scale-plus-one", "adds 1 to {}", "use {} as it is", lambda w: w + 1)
+
+
+def _regrouped(w: torch.Tensor, parts: int, axis: int) -> torch.Tensor:
+    order = torch.arange(w.shape[axis]).reshape(parts, -1).T.reshape(-1)
+    return w.index_select(axis, order)
+
+
+def _always(other: torch.Tensor) -> Make:
+    return lambda _: other
+
+
+def _below(replay: Replay, name: str, path: str) -> bool:
+    inside = path[len(replay.path) :].lstrip(".")
+    return name.startswith(f"{inside}.")

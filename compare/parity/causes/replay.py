@@ -1,0 +1,252 @@
+"""A module of the reference by itself, once more, under a changed function call or parameter.
+
+The module runs on the inputs that were recorded; the modules inside that have a counterpart in the port hand on what
+was recorded of them, forward and backward, just as the port's do when it is forced. So what a replay shows can be laid
+beside what the port's module showed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
+
+from graphmode.weights import as_numpy
+
+from ...torch_side import Snapshot
+from ..inside.calls import Call, CallId, Calls
+
+Key = tuple[str, str]  # what it is, and the name of the tensor
+Evidence = dict[Key, np.ndarray]
+Apply = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
+SILENT = {"__get__", "__set__", "dim", "size", "numel", "stride", "is_floating_point", "is_complex", "item", "__len__"}
+
+
+class Site(NamedTuple):
+    """A call of a function of PyTorch in the module's own code: which, and with what."""
+
+    number: int
+    name: str
+    func: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    result: Any
+
+
+@dataclass
+class Change:
+    """What is different in a replay.
+
+    Attributes:
+      apply: takes a function and its arguments, gives what the changed call gives; None changes no call.
+      sites: the numbers of the calls that are changed.
+      parameters: by name below the module, functions that make another tensor of a parameter.
+    """
+
+    apply: Apply | None = None
+    sites: frozenset[int] = frozenset()
+    parameters: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = field(default_factory=dict)
+
+
+class Replay:
+    """One recorded call of one module of the reference.
+
+    Args:
+      model: the reference in the mode of the record.
+      calls: its record.
+      at: the call.
+      forced: the calls that hand on what was recorded.
+      backward: whether gradients are found, too.
+    """
+
+    def __init__(self, model: torch.nn.Module, calls: Calls, at: CallId, forced: set[CallId], backward: bool):
+        self.model, self.calls, self.call, self.backward = model, calls, calls[at], backward
+        self.path = at.path
+        self.module = model.get_submodule(at.path)
+        self.parameters = {name: p for name, p in self.module.named_parameters() if p.requires_grad}
+        inside = [call for call in calls if call != at and self._around(call, forced) == at]
+        self.children: dict[str, list[CallId]] = {}
+        for call in filter(forced.__contains__, inside):
+            self.children.setdefault(call.path, []).append(call)
+
+    def _around(self, call: CallId, forced: set[CallId]) -> CallId | None:
+        """The nearest call around that is forced, or this one."""
+        parent = self.calls[call].parent
+        while parent is not None and parent not in forced and parent != self.call.id:
+            parent = self.calls[parent].parent
+        return parent
+
+    def sites(self) -> list[Site]:
+        """The function calls of an unchanged run, in order."""
+        seen: list[Site] = []
+        self.run(Change(), note=seen.append, forward_only=True)
+        return seen
+
+    def run(
+        self, change: Change, *, note: Callable[[Site], None] | None = None, forward_only: bool = False
+    ) -> Evidence:
+        """What the module gives, takes and hands to those inside, with this change."""
+        evidence: Evidence = {}
+        mode = _Changed(change, note)
+        args, kwargs, leaves = self._inputs()
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(Snapshot(list(self.module.buffers())).restored())
+            stack.enter_context(self._stubs(evidence, mode))
+            for name, make in change.parameters.items():
+                stack.enter_context(_another(self.module, name, make))
+            stack.enter_context(torch.enable_grad() if self.backward else torch.no_grad())
+            stack.enter_context(mode)
+            outputs = self.module(*args, **kwargs)
+            mode.paused = True
+            tensors = [x for x in pytree.tree_leaves(outputs) if isinstance(x, torch.Tensor)]
+            named = dict(zip(self.call.outputs, tensors, strict=False))
+            evidence.update({("output", name): as_numpy(x.detach()) for name, x in named.items()})
+            for name, buffer in self.module.named_buffers():
+                evidence["buffer", self._full(name)] = as_numpy(buffer.detach().clone())
+            if self.backward and not forward_only:
+                self._gradients(named, leaves, evidence)
+        return evidence
+
+    def _gradients(self, named: Mapping[str, torch.Tensor], leaves: dict[str, torch.Tensor], into: Evidence) -> None:
+        heads = [(x, self.call.cotangents.get(name)) for name, x in named.items() if x.requires_grad]
+        heads = [(x, g) for x, g in heads if g is not None and g.shape == tuple(x.shape)]
+        wanted = [*leaves.values(), *self.parameters.values()]
+        if not heads or not wanted:
+            return
+        starts = [torch.from_numpy(np.ascontiguousarray(g)).to(x) for x, g in heads]
+        found = torch.autograd.grad([x for x, _ in heads], wanted, starts, allow_unused=True)
+        names = [("input_gradient", n) for n in leaves] + [
+            ("parameter_gradient", self._full(n)) for n in self.parameters
+        ]
+        for key, tensor, gradient in zip(names, wanted, found, strict=True):
+            into[key] = as_numpy((torch.zeros_like(tensor) if gradient is None else gradient).detach())
+
+    def _full(self, name: str) -> str:
+        return f"{self.path}.{name}" if self.path else name
+
+    def _inputs(self) -> tuple[Any, Any, dict[str, torch.Tensor]]:
+        """The recorded arguments, and of these the tensors that gradients are taken by."""
+        flat, structure = pytree.tree_flatten(self.call.arguments)
+        names = iter(self.call.inputs)
+        leaves: dict[str, torch.Tensor] = {}
+        for i, value in enumerate(flat):
+            if not isinstance(value, torch.Tensor):
+                continue
+            flat[i] = value.clone()
+            name = next(names)
+            if self.backward and name in self.call.input_gradients:
+                leaves[name] = flat[i].requires_grad_()
+                flat[i] = flat[i].clone()  # in-place functions take no leaf
+        args, kwargs = pytree.tree_unflatten(flat, structure)
+        return args, kwargs, leaves
+
+    @contextlib.contextmanager
+    def _stubs(self, evidence: Evidence, mode: _Changed) -> Iterator[None]:
+        patched = []
+        for path, ids in self.children.items():
+            child = self.model.get_submodule(path)
+            queue = iter([self.calls[call] for call in ids])
+            child.forward = _stub(queue, evidence, mode)
+            patched.append(child)
+        try:
+            yield
+        finally:
+            for child in patched:
+                del child.forward
+
+
+def _stub(queue: Iterator[Call], evidence: Evidence, mode: _Changed) -> Callable[..., Any]:
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        before, mode.paused = mode.paused, True
+        try:
+            call = next(queue)
+            tensors = [x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
+            for name, tensor in zip(call.inputs, tensors, strict=False):
+                evidence["received", f"{name} of {call.id}"] = as_numpy(tensor.detach().clone())
+            flat, structure = pytree.tree_flatten(call.result)
+            places = [i for i, x in enumerate(flat) if isinstance(x, torch.Tensor)]
+            given = _Recorded.apply(call, evidence, len(tensors), *tensors, *(flat[i] for i in places))
+            for i, tensor in zip(places, given, strict=True):
+                flat[i] = tensor
+            return pytree.tree_unflatten(flat, structure)
+        finally:
+            mode.paused = before
+
+    return forward
+
+
+class _Recorded(torch.autograd.Function):
+    """Gives recorded outputs; backward, notes the cotangents and gives recorded input gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, call: Call, evidence: Evidence, count: int, *tensors: torch.Tensor) -> Any:
+        ctx.call, ctx.evidence = call, evidence
+        ctx.inputs = [(x.shape, x.dtype) for x in tensors[:count]]
+        outputs = tuple(x.clone() for x in tensors[count:])
+        ctx.mark_non_differentiable(*(x for x in outputs if not x.is_floating_point()))
+        ctx.count = count
+        return outputs
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: torch.Tensor) -> Any:
+        call = ctx.call
+        for name, gradient in zip(call.outputs, cotangents, strict=True):
+            if name in call.cotangents and gradient is not None:
+                ctx.evidence["received_cotangent", f"{name} of {call.id}"] = as_numpy(gradient.detach().clone())
+        names = [*call.inputs, *[None] * ctx.count][: ctx.count]
+        back = []
+        for name, (shape, dtype) in zip(names, ctx.inputs, strict=True):
+            known = call.input_gradients.get(name)
+            if known is None or known.shape != tuple(shape):
+                back.append(torch.zeros(shape, dtype=dtype) if dtype.is_floating_point else None)
+            else:
+                back.append(torch.from_numpy(np.ascontiguousarray(known)))
+        return None, None, None, *back, *[None] * len(cotangents)
+
+
+class _Changed(TorchFunctionMode):
+    """Numbers the module's function calls, and changes some."""
+
+    def __init__(self, change: Change, note: Callable[[Site], None] | None):
+        self.change, self.note = change, note
+        self.paused = False
+        self.count = 0
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "")
+        if self.paused or name in SILENT:
+            return func(*args, **kwargs)
+        number, self.count = self.count, self.count + 1
+        if self.change.apply is not None and number in self.change.sites:
+            return self.change.apply(func, args, kwargs)
+        result = func(*args, **kwargs)
+        if self.note is not None:
+            self.note(Site(number, name, func, args, kwargs, result))
+        return result
+
+
+@contextlib.contextmanager
+def _another(module: torch.nn.Module, name: str, make: Callable[[torch.Tensor], torch.Tensor]) -> Iterator[None]:
+    path, _, attribute = name.rpartition(".")
+    holder = module.get_submodule(path)
+    parameter = holder._parameters[attribute]
+    assert parameter is not None
+    made = make(parameter)
+    _put(holder, attribute, made)
+    try:
+        yield
+    finally:
+        _put(holder, attribute, parameter)
+
+
+def _put(holder: torch.nn.Module, attribute: str, tensor: torch.Tensor) -> None:
+    holder._parameters[attribute] = tensor  # type: ignore[assignment]
+    if isinstance(holder, torch.nn.RNNBase):  # it keeps a list of them, too
+        holder._flat_weights = [holder._parameters.get(name) for name in holder._flat_weights_names]

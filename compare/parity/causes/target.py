@@ -1,0 +1,111 @@
+"""What a suspect of the port shows, beside what the reference shows: a cause has to turn the one into the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..yardstick import difference, magnitude
+from .replay import Evidence, Key
+
+if TYPE_CHECKING:
+    from ..inside.localise import Look
+    from ..inside.port_calls import Seen
+
+FORWARD = ("output", "received", "buffer")
+EXPLAINED = 1e-9  # of a tensor's scale
+SHARE = 1e-3  # of the error, that may be left
+
+
+@dataclass(frozen=True)
+class Aim:
+    """One tensor: the port's, the reference's, and what an error in it is a fraction of."""
+
+    port: np.ndarray
+    reference: np.ndarray
+    scale: float
+
+    @property
+    def error(self) -> float:
+        return difference(self.port, self.reference, self.scale).error
+
+    def residual(self, found: np.ndarray | None) -> float:
+        """The error that is left where this is what the reference's changed module shows."""
+        if found is None:
+            return np.inf
+        if found.dtype != self.port.dtype and found.dtype.kind == self.port.dtype.kind == "f":
+            found = found.astype(self.port.dtype)
+        return difference(self.port, found, self.scale).error
+
+
+@dataclass(frozen=True)
+class Target:
+    """All that the suspect shows.
+
+    Attributes:
+      aims: by kind and name, as `Replay.run` names what it finds.
+      before: the largest error.
+    """
+
+    aims: dict[Key, Aim]
+
+    @property
+    def before(self) -> float:
+        return max((aim.error for aim in self.aims.values()), default=0.0)
+
+    @property
+    def forward(self) -> Target:
+        return Target({key: aim for key, aim in self.aims.items() if key[0] in FORWARD})
+
+    def residual(self, found: Evidence) -> float:
+        """The largest error that is left."""
+        return max((aim.residual(found.get(key)) for key, aim in self.aims.items()), default=0.0)
+
+    def explains(self, residual: float) -> bool:
+        return residual <= EXPLAINED and residual <= SHARE * self.before
+
+    def agrees(self, residual: float) -> bool:
+        """Whether nothing is left, whatever there was."""
+        return residual <= EXPLAINED
+
+    def vector(self, found: Evidence) -> np.ndarray | None:
+        """What is left, element by element, each of its scale; None where shapes differ."""
+        parts = []
+        for key, aim in self.aims.items():
+            value = found.get(key)
+            if value is None or value.shape != aim.port.shape:
+                return None
+            if value.dtype.kind == "f":
+                parts.append(((value.astype(np.float64) - aim.port.astype(np.float64)) / (aim.scale or 1.0)).ravel())
+        whole = np.concatenate(parts) if parts else np.zeros(0)
+        return whole if np.isfinite(whole).all() else None
+
+
+def target_of(look: Look, path: str, call: int) -> Target:
+    """What this suspect of the port hands to modules inside, and gives, forward and backward."""
+    aims: dict[Key, Aim] = {}
+
+    def add(key: Key, seen: Seen, scale: float | None) -> None:
+        aims[key] = Aim(seen.port, seen.reference, magnitude(seen.reference) if scale is None else scale)
+
+    largest = look.largest_gradient
+    for seen in [*look.forced, *(look.backward.seen if look.backward else ())]:
+        small = 1e-6 * largest if seen.what in ("received_cotangent", "input_gradient") else 0.0
+        scale = max(magnitude(seen.reference), small)
+        if seen.what in ("output", "input_gradient") and seen.at == (path, call):
+            add((seen.what, seen.name), seen, scale)
+        if seen.what in ("received", "received_cotangent") and seen.around == (path, call):
+            add((seen.what, f"{seen.name} of {look.matches[seen.at]}"), seen, scale)
+    calls = sum(1 for each in look.matches if each.path == path)
+    if look.backward is not None and calls == 1:
+        for name, wanted in look.observed.parameter_gradients.items():
+            if name in look.backward.by_parameters and look.holder(name) == path:
+                scale = max(magnitude(wanted), 1e-6 * largest)
+                aims["parameter_gradient", name] = Aim(look.backward.by_parameters[name], wanted, scale)
+    if look.question.mode == "forward_backward" and calls == 1:
+        for name, wanted in look.observed.buffers.items():
+            if name in look.buffers and look.holder(name) == path:
+                aims["buffer", name] = Aim(look.buffers[name], wanted, magnitude(wanted))
+    return Target(aims)

@@ -1,0 +1,155 @@
+"""Known differences: for a call of a PyTorch function, what a port may do instead of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from .replay import Apply, Site
+
+SIGNATURES: dict[str, tuple[str, ...]] = {}
+"""The names of a function's arguments in order, by the function's name; those of tests of variants above all."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """Something else than what the reference does.
+
+    Attributes:
+      id: the cause's, as a report and the JSON name it.
+      says: what the port does.
+      fix: what to do about it.
+      apply: in place of a function call; gives what it then gives.
+    """
+
+    id: str
+    says: str
+    fix: str
+    apply: Apply
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A number in place of another, which is found from what the port gives.
+
+    Attributes:
+      id, fix: as of a variant; `{value}` stands for the number that was found, `{known}` for the reference's.
+      says: likewise.
+      known: the reference's.
+      likely: values that are tried first.
+      apply: with the number, in place of a function call.
+    """
+
+    id: str
+    says: str
+    fix: str
+    known: float
+    apply: Callable[[float], Apply]
+    likely: tuple[float, ...] = ()
+
+
+Maker = Callable[["Called"], Iterator[Variant | Fit]]
+REGISTRY: dict[str, list[Maker]] = {}
+
+
+def of(*names: str) -> Callable[[Maker], Maker]:
+    """Registers what gives the variants of the functions of these names."""
+
+    def register(make: Maker) -> Maker:
+        for name in names:
+            REGISTRY.setdefault(name, []).append(make)
+        return make
+
+    return register
+
+
+def signature(names: str, order: str) -> None:
+    for name in names.split():
+        SIGNATURES[name] = tuple(order.split())
+
+
+@dataclass(frozen=True)
+class Called:
+    """A function call of the reference, with its arguments by name."""
+
+    site: Site
+    names: tuple[str, ...] = field(default=())
+
+    @property
+    def name(self) -> str:
+        return self.site.name
+
+    @property
+    def args(self) -> tuple[Any, ...]:
+        return self.site.args
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """An argument's value, wherever it stands."""
+        if name in self.site.kwargs:
+            return self.site.kwargs[name]
+        place = self.names.index(name) if name in self.names else len(self.site.args)
+        return self.site.args[place] if place < len(self.site.args) else default
+
+    def with_(self, **changes: Any) -> Apply:
+        """The same call with other arguments; a callable takes the usual argument and gives another."""
+
+        def apply(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            args, kwargs = list(args), dict(kwargs)  # type: ignore[assignment]
+            for name, value in changes.items():
+                place = self.names.index(name) if name in self.names else len(args)
+                if name not in kwargs and place < len(args):
+                    args[place] = value(args[place]) if callable(value) else value  # type: ignore[index]
+                else:
+                    kwargs[name] = value(kwargs.get(name)) if callable(value) else value
+            return func(*args, **kwargs)
+
+        return apply
+
+
+def called(site: Site) -> Called:
+    return Called(site, SIGNATURES.get(site.name, ()))
+
+
+def variants(site: Site) -> Iterator[Variant | Fit]:
+    """All that is known to stand in for a call, the likeliest first."""
+    for make in REGISTRY.get(site.name, ()):
+        yield from make(called(site))
+    if site.name not in _PLAIN:
+        for make in REGISTRY.get("*", ()):
+            yield from make(called(site))
+
+
+_PLAIN = {
+    "contiguous",
+    "clone",
+    "detach",
+    "to",
+    "type",
+    "float",
+    "double",
+    "requires_grad_",
+    "expand",
+    "is_grad_enabled",
+}
+
+
+def instead(make: Callable[..., Any]) -> Apply:
+    """A function of the call's arguments, in place of the call."""
+    return lambda func, args, kwargs: make(*args, **kwargs)
+
+
+def after(make: Callable[[Any], Any]) -> Apply:
+    """A function of the call's result."""
+    return lambda func, args, kwargs: make(func(*args, **kwargs))
+
+
+def before(make: Callable[[Any], Any], place: int = 0) -> Apply:
+    """A function of one argument, ahead of the call."""
+
+    def apply(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        changed = list(args)
+        changed[place] = make(changed[place])
+        return func(*changed, **kwargs)
+
+    return apply
