@@ -14,6 +14,7 @@ from .judge import Question
 
 if TYPE_CHECKING:
     from .examination import Examination
+    from .inside.localise import Look
 
 LOOKS = 3  # at inputs of one mode
 
@@ -29,7 +30,6 @@ def diagnose(exam: Examination, variant: str, tensors: Sequence[Tensor]) -> tupl
     Returns:
       The modules that introduce error, first ones first, each once; and notes, such as why there was no look.
     """
-    from .causes import explain
     from .inside.localise import Look
 
     found: dict[str, Divergence] = {}
@@ -42,10 +42,23 @@ def diagnose(exam: Examination, variant: str, tensors: Sequence[Tensor]) -> tupl
             except Exception as error:
                 notes.append(f"{question.mode}: no look inside on {question.label!r}: {describe_briefly(error)}")
                 continue
-            for each in look.divergences():
-                if f"{each.module}{each.outside}" not in found:
-                    found[f"{each.module}{each.outside}"] = msgspec.structs.replace(each, causes=explain(look, each))
+            for each in _explained(look):
+                found.setdefault(f"{each.module}{each.outside}", each)
     return list(found.values()), notes
+
+
+def _explained(look: Look) -> Iterator[Divergence]:
+    """The divergences of a look with their causes."""
+    from .causes import explain, explain_casts
+
+    divergences = look.divergences()
+    causes = [explain(look, each) for each in divergences]
+    if not all(causes):
+        known = [match.port for match in look.matching.matches]
+        casts = explain_casts(look.port, look.question, look.observed, known)
+        causes = [own or [*filter(None, [casts.get(d.module)])] for d, own in zip(divergences, causes, strict=True)]
+    for divergence, own in zip(divergences, causes, strict=True):
+        yield msgspec.structs.replace(divergence, causes=own)
 
 
 def told(divergence: Divergence) -> Iterator[str]:

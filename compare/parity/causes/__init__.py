@@ -1,5 +1,6 @@
 """Why a port goes wrong: known differences, tried on the reference until one gives exactly what the port gives."""
 
+from .casts import explain_casts
 from .explain import explain
 
-__all__ = ["explain"]
+__all__ = ["explain", "explain_casts"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -12,15 +12,31 @@ from torch.utils import _pytree as pytree
 from graphmode.weights import as_numpy
 
 from ...report.records import Cause
+from ..inside.calls import Call
+from .known.activation import NAMES
 from .replay import Replay, Site
 from .target import Aim, Key, Target
 
 FIX = {
     "residual-missing": "add the residual, as the reference does",
-    "norm-missing": "normalise first: the reference is pre-norm there, or post-norm, and the port the other",
+    "residual-extra": "do not add it there",
+    "activation-missing": "apply the activation, as the reference does",
+    "activation-extra": "do not apply the activation there",
+    "norm-missing": "normalise first, as the reference does",
+    "norm-extra": "do not normalise there: the reference normalises elsewhere",
     "layer-missing": "call it",
+    "layer-extra": "do not call it there",
     "wiring": "hand on what the reference does",
 }
+
+
+class Known(NamedTuple):
+    """A tensor of an unchanged run: in words, its values, and the call that gives it, of a function or of a module."""
+
+    words: str
+    value: np.ndarray
+    site: Site | None = None
+    call: Call | None = None
 
 
 def origins(replay: Replay, target: Target, sites: list[Site]) -> Iterator[Cause]:
@@ -41,48 +57,63 @@ def origins(replay: Replay, target: Target, sites: list[Site]) -> Iterator[Cause
     assert found is not None
     kind = _kind(wanted, found)
     where = "hands" if key[0] == "received" else "gives"
-    right = f" where the reference {where} {wanted[0]}" if wanted else ""
-    left = max(aim.residual(value) for _, aim, value in ((k, a, f[2]) for k, a, f in names if f))
-    yield Cause(id=kind, says=f"{where} {found[0]}{_to(key)}{right}", fix=FIX[kind], residual=left)
-
-
-Known = tuple[str, Site | None, np.ndarray]
+    right = f" where the reference {where} {wanted.words}" if wanted else ""
+    left = max(aim.residual(each.value) for _, aim, each in names if each is not None)
+    yield Cause(id=kind, says=f"{where} {found.words}{_to(key)}{right}", fix=FIX[kind], residual=left)
 
 
 def _known(replay: Replay, sites: list[Site]) -> Iterator[Known]:
-    """Every tensor of an unchanged run, in words."""
+    """What the module takes, what modules inside give, and functions; then what modules inside take."""
     for name, value in replay.call.inputs.items():
-        yield f"its input {name}", None, value
-    for path, ids in replay.children.items():
-        for each in ids:
-            call = replay.calls[each]
-            for name, value in call.outputs.items():
-                yield f"what {path} gives" + (f" ({name})" if len(call.outputs) > 1 else ""), None, value
-            for name, value in call.inputs.items():
-                yield f"what {path} takes" + (f" ({name})" if len(call.inputs) > 1 else ""), None, value
+        yield Known(f"its input {name}", value)
+    inside = [replay.calls[each] for ids in replay.children.values() for each in ids]
+    for call in inside:
+        for name, value in call.outputs.items():
+            which = f" ({name})" if len(call.outputs) > 1 else ""
+            yield Known(f"what {call.id} gives{which}", value, call=call)
     for site in sites:
-        for tensor in pytree.tree_leaves(site.result):
-            if isinstance(tensor, torch.Tensor):
-                yield f"what {site.name} gives", site, as_numpy(tensor.detach())
+        for tensor in _tensors(site.result):
+            yield Known(f"what {site.name} gives", as_numpy(tensor.detach()), site=site)
+    for call in inside:
+        for name, value in call.inputs.items():
+            yield Known(f"what {call.id} takes" + (f" ({name})" if len(call.inputs) > 1 else ""), value)
 
 
 def _named(value: np.ndarray, aim: Aim, known: list[Known]) -> Known | None:
     for each in known:
-        alike = each[2].shape == value.shape and each[2].dtype.kind == value.dtype.kind
-        if alike and Aim(value, value, aim.scale).residual(each[2]) <= 1e-10:
+        alike = each.value.shape == value.shape and each.value.dtype.kind == value.dtype.kind
+        if alike and Aim(value, value, aim.scale).residual(each.value) <= 1e-10:
             return each
     return None
 
 
 def _kind(wanted: Known | None, found: Known) -> str:
-    site = None if wanted is None else wanted[1]
-    if site is not None and site.name in ("add", "add_", "__iadd__"):
-        parts = [as_numpy(x.detach()) for x in _tensors(site.args)]
-        if any(part.shape == found[2].shape and np.array_equal(part, found[2]) for part in parts):
-            return "residual-missing"
-    if (wanted is not None and "norm" in wanted[0].lower()) or "norm" in found[0].lower() or "ln" in found[0].lower():
-        return "norm-missing"
+    """`residual-missing` for one summand in place of the sum, and so on."""
+    if wanted is not None and _is_made_of(wanted, found):
+        return _kind_of(wanted, "missing")
+    if wanted is not None and _is_made_of(found, wanted):
+        return _kind_of(found, "extra")
     return "wiring"
+
+
+def _kind_of(known: Known, what: str) -> str:
+    name = (known.call.kind if known.call else known.site.name if known.site else "").lower()
+    if known.site and name in ("add", "add_", "__iadd__"):
+        return f"residual-{what}"
+    if "norm" in name:
+        return f"norm-{what}"
+    return f"activation-{what}" if name.rstrip("_") in NAMES else f"layer-{what}"
+
+
+def _is_made_of(one: Known, other: Known) -> bool:
+    """Whether the call that gives the one takes the other."""
+    taken = list(one.call.inputs.values()) if one.call else []
+    taken += [as_numpy(x.detach()) for x in _tensors(one.site.args)] if one.site else []
+    return any(_same(value, other.value) for value in taken)
+
+
+def _same(a: np.ndarray, b: np.ndarray) -> bool:
+    return a.shape == b.shape and np.allclose(a, b, rtol=0, atol=1e-12)
 
 
 def _to(key: Key) -> str:

@@ -93,11 +93,12 @@ class Replay:
     ) -> Evidence:
         """What the module gives, takes and hands to those inside, with this change."""
         evidence: Evidence = {}
+        given: list[torch.Tensor] = []
         mode = _Changed(change, note)
         args, kwargs, leaves = self._inputs()
         with contextlib.ExitStack() as stack:
             stack.enter_context(Snapshot(list(self.module.buffers())).restored())
-            stack.enter_context(self._stubs(evidence, mode))
+            stack.enter_context(self._stubs(evidence, given, mode))
             for name, make in change.parameters.items():
                 stack.enter_context(_another(self.module, name, make))
             stack.enter_context(torch.enable_grad() if self.backward else torch.no_grad())
@@ -110,16 +111,24 @@ class Replay:
             for name, buffer in self.module.named_buffers():
                 evidence["buffer", self._full(name)] = as_numpy(buffer.detach().clone())
             if self.backward and not forward_only:
-                self._gradients(named, leaves, evidence)
+                self._gradients(named, given, leaves, evidence)
         return evidence
 
-    def _gradients(self, named: Mapping[str, torch.Tensor], leaves: dict[str, torch.Tensor], into: Evidence) -> None:
+    def _gradients(
+        self,
+        named: Mapping[str, torch.Tensor],
+        given: list[torch.Tensor],
+        leaves: dict[str, torch.Tensor],
+        into: Evidence,
+    ) -> None:
         heads = [(x, self.call.cotangents.get(name)) for name, x in named.items() if x.requires_grad]
         heads = [(x, g) for x, g in heads if g is not None and g.shape == tuple(x.shape)]
         wanted = [*leaves.values(), *self.parameters.values()]
+        # a module inside hands on its recorded gradient also where none reaches it, as the port's does
+        heads += [(x, np.zeros(x.shape)) for x in given if x.requires_grad]
         if not heads or not wanted:
             return
-        starts = [torch.from_numpy(np.ascontiguousarray(g)).to(x) for x, g in heads]
+        starts = [torch.tensor(g).to(x) for x, g in heads]
         found = torch.autograd.grad([x for x, _ in heads], wanted, starts, allow_unused=True)
         names = [("input_gradient", n) for n in leaves] + [
             ("parameter_gradient", self._full(n)) for n in self.parameters
@@ -147,12 +156,12 @@ class Replay:
         return args, kwargs, leaves
 
     @contextlib.contextmanager
-    def _stubs(self, evidence: Evidence, mode: _Changed) -> Iterator[None]:
+    def _stubs(self, evidence: Evidence, outputs: list[torch.Tensor], mode: _Changed) -> Iterator[None]:
         patched = []
         for path, ids in self.children.items():
             child = self.model.get_submodule(path)
             queue = iter([self.calls[call] for call in ids])
-            child.forward = _stub(queue, evidence, mode)
+            child.forward = _stub(queue, evidence, outputs, mode)
             patched.append(child)
         try:
             yield
@@ -161,7 +170,7 @@ class Replay:
                 del child.forward
 
 
-def _stub(queue: Iterator[Call], evidence: Evidence, mode: _Changed) -> Callable[..., Any]:
+def _stub(queue: Iterator[Call], evidence: Evidence, outputs: list[torch.Tensor], mode: _Changed) -> Callable[..., Any]:
     def forward(*args: Any, **kwargs: Any) -> Any:
         before, mode.paused = mode.paused, True
         try:
@@ -172,6 +181,7 @@ def _stub(queue: Iterator[Call], evidence: Evidence, mode: _Changed) -> Callable
             flat, structure = pytree.tree_flatten(call.result)
             places = [i for i, x in enumerate(flat) if isinstance(x, torch.Tensor)]
             given = _Recorded.apply(call, evidence, len(tensors), *tensors, *(flat[i] for i in places))
+            outputs += given
             for i, tensor in zip(places, given, strict=True):
                 flat[i] = tensor
             return pytree.tree_unflatten(flat, structure)
@@ -206,7 +216,7 @@ class _Recorded(torch.autograd.Function):
             if known is None or known.shape != tuple(shape):
                 back.append(torch.zeros(shape, dtype=dtype) if dtype.is_floating_point else None)
             else:
-                back.append(torch.from_numpy(np.ascontiguousarray(known)))
+                back.append(torch.tensor(known))  # of its own: autograd adds into what it is given
         return None, None, None, *back, *[None] * len(cotangents)
 
 

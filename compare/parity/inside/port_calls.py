@@ -195,7 +195,7 @@ class PortRun:
 
         def forward(params: Any, diff: Any) -> list[jax.Array]:
             call = combine(diff, batch.rest)
-            return program.forward(params, program.rest, *call, through=_numbered(note))[0]
+            return program.forward(params, program.rest, *call, through=numbered(note))[0]
 
         with self.side.context(), jax.disable_jit():
             heads, pull = jax.vjp(forward, program.params, batch.diff)
@@ -235,11 +235,11 @@ class PortRun:
         """Runs the model forward, each call through `note`; gives the state after it."""
         with self.side.context(), jax.disable_jit():
             program = self.program
-            _, (_, state) = program.forward(program.params, program.rest, *self.batch.call, through=_numbered(note))
+            _, (_, state) = program.forward(program.params, program.rest, *self.batch.call, through=numbered(note))
             return state
 
 
-def _numbered(note: Any) -> Any:
+def numbered(note: Any) -> Any:
     """A hook of `intercepted` that gives `note` the number of the call, too."""
     numbers: Counter[str] = Counter()
 
