@@ -181,7 +181,7 @@ def _stub(queue: Iterator[Call], evidence: Evidence, outputs: list[torch.Tensor]
             flat, structure = pytree.tree_flatten(call.result)
             places = [i for i, x in enumerate(flat) if isinstance(x, torch.Tensor)]
             given = _Recorded.apply(call, evidence, len(tensors), *tensors, *(flat[i] for i in places))
-            outputs += given
+            outputs.extend(given)
             for i, tensor in zip(places, given, strict=True):
                 flat[i] = tensor
             return pytree.tree_unflatten(flat, structure)
