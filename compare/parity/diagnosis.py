@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .examination import Examination
     from .inside.localise import Look
 
+OPTIMIZER = "the optimizer"
 LOOKS = 3  # at inputs of one mode
 
 
@@ -44,7 +45,26 @@ def diagnose(exam: Examination, variant: str, tensors: Sequence[Tensor]) -> tupl
                 continue
             for each in _explained(look):
                 found.setdefault(f"{each.module}{each.outside}", each)
+        update = next((t for t in tensors if t.kind == "update" and not t.equal), None)
+        if update is not None:
+            found[OPTIMIZER] = _of_optimizer(exam, update)
     return list(found.values()), notes
+
+
+def _of_optimizer(exam: Examination, update: Tensor) -> Divergence:
+    """The optimizer as the place of the error: given the same gradients it steps otherwise."""
+    from .causes import explain_optimizer
+
+    finding = Finding(
+        what="update",
+        tensor="the step on given gradients",
+        error=update.error,
+        index=update.index,
+        port_value=update.port_value,
+        reference_value=update.reference_value,
+    )
+    causes = explain_optimizer(exam.case, seed=exam.seed, device=exam.device)
+    return Divergence(mode="train_step", input=update.input, module=OPTIMIZER, findings=[finding], causes=causes)
 
 
 def _explained(look: Look) -> Iterator[Divergence]:
@@ -89,6 +109,7 @@ _WORDS = {
     "input_gradient": "the gradient by its input",
     "parameter_gradient": "the gradient by its parameter",
     "buffer": "its buffer",
+    "update": "its update",
 }
 
 

@@ -38,10 +38,10 @@ def examine_optimizer(case: Case, *, seed: int, dtype: str, device: str) -> Tens
     """
     assert case.optimizer is not None
     make, transformation = case.optimizer
-    draws = [_gradients(case, seed, i) for i in range(DRAWS)]
+    draws = [gradients(case, seed, i) for i in range(DRAWS)]
     try:
-        exact, usual = ([_in_torch(make, g, name, device) for g in draws] for name in ("float64", dtype))
-        ported = [[_in_jax(transformation, g, name, device) for g in draws] for name in ("float64", dtype)]
+        exact, usual = ([in_torch(make, g, name, device) for g in draws] for name in ("float64", dtype))
+        ported = [[in_jax(transformation, g, name, device) for g in draws] for name in ("float64", dtype)]
     except Exception as error:
         return f"train_step: the optimizer was not judged by itself, on a single array: {describe_briefly(error)}"
     worst, at = Difference(0.0), 0
@@ -66,16 +66,19 @@ def examine_optimizer(case: Case, *, seed: int, dtype: str, device: str) -> Tens
     )
 
 
-def _gradients(case: Case, seed: int, index: int) -> list[np.ndarray]:
+def gradients(case: Case, seed: int, index: int) -> list[np.ndarray]:
     """One a step, each element's in a decade of its own."""
     rng = generator(case, seed, "optimizer", index)
     sizes = SMALLEST ** rng.uniform(0, 1, SHAPE)
     return [np.asarray(sizes * rng.standard_normal(SHAPE), np.float32) for _ in range(TRAIN_STEPS)]
 
 
-def _in_torch(make: Any, gradients: list[np.ndarray], dtype: str, device: str) -> np.ndarray:
+def in_torch(
+    make: Any, gradients: list[np.ndarray], dtype: str, device: str, *, start: np.ndarray | None = None
+) -> np.ndarray:
+    """The parameters after steps on these gradients, from `start` or zero, `[64, 64]`."""
     options: Any = {"dtype": torch_dtype(dtype), "device": "cuda" if device == "gpu" else "cpu"}
-    parameter = torch.nn.Parameter(torch.zeros(SHAPE, **options))
+    parameter = torch.nn.Parameter(torch.from_numpy(np.zeros(SHAPE) if start is None else start.copy()).to(**options))
     optimizer = make([parameter])
     for gradient in gradients:
         parameter.grad = torch.from_numpy(gradient).to(**options)
@@ -83,14 +86,18 @@ def _in_torch(make: Any, gradients: list[np.ndarray], dtype: str, device: str) -
     return parameter.detach().double().cpu().numpy()
 
 
-def _in_jax(transformation: Any, gradients: list[np.ndarray], dtype: str, device: str) -> np.ndarray:
+def in_jax(
+    transformation: Any, gradients: list[np.ndarray], dtype: str, device: str, *, start: np.ndarray | None = None
+) -> np.ndarray:
+    """The same of an optax transformation."""
+
     @jax.jit
     def step(parameter: jax.Array, state: Any, gradient: jax.Array) -> tuple[jax.Array, Any]:
         updates, state = transformation.update(gradient, state, parameter)
         return optax.apply_updates(parameter, updates), state
 
     with jax.enable_x64(dtype == "float64"), jax.default_device(jax.devices(device)[0]):
-        parameter = jnp.zeros(SHAPE, JAX_DTYPES[dtype])
+        parameter = jnp.asarray(np.zeros(SHAPE) if start is None else start, JAX_DTYPES[dtype])
         state = transformation.init(parameter)
         for gradient in gradients:
             parameter, state = step(parameter, state, jnp.asarray(gradient, parameter.dtype))

@@ -43,11 +43,13 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """One tensor that is off although all that it is made from is right.
 
     `what` is a module's `output`, its `input_gradient`, `parameter_gradient` or `buffer`; or what a module inside
-    `received` from it, forward, or backward (`received_cotangent`). `error` is None where it is not finite: another
-    shape, a new NaN, an integer that differs.
+    `received` from it, forward, or backward (`received_cotangent`); or an optimizer's `update`. `error` is None where
+    it is not finite: another shape, a new NaN, an integer that differs.
     """
 
-    what: Literal["received", "output", "received_cotangent", "input_gradient", "parameter_gradient", "buffer"]
+    what: Literal[
+        "received", "output", "received_cotangent", "input_gradient", "parameter_gradient", "buffer", "update"
+    ]
     tensor: str
     error: float | None = None
     index: tuple[int, ...] = ()

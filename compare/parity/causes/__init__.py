@@ -2,5 +2,6 @@
 
 from .casts import explain_casts
 from .explain import explain
+from .optimizer import explain_optimizer
 
-__all__ = ["explain", "explain_casts"]
+__all__ = ["explain", "explain_casts", "explain_optimizer"]

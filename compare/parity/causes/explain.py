@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from ...report.records import Cause, Divergence
 from ..inside.calls import CallId
 from ..yardstick import difference
 from . import known  # noqa: F401  (registers the variants)
+from .fit import plain, solve
 from .origins import origins
 from .parameters import parameter_variants
 from .replay import Change, Replay, Site
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 BUDGET_S = 20.0  # for one suspect
 MOST = 3  # causes that are told, where an input cannot tell them apart
-STEPS = 12  # of a fit
 
 
 def explain(look: Look, divergence: Divergence, *, budget_s: float = BUDGET_S) -> list[Cause]:
@@ -133,49 +133,21 @@ class _Trial:
         def change(value: float) -> Change:
             return Change(fit.apply(value), numbers)
 
-        value = self._solve(fit, change)
-        if value is None:
-            return
-        value = _plain(value, lambda v: self.target.explains(self._residual(change(v))))
-        left = self._residual(change(value))
-        if self.target.explains(left):
-            words = {"value": f"{value:.12g}", "known": f"{fit.known:.12g}"}
-            self._add(Cause(id=fit.id, says=fit.says.format(**words), fix=fit.fix.format(**words), residual=left))
-
-    def _solve(self, fit: Fit, change: Any) -> float | None:
-        """The number with which least is left, by Gauss and Newton from the likeliest one."""
+        which = self.forward if self.forward.aims and self.forward.before > 0 else self.target
 
         def left(value: float) -> np.ndarray | None:
-            with contextlib.suppress(Exception):
-                which = self.forward if self.forward.aims and self.forward.before > 0 else self.target
+            with contextlib.suppress(Exception):  # a number that the function refuses
                 return which.vector(self.replay.run(change(value), forward_only=which is self.forward))
             return None
 
-        def size(vector: np.ndarray | None) -> float:
-            return np.inf if vector is None else float(np.linalg.norm(vector))
-
-        starts = dict.fromkeys((fit.known, *fit.likely))
-        value = min(starts, key=lambda v: size(left(v)))
-        vector = left(value)
-        if vector is None or not vector.size:
-            return None
-        for _ in range(STEPS):
-            if size(vector) < 1e-13 or time.monotonic() > self.deadline:
-                break
-            step = 1e-4 * abs(value) or 1e-6
-            moved = left(value + step)
-            if moved is None:
-                return None
-            slope = (moved - vector) / step
-            length = float(slope @ slope)
-            if length == 0:
-                return None
-            goal = value - float(slope @ vector) / length
-            further = left(goal)
-            if size(further) >= size(vector):
-                break
-            value, vector = goal, further
-        return value
+        value = solve(left, fit.known, fit.likely, self.deadline)
+        if value is None:
+            return
+        value = plain(value, lambda v: self.target.explains(self._residual(change(v))))
+        residual = self._residual(change(value))
+        if self.target.explains(residual):
+            words = {"value": f"{value:.12g}", "known": f"{fit.known:.12g}"}
+            self._add(Cause(id=fit.id, says=fit.says.format(**words), fix=fit.fix.format(**words), residual=residual))
 
 
 def _groups(sites: list[Site]) -> list[list[Site]]:
@@ -184,12 +156,3 @@ def _groups(sites: list[Site]) -> list[list[Site]]:
     for site in sites:
         by_name.setdefault(site.name, []).append(site)
     return [same for same in by_name.values() if len(same) > 1]
-
-
-def _plain(value: float, holds: Any) -> float:
-    """The number with the fewest digits that does as well."""
-    for digits in range(1, 8):
-        short = float(f"{value:.{digits}g}")
-        if abs(short - value) <= 1e-4 * abs(value) and holds(short):
-            return short
-    return value

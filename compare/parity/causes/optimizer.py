@@ -1,0 +1,134 @@
+"""Why an optimizer steps otherwise: PyTorch's own is given other settings until it steps as the port's does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+from ...case import Case
+from ...draw import generator
+from ...report.records import Cause
+from ..optimizer import SHAPE, gradients, in_jax, in_torch
+from .fit import plain, solve
+
+BUDGET_S = 10.0
+EXPLAINED = 1e-9
+LIKELY: dict[str, tuple[float, ...]] = {
+    "lr": (1e-4, 1e-3, 1e-2, 0.1),
+    "eps": (1e-8, 1e-6, 1e-5, 1e-10, 0.0),
+    "weight_decay": (0.0, 1e-4, 1e-2, 0.1),
+    "momentum": (0.0, 0.9, 0.99),
+    "dampening": (0.0, 0.9),
+    "alpha": (0.9, 0.99),
+    "betas[0]": (0.9, 0.95),
+    "betas[1]": (0.999, 0.99, 0.95, 0.98),
+}
+WORDS = {
+    "lr": "learning-rate",
+    "eps": "optimizer-epsilon",
+    "weight_decay": "weight-decay",
+    "decoupled_weight_decay": "weight-decay",
+    "momentum": "optimizer-momentum",
+    "dampening": "optimizer-momentum",
+    "nesterov": "nesterov",
+}
+
+Settings = dict[str, Any]
+
+
+def explain_optimizer(case: Case, *, seed: int, device: str, budget_s: float = BUDGET_S) -> list[Cause]:
+    """The settings of the reference's optimizer with which it makes exactly the port's steps, one changed at a time.
+
+    Both step from the same random parameters on the same gradients, in float64.
+    """
+    assert case.optimizer is not None
+    make, transformation = case.optimizer
+    start = generator(case, seed, "optimizer start").standard_normal(SHAPE)
+    given = gradients(case, seed, 0)
+    port = in_jax(transformation, given, "float64", device, start=start) - start
+    scale = float(np.abs(port).max()) or 1.0
+
+    def left(change: Callable[[Settings], None]) -> np.ndarray | None:
+        try:
+            changed = _changed(make, change)
+            moved = in_torch(changed, given, "float64", device, start=start) - start
+        except Exception:
+            return None  # a setting that the optimizer refuses
+        return ((moved - port) / scale).ravel() if np.isfinite(moved).all() else None
+
+    def residual(change: Callable[[Settings], None]) -> float:
+        found = left(change)
+        return np.inf if found is None else float(np.abs(found).max())
+
+    if residual(lambda settings: None) <= EXPLAINED:
+        return []
+    deadline = time.monotonic() + budget_s  # the first step of all imports for seconds
+    found: list[Cause] = []
+    usual = _settings(make)
+    for name, says, fix, change in _switches(usual):
+        off = residual(change)
+        if off <= EXPLAINED:
+            found.append(Cause(id=WORDS.get(name, name.replace("_", "-")), says=says, fix=fix, residual=off))
+    for name, known in _numbers(usual):
+        if found or time.monotonic() > deadline:
+            break
+        value = solve(lambda v, n=name: left(_set(n, v)), known, LIKELY.get(name, ()), deadline)
+        if value is None:
+            continue
+        value = plain(value, lambda v, n=name: residual(_set(n, v)) <= EXPLAINED)
+        off = residual(_set(name, value))
+        if off <= EXPLAINED:
+            id = WORDS.get(name, name.partition("[")[0])
+            found.append(Cause(id=id, says=f"has {name}={value:.12g}", fix=f"give {known:.12g}", residual=off))
+    return found
+
+
+def _settings(make: Any) -> Settings:
+    return make([torch.nn.Parameter(torch.zeros(SHAPE, dtype=torch.float64))]).param_groups[0]
+
+
+def _changed(make: Any, change: Callable[[Settings], None]) -> Any:
+    def build(parameters: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
+        optimizer = make(parameters)
+        for group in optimizer.param_groups:
+            change(group)
+        return optimizer
+
+    return build
+
+
+def _switches(usual: Settings) -> Iterator[tuple[str, str, str, Callable[[Settings], None]]]:
+    for name, value in usual.items():
+        if isinstance(value, bool) and name not in ("capturable", "differentiable", "foreach", "fused"):
+            says = f"steps as with {name}={not value}"
+            if name == "decoupled_weight_decay":
+                says = "decays weights " + ("through the gradient (L2)" if value else "apart from the gradient (AdamW)")
+            yield name, says, f"give {name}={value}", _set(name, not value)
+    betas = usual.get("betas")
+    if betas is not None:
+        yield "betas", "takes the two betas in the other order", f"give betas={betas}", _set("betas", betas[::-1])
+
+
+def _numbers(usual: Settings) -> Iterator[tuple[str, float]]:
+    for name, value in usual.items():
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            yield name, float(value)
+        elif isinstance(value, tuple):
+            yield from ((f"{name}[{i}]", float(v)) for i, v in enumerate(value) if isinstance(v, int | float))
+
+
+def _set(name: str, value: Any) -> Callable[[Settings], None]:
+    def change(settings: Settings) -> None:
+        whole, _, place = name.partition("[")
+        if place:
+            values = list(settings[whole])
+            values[int(place.rstrip("]"))] = value
+            settings[whole] = tuple(values)
+        else:
+            settings[name] = value
+
+    return change
