@@ -1,0 +1,126 @@
+"""Causes: what a port does instead is named, by trying it on the reference; what nothing known explains is not."""
+
+import block_sample
+import jax
+import jax.numpy as jnp
+import optax
+import pytest
+import torch
+from block_sample import becomes, sets
+from flax import nnx
+from graphmode.compare import Case
+from graphmode.compare.parity.causes import explain, explain_optimizer
+from graphmode.compare.parity.causes.fit import plain, solve
+from test_inside import look, skips_norm, stopped, without_residual
+
+from graphmode import nn
+
+
+def tanh_gelu(self, x):
+    return x + self.outer(jax.nn.gelu(self.inner(self.norm(x)))) / 2
+
+
+def scaled(self, x):
+    return x + 0.75 * self.outer(jax.nn.gelu(self.inner(self.norm(x)), approximate=False)) / 2
+
+
+def noisy(self, x):
+    h = type(self).__mro__[1].__call__(self, x)
+    return h + 1e-3 * jnp.sin(1e3 * h)
+
+
+def transposed(self, x):
+    return x @ self.weight[...].T + self.bias[...]
+
+
+def casting(self, x):
+    return type(self).__mro__[1].__call__(self, x.astype(jnp.float32)).astype(x.dtype)
+
+
+@pytest.mark.parametrize(
+    ("plant", "mode", "cause", "word"),
+    [
+        (becomes("mixers.0", __call__=tanh_gelu), "inference", "gelu-form", "tanh form"),
+        (becomes("mixers.0", __call__=without_residual), "inference", "residual-missing", "residual"),
+        (becomes("mixers.1", __call__=skips_norm), "inference", "norm-missing", "where the reference hands"),
+        (becomes("mixers.1", __call__=scaled), "inference", "residual-scaled", "0.75"),
+        (becomes("mixers.1.outer", __call__=stopped), "forward_backward", "stop-gradient", "stops"),
+        (becomes("mixers.1.outer", __call__=transposed), "inference", "weight-transposed", "untransposed"),
+        (becomes("", softmax=lambda self, h: jax.nn.softmax(h, axis=0)), "inference", "softmax-axis", "axis 0"),
+        (becomes("", flat=lambda self, h: h.reshape(h.shape[0], -1)), "inference", "flatten-order", "channels last"),
+        (sets("mixers.1.norm", eps=3e-4), "inference", "epsilon", "0.0003"),
+        (sets("bn", momentum=0.9), "forward_backward", "momentum", "keeps 0.1"),
+        (sets("bn", momentum=0.25), "forward_backward", "momentum", "0.25"),
+        (lambda m: setattr(m, "relu", nn.SiLU()), "inference", "activation", "silu for relu"),
+    ],
+)  # fmt: skip
+def test_the_cause_is_named(plant, mode, cause, word):
+    found = look(block_sample.case(plant), mode)
+    (divergence,) = found.divergences()
+    causes = explain(found, divergence)
+    assert causes[0].id == cause
+    assert word in causes[0].says
+    assert causes[0].residual < 1e-12
+
+
+@pytest.mark.parametrize("path", ["mixers.0.inner", "conv", "bn", "mixers.1"])
+def test_what_nothing_known_explains_is_not_explained(path):
+    found = look(block_sample.case(becomes(path, __call__=noisy)), "inference")
+    (divergence,) = found.divergences()
+    assert divergence.module == path
+    assert explain(found, divergence) == []
+
+
+def test_a_hidden_cast_is_named_with_its_line():
+    from graphmode.compare import check
+
+    report = check(block_sample.case(becomes("mixers.0.inner", __call__=casting)), draws=1)
+    assert report.first_divergence.module == "mixers.0.inner"
+    (cause,) = report.first_divergence.causes
+    assert cause.id == "hidden-cast"
+    assert f"test_causes.py:{casting.__code__.co_firstlineno + 1}" in cause.says
+
+
+def test_a_cast_beside_another_bug_is_not_taken_for_the_whole_of_it():
+    from graphmode.compare.parity.causes import explain_casts
+
+    def both(model):
+        becomes("mixers.0.inner", __call__=casting)(model)
+        sets("mixers.1.norm", eps=1e-3)(model)
+
+    found = look(block_sample.case(both), "inference")
+    assert explain_casts(found.port, found.question, found.observed, ["", "mixers.0.inner"]) == {}
+
+
+@pytest.mark.parametrize(
+    ("make", "port", "cause"),
+    [
+        (lambda p: torch.optim.Adam(p, 1e-3), optax.adam(2e-3), "learning-rate"),
+        (lambda p: torch.optim.Adam(p, 1e-3), optax.adam(1e-3, eps=1e-6), "optimizer-epsilon"),
+        (lambda p: torch.optim.Adam(p, weight_decay=0.1), optax.adamw(1e-3, weight_decay=0.1), "weight-decay"),
+        (lambda p: torch.optim.AdamW(p, 1e-3), optax.adamw(1e-3), "weight-decay"),
+        (lambda p: torch.optim.SGD(p, 0.1, 0.9), optax.sgd(0.1, momentum=0.9, nesterov=True), "nesterov"),
+        (lambda p: torch.optim.Adam(p, 1e-3), optax.adam(1e-3), None),
+        (lambda p: torch.optim.Adam(p, 1e-3), optax.adagrad(1e-3), None),
+    ],
+)
+def test_the_setting_of_an_optimizer_is_named(make, port, cause):
+    case = Case(
+        name="o",
+        summary="s",
+        reference=lambda: torch.nn.Linear(2, 2),
+        model=lambda rngs: nnx.Linear(2, 2, rngs=rngs),
+        inputs=lambda rng: (rng.standard_normal((2, 2)),),
+        optimizer=(make, port),
+    )
+    found = [each.id for each in explain_optimizer(case, seed=0, device="cpu")]
+    assert found == ([] if cause is None else [cause])
+
+
+def test_numbers_are_found_and_written_short():
+    import numpy as np
+
+    x = np.linspace(0.5, 2, 20)
+    value = solve(lambda v: 1 / (x + v) - 1 / (x + 0.0125), 1e-5, (1e-3,))
+    assert plain(value, lambda v: abs(v - 0.0125) < 1e-9) == 0.0125
+    assert solve(lambda v: x, 1.0) is None

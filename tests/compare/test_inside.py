@@ -1,0 +1,194 @@
+"""A look inside: modules matched, and the one that introduces error named, whatever earlier ones did."""
+
+import dataclasses
+
+import block_sample
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from block_sample import becomes, sets
+from flax import nnx
+from graphmode.compare import Case, CaseError, check
+from graphmode.compare.parity.examination import Examination
+from graphmode.compare.parity.inside.layouts import Layouts, pair
+from graphmode.compare.parity.inside.localise import Look
+from graphmode.compare.parity.inside.torch_calls import recorded
+
+from graphmode import nn
+
+MIXERS = [f"mixers.{i}{name}" for i in (0, 1) for name in ("", ".norm", ".inner", ".outer")]
+RNG = np.random.default_rng(0)
+
+
+def look(case: Case, mode: str = "forward_backward") -> Look:
+    exam = Examination(case, seed=0, draws=1, locate=False)
+    question = next(t.question for t in exam.truths if t.question.mode == mode)
+    port = exam.port_side(next(iter(case.models)), "float64")
+    return Look(port, exam.judge.exact, question, case.modules)
+
+
+def test_a_right_port_introduces_nothing_anywhere():
+    found = look(block_sample.case())
+    assert not found.divergences()
+    assert {m.port: m.reference for m in found.matching.matches} == {
+        path: path
+        for path in ("", "conv", "bn", "relu", "project", "head", *MIXERS)
+    }
+    assert not found.matching.only_port
+    assert not found.matching.only_reference
+    assert max(a.introduced.error for a in found.activations) < 1e-13
+
+
+def doubled(self, x):
+    return 2 * type(self).__mro__[1].__call__(self, x)
+
+
+def stopped(self, x):
+    return jax.lax.stop_gradient(type(self).__mro__[1].__call__(self, x))
+
+
+def without_residual(self, x):
+    return self.outer(jax.nn.gelu(self.inner(self.norm(x)), approximate=False)) / 2
+
+
+def skips_norm(self, x):
+    return x + self.outer(jax.nn.gelu(self.inner(x), approximate=False)) / 2
+
+
+@pytest.mark.parametrize(
+    ("plant", "wrong"),
+    [
+        (sets("mixers.1.norm", eps=1e-3), {"mixers.1.norm"}),
+        (sets("bn", momentum=0.9), {"bn"}),
+        (becomes("mixers.0.inner", __call__=doubled), {"mixers.0.inner"}),
+        (becomes("mixers.0", __call__=without_residual), {"mixers.0"}),
+        (becomes("mixers.1", __call__=skips_norm), {"mixers.1"}),
+        (becomes("", softmax=lambda self, h: jax.nn.softmax(h, axis=0)), {""}),
+        (becomes("", flat=lambda self, h: h.reshape(h.shape[0], -1)), {""}),
+        (becomes("mixers.1.outer", __call__=stopped), {"mixers.1.outer"}),
+        (
+            lambda m: (sets("bn", eps=1e-3)(m), becomes("mixers.1", __call__=without_residual)(m)),
+            {"bn", "mixers.1"},
+        ),
+    ],
+)  # fmt: skip
+def test_the_modules_that_introduce_error_are_named_and_no_other(plant, wrong):
+    found = look(block_sample.case(plant)).divergences()
+    assert {d.module for d in found if not d.outside} == wrong
+    assert not any(d.outside for d in found)
+
+
+def test_inherited_and_introduced_error_are_told_apart():
+    found = look(block_sample.case(sets("conv", padding_mode="reflect")), "inference")
+    errors = {a.module: (a.inherited.error, a.introduced.error) for a in found.activations if a.call == 0}
+    assert errors["conv"][1] > 1e-3
+    assert errors["head"][0] > 1e-6
+    assert errors["head"][1] < 1e-13
+
+
+def test_a_wrong_to_model_is_no_modules_fault():
+    case = block_sample.case(to_model=lambda given: (jnp.moveaxis(given[0], 1, -1)[:, ::-1],))
+    (found,) = look(case, "inference").divergences()
+    assert found.outside
+
+
+class ByOrder(nnx.Module):
+    """Names of its own for modules without weights."""
+
+    def __init__(self, rngs: nnx.Rngs):
+        self.fc = nn.Linear(6, 6, rngs=rngs)
+        self.first = nn.ReLU()
+        self.second = nn.GELU()
+
+    def __call__(self, x):
+        return self.second(self.fc(self.first(x)))
+
+
+def by_order(**settings) -> Case:
+    def reference():
+        return torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Linear(6, 6), torch.nn.GELU())
+
+    from graphmode.weights import Rename
+
+    given = {"weights": (Rename("1", "fc"),), **settings}
+    return Case(name="o", summary="s", reference=reference, model=ByOrder, inputs=_rows, **given)
+
+
+def _rows(rng):
+    return (rng.standard_normal((5, 6)),)
+
+
+def test_modules_are_matched_by_order_where_names_fail():
+    found = look(by_order()).matching
+    assert {(m.port, m.reference, m.how) for m in found.matches} == {
+        ("", "", "the root"),
+        ("fc", "1", "weights"),
+        ("first", "0", "order"),
+        ("second", "2", "order"),
+    }
+
+
+def test_a_table_corrects_the_matches_and_names_what_is_not_there():
+    matching = look(by_order(modules={"first": None})).matching
+    assert matching.to_reference("first") is None
+    assert [node.path for node in matching.only_reference] == ["0"]
+    with pytest.raises(CaseError, match="'frist', and the port calls no module of that path; did you mean 'first'"):
+        look(by_order(modules={"frist": "0"}))
+
+
+def test_gradients_are_those_of_one_use_where_a_module_works_in_place():
+    class Twice(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.relu = torch.nn.ReLU(inplace=True)
+
+        def forward(self, x):
+            y = x * 1
+            z = self.relu(y)  # writes into y as well
+            return y + 3 * z
+
+    x = torch.tensor([-1.0, 2.0], dtype=torch.float64, requires_grad=True)
+    module = Twice()
+    with recorded(module) as calls:
+        module(x).sum().backward()
+    plain = torch.tensor([-1.0, 2.0], dtype=torch.float64, requires_grad=True)
+    module(plain).sum().backward()
+    assert torch.equal(x.grad, plain.grad)
+    inner = calls["relu", 0]
+    assert inner.inputs["0"].tolist() == [-1, 2]
+    assert inner.input_gradients["0"].tolist() == [0, 4]
+
+
+@pytest.mark.parametrize("axes", [(0, 1, 2, 3), (0, 2, 3, 1), (1, 0, 2, 3)])
+def test_layouts_are_found_by_shape(axes):
+    reference = RNG.standard_normal((2, 3, 4, 5))
+    layout = Layouts().fit(reference.transpose(axes), reference)
+    assert layout.axes == axes
+    assert np.array_equal(layout.to_reference(layout.to_port(reference)), reference)
+
+
+def test_a_square_transpose_is_no_layout():
+    reference = RNG.standard_normal((4, 4))
+    assert Layouts().fit(reference.T, reference).axes == (0, 1)
+    cube = RNG.standard_normal((3, 3, 3, 3))
+    assert Layouts().fit(np.moveaxis(cube, 1, -1), cube).axes == (0, 2, 3, 1)
+    assert Layouts().fit(cube.transpose(1, 0, 2, 3), cube).axes == (0, 1, 2, 3)
+
+
+def test_tensors_are_paired_by_value_where_shapes_agree():
+    a, b = RNG.standard_normal((2, 3, 4))
+    pairs = pair([b, a], {"hidden": a, "cell": b}, Layouts())
+    assert [(p.name, p.index) for p in pairs] == [("hidden", 1), ("cell", 0)]
+
+
+def test_a_check_says_where_and_is_quiet_about_right_ports():
+    report = check(block_sample.case(sets("mixers.1.norm", eps=1e-3)), draws=1)
+    assert report.first_divergence.module == "mixers.1.norm"
+    assert [cause.id for cause in report.causes] == ["epsilon"]
+    assert "eps=0.001" in str(report)
+    assert check(block_sample.case(sets("mixers.1.norm", eps=1e-3)), draws=1, locate=False).divergences == []
+    right = check(dataclasses.replace(block_sample.case()), draws=1)
+    assert right.passed
+    assert right.divergences == []
