@@ -138,6 +138,13 @@ class Look:
             path = path.rpartition(".")[0]
         return known.get(path, "")
 
+    def _aliases(self, name: str) -> list[str]:
+        """All names of a tensor of the reference, this one first: a tied weight's gradient is the sum of its uses."""
+        tensors = dict(self.judge.module.named_parameters(remove_duplicate=False))
+        if name not in tensors:
+            return [name]
+        return [name, *(other for other, tensor in tensors.items() if tensor is tensors[name] and other != name)]
+
     def _judge(self, seen: Seen, found: Difference) -> None:
         if found.equal:
             return
@@ -164,7 +171,9 @@ class Look:
             found = difference(ours[name], wanted, scale)
             if found.equal:
                 continue
-            self._blame(self.holder(name), _finding(what, name, found), 0)
+            users = [self.holder(alias) for alias in self._aliases(name)]
+            guilty = next((path for path in users if path in self.suspects), users[0])
+            self._blame(guilty, _finding(what, name, found), 0)
 
     def _blame(self, path: str, finding: Finding, call: int) -> None:
         suspect = self.suspects.setdefault(path, Suspect(path, call))
