@@ -3,7 +3,7 @@ PYTHON ?= $(shell python3.11 -c '' 2>/dev/null && echo python3.11 || echo python
 WORKERS ?= 2
 ARGS ?=
 
-EXTRAS := compare,onnx,report,train,weights,test,dev
+EXTRAS := compare,onnx,huggingface,report,train,weights,test,dev
 BIN := .venv/bin
 STAMP := .venv/.installed
 PIP := $(BIN)/python -m pip -qq --disable-pip-version-check

@@ -80,13 +80,17 @@ def build_references(case: Case, seed: int) -> dict[str, torch.nn.Module]:
     lost, swapped or transposed; it is moved by up to a quarter, seeded.
 
     Raises:
-      CaseError: where a variant is no module, or does not take the judge's `state_dict`.
+      CaseError: where a variant is no module, needs a library that is not installed, or does not take the judge's
+        `state_dict`.
     """
     built: dict[str, torch.nn.Module] = {}
     with torch.random.fork_rng(devices=[]):
         for name, make in case.references.items():
             torch.manual_seed(seed)
-            module = make()
+            try:
+                module = make()
+            except ImportError as error:  # of a library that only this case needs: other cases go on
+                raise CaseError(f"case {case.name!r}: reference {name!r} cannot be built: {error}") from error
             if not isinstance(module, torch.nn.Module):
                 raise CaseError(
                     f"case {case.name!r}: reference {name!r} gives {type(module).__name__}, and a torch.nn.Module was "
