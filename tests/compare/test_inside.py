@@ -33,8 +33,7 @@ def test_a_right_port_introduces_nothing_anywhere():
     found = look(block_sample.case())
     assert not found.divergences()
     assert {m.port: m.reference for m in found.matching.matches} == {
-        path: path
-        for path in ("", "conv", "bn", "relu", "project", "head", *MIXERS)
+        path: path for path in ("", "conv", "bn", "relu", "project", "head", *MIXERS)
     }
     assert not found.matching.only_port
     assert not found.matching.only_reference

@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import flax
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jax.extend import core as jex
+
+import graphmode
 
 from ...report.records import Cause
 from ...trees import named_leaves, to_arrays
@@ -26,6 +29,12 @@ if TYPE_CHECKING:
 SCOPE = "graphmode:"
 INLINED = ("jit", "pjit", "closed_call", "custom_jvp_call", "custom_vjp_call", "checkpoint", "remat2", "core_call")
 DTYPES = ("new_dtype", "dtype", "preferred_element_type", "accumulation_type", "out_dtype")
+LIBRARY = Path(graphmode.__path__[0])
+OWN = (
+    *(str(Path(package.__path__[0])) for package in (jax, flax)),
+    *(str(LIBRARY / part) for part in ("graph", "nn", "ops", "optim", "training", "weights", "compare")),
+    str(Path(__file__).parents[2]),
+)
 
 
 @dataclass(frozen=True)
@@ -142,9 +151,8 @@ def _module(eqn: Any, around: str) -> str:
 def _source(eqn: Any) -> str:
     """The innermost line that is neither JAX's nor Flax's nor ours."""
     traceback = eqn.source_info.traceback
-    own = ("/jax/", "/jaxlib/", "/flax/", "/compare/", "/training/intercept.py")
     for frame in traceback.frames if traceback is not None else ():
-        if not any(part in frame.file_name for part in own):
+        if not frame.file_name.startswith(OWN):
             return f"{Path(frame.file_name).name}:{frame.line_num}"
     return ""
 

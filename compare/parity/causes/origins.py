@@ -59,7 +59,12 @@ def origins(replay: Replay, target: Target, sites: list[Site]) -> Iterator[Cause
     where = "hands" if key[0] == "received" else "gives"
     right = f" where the reference {where} {wanted.words}" if wanted else ""
     left = max(aim.residual(each.value) for _, aim, each in names if each is not None)
-    yield Cause(id=kind, says=f"{where} {found.words}{_to(key)}{right}", fix=FIX[kind], residual=left)
+    yield Cause(id=kind, says=f"{where} {found.words}{_to(key)}{right}{_remark(kind)}", fix=FIX[kind], residual=left)
+
+
+def _remark(kind: str) -> str:
+    what, _, how = kind.rpartition("-")
+    return f": the {what} is {'left out' if how == 'missing' else 'too much there'}" if what else ""
 
 
 def _known(replay: Replay, sites: list[Site]) -> Iterator[Known]:

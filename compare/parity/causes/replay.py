@@ -8,7 +8,7 @@ beside what the port's module showed.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -126,10 +126,12 @@ class Replay:
         wanted = [*leaves.values(), *self.parameters.values()]
         # a module inside hands on its recorded gradient also where none reaches it, as the port's does
         heads += [(x, np.zeros(x.shape)) for x in given if x.requires_grad]
-        if not heads or not wanted:
+        if not wanted:
             return
-        starts = [torch.tensor(g).to(x) for x, g in heads]
-        found = torch.autograd.grad([x for x, _ in heads], wanted, starts, allow_unused=True)
+        found: Sequence[torch.Tensor | None] = [None] * len(wanted)
+        if heads:
+            starts = [torch.tensor(g).to(x) for x, g in heads]
+            found = torch.autograd.grad([x for x, _ in heads], wanted, starts, allow_unused=True)
         names = [("input_gradient", n) for n in leaves] + [
             ("parameter_gradient", self._full(n)) for n in self.parameters
         ]
