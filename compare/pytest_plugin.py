@@ -156,7 +156,9 @@ def _prepare(folder: Path, *, clear: bool) -> None:
         for path in _records(folder) if clear else ():
             path.unlink(missing_ok=True)
     except OSError as error:
-        raise pytest.UsageError(f"--parity-out is {folder}: {error.strerror}; give a folder that can be written to")
+        raise pytest.UsageError(
+            f"--parity-out is {folder}: {error.strerror}; give a folder that can be written to"
+        ) from error
 
 
 def _records(folder: Path) -> Iterator[Path]:

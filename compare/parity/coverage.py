@@ -104,6 +104,27 @@ def coverage_warnings(
     return found
 
 
+def nan_notes(truths: Sequence[Truth]) -> Iterable[str]:
+    """What of the reference's outputs is NaN on random inputs: there the port is only asked to give NaN too."""
+    counts: dict[tuple[str, str], list[int]] = {}
+    for truth in truths:
+        if not truth.question.is_random or truth.question.is_timed:
+            continue
+        for name, array in truth.reference.outputs.items():
+            found = counts.setdefault((truth.question.mode, name), [0, 0])
+            found[1] += array.size
+            if array.dtype.kind in "fc":
+                found[0] += int(np.isnan(array).sum())
+    told = set()
+    for (mode, name), (missing, total) in counts.items():
+        if missing and name not in told:
+            told.add(name)
+            yield (
+                f"{mode}: the reference's output {name} is NaN in {missing} of {total} elements on the random inputs, "
+                "and no value is compared there; draw inputs for which the reference is defined"
+            )
+
+
 def _constant_outputs(asked: Sequence[Truth]) -> Iterable[str]:
     """Those with the same elements for every random input; of integers and booleans, for every input."""
     for name, array in asked[0].reference.outputs.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,10 +20,9 @@ from ..quiet import quiet
 from ..release import trim
 from ..report.records import Parity, Tensor
 from . import yardstick
-from .coverage import coverage_warnings
+from .coverage import coverage_warnings, nan_notes
 from .judge import Judge, Key, Question, Truth, shares_scale
 from .port_draws import draws_note
-from .reference_faults import nan_notes
 from .yardstick import (
     EQUAL_TOLERANCE,
     PRECISE_RATIO,
@@ -173,14 +173,15 @@ class Examination:
 
     def _draws(
         self, port: PortSide, truths: Sequence[Truth], differences: Sequence[dict[Key, Difference]]
-    ) -> Iterable[str]:
-        """What random numbers a port that is not equal draws, in each mode."""
+    ) -> list[str]:
+        """What random numbers a port that is not equal draws, in the first mode in which it does."""
         for mode in self.case.modes[:2]:
-            for truth, found in zip(truths, differences, strict=True):
-                if truth.question.mode == mode and not all(d.equal for d in found.values()):
-                    note = draws_note(port, truth.question)
-                    yield from [note] if note else []
-                    break
+            pairs = zip(truths, differences, strict=True)
+            wrong = (t for t, found in pairs if t.question.mode == mode and not all(d.equal for d in found.values()))
+            for truth in itertools.islice(wrong, 1):
+                if note := draws_note(port, truth.question):
+                    return [note]
+        return []
 
     def _compile_ahead(self, ports: Iterable[PortSide], truths: list[Truth]) -> None:
         """Compiles all graphs that the questions need on two threads: XLA compiles one graph on one."""

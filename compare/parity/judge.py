@@ -140,8 +140,8 @@ class Judge:
         """Its answers on random inputs and every edge input, in every mode of the case.
 
         Raises:
-          CaseError: where the reference fails, is not deterministic, changes its inputs or parameters, gives what cannot
-            be compared, or no output on any random input has a finite element.
+          CaseError: where the reference fails, is not deterministic, changes its inputs or parameters, gives what
+            cannot be compared, or no output on any random input has a finite element.
         """
         drawn = [(f"random {i}", check_inputs(self.case, self.seed, i), True) for i in range(draws)]
         drawn += [(name, inputs, False) for name, inputs in edge_inputs(self.case, self.seed)]
@@ -205,12 +205,7 @@ class Judge:
 
     def _truth(self, question: Question) -> Truth:
         try:
-            once = self._witnessed(question)
-            reference = self.exact.run(question.inputs, question.mode, question.cotangents)
-            if once is not None:
-                from .reference_faults import check_repeats
-
-                check_repeats(self.case, self.name, question, once, reference)
+            reference = self._reference(question)
             jitter = tuple(
                 _errors(self._usual.run(self._jitter(question, i), question.mode, question.cotangents), reference)
                 for i in range(JITTERS if question.is_random and question.mode != "inference" else 0)
@@ -225,13 +220,16 @@ class Judge:
                 f"{question.mode}: {describe(error)}"
             ) from error
 
-    def _witnessed(self, question: Question) -> Observation | None:
-        """A further answer, watched, to the first question of each mode."""
-        from .reference_faults import witnessed
-
+    def _reference(self, question: Question) -> Observation:
+        """The answer in float64; the first of each mode is given twice, watched, to see whether it can judge."""
         if question.label != "random 0" or question.mode == "train_step":
-            return None
-        return witnessed(self.case, self.name, self.exact, question)
+            return self.exact.run(question.inputs, question.mode, question.cotangents)
+        from .reference_faults import check_repeats, witnessed
+
+        once = witnessed(self.case, self.name, self.exact, question)
+        answer = self.exact.run(question.inputs, question.mode, question.cotangents)
+        check_repeats(self.case, self.name, question, once, answer)
+        return answer
 
     def _unrest(self, question: Question, reference: Observation) -> dict[Key, float]:
         """How far the smallest change of the parameters moves each tensor in float64, where that is judged."""

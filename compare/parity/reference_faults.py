@@ -3,7 +3,7 @@ nothing that can be compared."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax.tree_util as jtu
@@ -18,7 +18,7 @@ from ..trees import named_leaves
 from .yardstick import difference, magnitude
 
 if TYPE_CHECKING:
-    from .judge import Question, Truth
+    from .judge import Question
 
 _COMPARABLE = (torch.Tensor, np.ndarray, np.generic, bool, int, float, complex)
 
@@ -77,27 +77,6 @@ def check_repeats(case: Case, name: str, question: Question, first: Observation,
             f"{question.label!r} in {question.mode} differ in the {kind.replace('_', ' ')} {tensor}{values}. "
             f"{_why(question.mode)}"
         )
-
-
-def nan_notes(truths: Sequence[Truth]) -> Iterable[str]:
-    """What of the reference's outputs is NaN on random inputs: there the port is only asked to give NaN too."""
-    counts: dict[tuple[str, str], list[int]] = {}
-    for truth in truths:
-        if not truth.question.is_random or truth.question.is_timed:
-            continue
-        for name, array in truth.reference.outputs.items():
-            found = counts.setdefault((truth.question.mode, name), [0, 0])
-            found[1] += array.size
-            if array.dtype.kind in "fc":
-                found[0] += int(np.isnan(array).sum())
-    told = set()
-    for (mode, name), (missing, total) in counts.items():
-        if missing and name not in told:
-            told.add(name)
-            yield (
-                f"{mode}: the reference's output {name} is NaN in {missing} of {total} elements on the random inputs, "
-                "and no value is compared there; draw inputs for which the reference is defined"
-            )
 
 
 def _check_outputs(outputs: Any, whose: str, where: str) -> None:

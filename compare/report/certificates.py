@@ -1,4 +1,4 @@
-"""A certificate: what was found of which ports, and everything that it was found with, so that it can be found again."""
+"""A certificate: what was found of which ports, and what it was found with, so that it can be found again."""
 
 from __future__ import annotations
 
