@@ -160,8 +160,8 @@ def _overrides(case: Case) -> Iterable[tuple[str, str]]:
     for each in dataclasses.fields(case):
         if each.name in NAMES:
             continue
-        made = each.default_factory is not dataclasses.MISSING
-        default = each.default_factory() if made else each.default  # type: ignore[misc]
+        make = each.default_factory
+        default = each.default if make is dataclasses.MISSING else make()
         value = getattr(case, each.name)
         if value is not default and value != default:
             yield each.name, _words(value)
@@ -197,7 +197,7 @@ def _flags(device: str) -> dict[str, str]:
     from ..speed.settings import torch_flags, variables, xla_options
 
     return {
-        "jax_enable_x64": f"True in float64; otherwise False, and {jax.config.jax_enable_x64} outside of the check",
+        "jax_enable_x64": f"True in float64; otherwise False, and {jax.config.read('jax_enable_x64')} outside of it",
         "jax_default_matmul_precision": f"{matmul_precision('float32')}; tensorfloat32 in tf32",
         "torch.backends.cuda.matmul.allow_tf32": str(torch.backends.cuda.matmul.allow_tf32),
         "torch.backends.cudnn.allow_tf32": str(torch.backends.cudnn.allow_tf32),

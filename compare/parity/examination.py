@@ -18,7 +18,7 @@ from ..errors import describe
 from ..observation import Observation
 from ..quiet import quiet
 from ..release import trim
-from ..report.records import Parity, Tensor
+from ..report.records import Divergence, Parity, Tensor
 from . import yardstick
 from .coverage import coverage_warnings, nan_notes
 from .judge import Judge, Key, Question, Truth, shares_scale
@@ -132,7 +132,7 @@ class Examination:
         if side == "jax" and "train_step" in self.case.modes:
             found = self._optimizer
             (notes if isinstance(found, str) else tensors).append(found)  # type: ignore[arg-type]
-        divergences = []
+        divergences: list[Divergence] = []
         if side == "jax" and self.locate and not all(t.equal for t in tensors):
             from .diagnosis import diagnose
 
