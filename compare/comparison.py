@@ -21,8 +21,10 @@ from .dtypes import check_dtype
 from .errors import describe_briefly
 from .findings import Findings
 from .locate import absolute
+from .parity.certificate import certificate, certify
 from .parity.examination import Examination
 from .release import release
+from .report.certificates import CaseCertificate
 from .report.ratios import groups
 from .report.records import CaseInfo, Cell, Parity
 from .report.results import Results
@@ -153,6 +155,7 @@ class _Run:
         self._rooms: Rooms | None = None
         self._ahead: Ahead | None = None
         self._is_surveyed = False
+        self._certified: list[CaseCertificate] = []
 
     def over(self, cases: Iterable[Case]) -> Results:
         self._save()
@@ -196,6 +199,8 @@ class _Run:
                 )
                 self._note(self._left_out(case))
             verdicts = self._recorded(found)
+            self._certified.append(certify(exam, verdicts))
+            self.results.certificate = certificate(self._certified, self.device)
             cells = self._timed(exam, verdicts, location, path) if self.plan.speed else []
             if self.plan.speed and self.plan.sweep and case.sweep is not None:
                 self._sweep(exam, verdicts, location, cells)

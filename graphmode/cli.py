@@ -110,7 +110,12 @@ OneProcess = Annotated[
 Folder = Annotated[Path, typer.Option("--out", "-o", help="Where results.json, report.md and report.html go.")]
 OptionalFolder = Annotated[
     Path | None,
-    typer.Option("--out", "-o", help="Also write results.json, report.md and report.html there.", show_default=False),
+    typer.Option(
+        "--out",
+        "-o",
+        help="Also write results.json, certificate.json, report.md and report.html there.",
+        show_default=False,
+    ),
 ]
 
 
@@ -139,8 +144,19 @@ def check(
     seed: Seed = 0,
     quick: Quick = False,
     out: OptionalFolder = None,
+    verify: Annotated[
+        Path | None,
+        typer.Option(
+            "--verify",
+            help="A certificate.json that --out wrote: check again as it says, and say what differs from it.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Check that ports are equal (float64) and precise (float32): outputs, gradients, buffers."""
+    if verify is not None:
+        _verify(verify, cases, tag)
+        return
     _main(cases, tag, out, speed=False, device=device, dtypes=tuple(dtype or ()), seed=seed, quick=quick)
 
 
@@ -331,7 +347,7 @@ def _main(
 def _run(cases: dict[str, Case], plan: Plan, folder: Path | None) -> None:
     """Runs, prints while it runs, writes the pages, and exits with the design's code."""
     from graphmode.compare.comparison import run
-    from graphmode.compare.report import Results, write_pages
+    from graphmode.compare.report import CERTIFICATE, Results, write_pages
     from graphmode.compare.report.terminal import summary
 
     gc.freeze()  # what is imported stays: a collection between cases need not walk it
@@ -354,13 +370,40 @@ def _run(cases: dict[str, Case], plan: Plan, folder: Path | None) -> None:
         console.print()
         console.print(summary(results))
     if folder is not None:
-        for path in (folder / "results.json", *write_pages(results, folder)):
+        certificate = [folder / CERTIFICATE] if results.certificate is not None else []
+        if results.certificate is not None:
+            results.certificate.save(*certificate)
+        for path in (folder / "results.json", *certificate, *write_pages(results, folder)):
             console.print(f"wrote {path}", soft_wrap=True)
     if interrupted:
         raise typer.Exit(INTERRUPTED)
     if results.problems:
         raise typer.Exit(USAGE)
     raise typer.Exit(0 if results.passed else FAILURE)
+
+
+def _verify(path: Path, names: list[str] | None, tags: list[str] | None) -> None:
+    """Holds cases against a certificate; exit code 1 where weights, inputs, overrides or verdicts differ, or where the
+    certificate itself is one of a failure."""
+    with _errors():
+        from graphmode.compare.parity.certificate import verify
+        from graphmode.compare.report import Certificate
+
+        certified = Certificate.load(path)
+        console, holds = _console(), True
+        for case in _choose(names or [each.case for each in certified.cases], tags or []).values():
+            found = verify(certified, case)
+            differs = [each for each in found if not each.is_of_environment]
+            passed = all(each.passed for each in certified.of(case.name))
+            holds = holds and passed and not differs
+            verdict = "differs from the certificate" if differs else "as certified"
+            verdict += "" if passed else "; the certificate is one of a failure"
+            console.print(f"{case.name}: {verdict}", style="green" if passed and not differs else "bold red")
+            for each in found:
+                style = "yellow" if each.is_of_environment else "red"
+                console.print(f"- {each}", style=style, markup=False, highlight=False)
+    if not holds:
+        raise typer.Exit(FAILURE)
 
 
 def _listener(console: Console, status: object, total: int) -> Listener:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from ..case import Case
+from ..report.certificates import Certificate
+from ..report.checks import CheckRecord, save_check
 from ..report.records import Cause, Divergence, Parity
-from .diagnosis import told
+from .certificate import certificate, certify
 from .examination import DRAWS, Examination
+from .summary import summary
 
 
 @dataclass
@@ -22,6 +26,28 @@ class CheckReport:
 
     case: str
     parity: list[Parity] = field(default_factory=list)
+    _certificate: Certificate | None = None
+
+    def certificate(self) -> Certificate:
+        """Everything that the verdicts were found with: versions, flags, hashes of weights and inputs."""
+        assert self._certificate is not None, "check made this report"
+        return self._certificate
+
+    def save(self, path: Path, *, test: str = "") -> None:
+        """Writes the verdicts with all their evidence as JSON; `test` is who asked for them.
+
+        Raises:
+          ResultsError: where the file cannot be written.
+        """
+        record = CheckRecord(
+            case=self.case,
+            test=test,
+            passed=self.passed,
+            certificate=self.certificate().digest,
+            parity=self.parity,
+            text=str(self),
+        )
+        save_check(record, path)
 
     @property
     def equal(self) -> bool:
@@ -50,14 +76,7 @@ class CheckReport:
         return [cause for each in self.divergences for cause in each.causes]
 
     def __str__(self) -> str:
-        lines = [f"{self.case}: {'passed' if self.passed else 'FAILED'}"]
-        for p in self.parity:
-            side = "port" if p.side == "jax" else "reference"
-            lines.append(f"  {side} {p.variant}: {_verdict(p)}")
-            lines += [f"    {line}" for each in p.divergences for line in told(each)]
-            lines += [f"    {line}" for line in _evidence(p)]
-            lines += [f"    note: {note}" for note in p.notes]
-        return "\n".join(lines)
+        return summary(self)
 
 
 def check(
@@ -102,22 +121,5 @@ def check(
     for parity in exam.verdicts():
         report.parity.append(parity)
         on_verdict(parity)
+    report._certificate = certificate([certify(exam, report.parity)], device)
     return report
-
-
-def _verdict(parity: Parity) -> str:
-    if parity.error:
-        return parity.error
-    return f"{'equal' if parity.equal else 'NOT EQUAL'} and {'precise' if parity.precise else 'NOT PRECISE'}"
-
-
-def _evidence(parity: Parity) -> Iterable[str]:
-    """The tensors that failed, or the worst of those that passed."""
-    failed = [t for t in parity.tensors if not (t.equal and t.precise)]
-    for t in failed[:10] or filter(None, [parity.worst_error]):
-        size = "" if t.error is None else f"error {t.error:.2g} of its scale"
-        values = f" ({t.port_value} for {t.reference_value})" if t.port_value else ""
-        ratio = "" if t.ratio is None else f", error ratio {t.ratio:.2f}"
-        yield f"{t.mode} {t.kind} {t.name} on {t.input!r} at {list(t.index)}: {size}{values}{ratio} {t.note}".rstrip()
-    if len(failed) > 10:
-        yield f"and {len(failed) - 10} more tensors"

@@ -82,7 +82,7 @@ def _explained(look: Look) -> Iterator[Divergence]:
 
 
 def told(divergence: Divergence) -> Iterator[str]:
-    """A divergence in a few lines: place, evidence, cause and fix."""
+    """A divergence in a few lines: place, cause, fix and evidence."""
     d = divergence
     if d.outside:
         yield "no module introduces the error: it arises in the case's to_model, to_reference or loss"
@@ -90,16 +90,16 @@ def told(divergence: Divergence) -> Iterator[str]:
         kind = f" ({d.kind} at {d.source})" if d.source else f" ({d.kind})" if d.kind else ""
         there = f", the reference's {d.reference}" if d.reference and d.reference != d.module else ""
         yield f"error arises in {d.module or 'the model itself'}{kind}{there}, on {d.input!r} in {d.mode}"
-    for finding in d.findings[:3]:
-        yield f"  {_evidence(finding)}"
-    if len(d.findings) > 3:
-        yield f"  and {len(d.findings) - 3} more tensors"
     if d.causes:
         for cause in d.causes:
             yield f"  cause ({cause.id}): {cause.says}"
             yield f"  fix: {cause.fix}"
     elif not d.outside:
         yield "  cause: none of the known ones explains it"
+    for finding in d.findings[:3]:
+        yield f"  {_evidence(finding)}"
+    if len(d.findings) > 3:
+        yield f"  and {len(d.findings) - 3} more tensors"
 
 
 _WORDS = {

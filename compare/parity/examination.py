@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,9 +18,11 @@ from ..errors import describe
 from ..observation import Observation
 from ..quiet import quiet
 from ..release import trim
-from ..report.records import Parity, Tensor
+from ..report.records import Divergence, Parity, Tensor
 from . import yardstick
+from .coverage import coverage_warnings, nan_notes
 from .judge import Judge, Key, Question, Truth, shares_scale
+from .port_draws import draws_note
 from .yardstick import (
     EQUAL_TOLERANCE,
     PRECISE_RATIO,
@@ -111,7 +114,7 @@ class Examination:
         """Both verdicts on one candidate; `build` gives it in a dtype."""
         start = time.perf_counter()
         truths = [truth for truth in self.truths if not truth.question.is_timed]
-        notes: list[str] = []
+        notes = list(nan_notes(truths))
         exact, usual = build("float64"), build(self.dtype)
         if side == "jax":
             self._compile_ahead([exact, usual], truths)  # type: ignore[list-item]
@@ -121,13 +124,15 @@ class Examination:
             differences = [
                 self._differences(truth, self._answer(exact, truth, side, variant), notes) for truth in truths
             ]
+            if side == "jax":
+                notes += self._draws(exact, truths, differences)  # type: ignore[arg-type]
             del exact
             answers = [self._answer(usual, truth, side, variant) for truth in truths]
         tensors = self._tensors(differences, answers, notes)
         if side == "jax" and "train_step" in self.case.modes:
             found = self._optimizer
             (notes if isinstance(found, str) else tensors).append(found)  # type: ignore[arg-type]
-        divergences = []
+        divergences: list[Divergence] = []
         if side == "jax" and self.locate and not all(t.equal for t in tensors):
             from .diagnosis import diagnose
 
@@ -149,6 +154,7 @@ class Examination:
             readings=readings,
             dtype=self.dtype,
             divergences=divergences,
+            warnings=self._coverage if side == "jax" else [],
             duration_s=time.perf_counter() - start,
         )
 
@@ -157,6 +163,25 @@ class Examination:
         from .optimizer import examine_optimizer
 
         return examine_optimizer(self.case, seed=self.seed, dtype=self.dtype, device=self.device)
+
+    @functools.cached_property
+    def _coverage(self) -> list[str]:
+        """What no verdict on these inputs could show."""
+        module = self.judge.references[self.judge.name]
+        learned = [name for name, p in module.named_parameters() if p.requires_grad]
+        return coverage_warnings(self.truths, self.judge.state_dict, learned, self.judge.sides)
+
+    def _draws(
+        self, port: PortSide, truths: Sequence[Truth], differences: Sequence[dict[Key, Difference]]
+    ) -> list[str]:
+        """What random numbers a port that is not equal draws, in the first mode in which it does."""
+        for mode in self.case.modes[:2]:
+            pairs = zip(truths, differences, strict=True)
+            wrong = (t for t, found in pairs if t.question.mode == mode and not all(d.equal for d in found.values()))
+            for truth in itertools.islice(wrong, 1):
+                if note := draws_note(port, truth.question):
+                    return [note]
+        return []
 
     def _compile_ahead(self, ports: Iterable[PortSide], truths: list[Truth]) -> None:
         """Compiles all graphs that the questions need on two threads: XLA compiles one graph on one."""

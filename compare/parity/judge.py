@@ -21,6 +21,7 @@ from ..quiet import quiet
 from ..release import trim
 from ..trees import is_floating
 from . import yardstick
+from .coverage import Sides
 from .yardstick import difference, magnitude
 
 if TYPE_CHECKING:
@@ -94,6 +95,7 @@ class Judge:
       state_dict: its weights, as numpy arrays.
       parameters: how many numbers it learns.
       torch_device: where it runs, in PyTorch's words.
+      sides: what its activations were seen to do while it answered.
 
     Raises:
       CaseError: where a reference cannot be built.
@@ -110,6 +112,7 @@ class Judge:
         self.name, module = next(iter(self.references.items()))
         self.state_dict = {name: as_numpy(value) for name, value in module.state_dict().items()}
         self.parameters = sum(p.numel() for p in module.parameters())
+        self.sides = Sides()
 
     @functools.cached_property
     def exact(self) -> TorchSide:
@@ -137,11 +140,13 @@ class Judge:
         """Its answers on random inputs and every edge input, in every mode of the case.
 
         Raises:
-          CaseError: where the reference fails, or no output on any random input has a finite element.
+          CaseError: where the reference fails, is not deterministic, changes its inputs or parameters, gives what
+            cannot be compared, or no output on any random input has a finite element.
         """
         drawn = [(f"random {i}", check_inputs(self.case, self.seed, i), True) for i in range(draws)]
         drawn += [(name, inputs, False) for name, inputs in edge_inputs(self.case, self.seed)]
-        truths = self._answers(drawn, self.case.modes)
+        with self.sides.watched(self.exact.module):
+            truths = self._answers(drawn, self.case.modes)
         outputs = [array for t in truths if t.question.is_random for array in t.reference.outputs.values()]
         if not any(np.isfinite(array).any() for array in outputs):
             shapes = ", ".join(dict.fromkeys(str(array.shape) for array in outputs)) or "none at all"
@@ -200,7 +205,7 @@ class Judge:
 
     def _truth(self, question: Question) -> Truth:
         try:
-            reference = self.exact.run(question.inputs, question.mode, question.cotangents)
+            reference = self._reference(question)
             jitter = tuple(
                 _errors(self._usual.run(self._jitter(question, i), question.mode, question.cotangents), reference)
                 for i in range(JITTERS if question.is_random and question.mode != "inference" else 0)
@@ -214,6 +219,17 @@ class Judge:
                 f"case {self.case.name!r}: the reference {self.name!r} fails on the input {question.label!r} in "
                 f"{question.mode}: {describe(error)}"
             ) from error
+
+    def _reference(self, question: Question) -> Observation:
+        """The answer in float64; the first of each mode is given twice, watched, to see whether it can judge."""
+        if question.label != "random 0" or question.mode == "train_step":
+            return self.exact.run(question.inputs, question.mode, question.cotangents)
+        from .reference_faults import check_repeats, witnessed
+
+        once = witnessed(self.case, self.name, self.exact, question)
+        answer = self.exact.run(question.inputs, question.mode, question.cotangents)
+        check_repeats(self.case, self.name, question, once, answer)
+        return answer
 
     def _unrest(self, question: Question, reference: Observation) -> dict[Key, float]:
         """How far the smallest change of the parameters moves each tensor in float64, where that is judged."""

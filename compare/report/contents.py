@@ -50,6 +50,8 @@ def _environment(environment: Environment, results: Results) -> Section:
         "seed": str(results.seed),
         "repeats": "few (quick run)" if results.quick else "full",
     }
+    if results.certificate is not None:
+        facts["certificate"] = f"SHA-256 {results.certificate.digest}"
     rows = tuple((Entry(plain(name)), Entry(plain(value) or "-")) for name, value in facts.items())
     return Section(
         "Where the numbers come from", "environment", (Table((Column("what"), Column("value", "prose")), rows),)

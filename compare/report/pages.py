@@ -14,6 +14,7 @@ from .results import Results, ResultsError
 MARKDOWN = "report.md"
 HTML = "report.html"
 CHANGES = "changes.md"
+CERTIFICATE = "certificate.json"
 
 
 def prepare_folder(path: str | Path) -> Path:

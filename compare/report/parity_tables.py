@@ -47,6 +47,8 @@ def parity_sections(parity: Sequence[Parity]) -> list[Section]:
         return []
     evidence = tuple(row for p in parity for row in _evidence(p))
     remarks = tuple(f"{_name(p)}: {plain(text)}" for p in parity for text in (p.error, *p.notes, *_left_out(p)) if text)
+    uncovered = dict.fromkeys(f"{plain(p.case)}, not covered: {plain(text)}" for p in parity for text in p.warnings)
+    remarks += tuple(uncovered)
     blocks: list[Block] = [Table(VERDICTS, tuple(_verdict(p) for p in parity))]
     if remarks:
         blocks.append(Bullets(remarks))

@@ -102,7 +102,8 @@ class Divergence(msgspec.Struct, frozen=True, kw_only=True):
 class Parity(msgspec.Struct, frozen=True, kw_only=True):
     """The two verdicts on one variant of one case, with the evidence; *precise* is one in `dtype`. `side` is who was
     judged: the port, or a further variant of the reference. A port that is not equal has `divergences`, the modules
-    that introduce the error, first ones first."""
+    that introduce the error, first ones first. `warnings` say what the inputs do not cover: what no verdict can tell.
+    """
 
     case: str
     variant: str
@@ -117,6 +118,7 @@ class Parity(msgspec.Struct, frozen=True, kw_only=True):
     duration_s: float = 0.0
     dtype: str = "float32"
     divergences: list[Divergence] = msgspec.field(default_factory=list)
+    warnings: list[str] = msgspec.field(default_factory=list)
 
     @property
     def passed(self) -> bool:

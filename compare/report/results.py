@@ -9,17 +9,16 @@ from typing import Any
 import msgspec
 
 from .atomic import write_atomically
+from .certificates import Certificate
+from .certificates import merged as merged_certificates
 from .derived import Derived, derive
 from .records import CaseInfo, Cell, Environment, Floors, Parity, Work
+from .results_error import ResultsError
 from .wording import batch_text, dtype_text
 
 SCHEMA = "graphmode.results"
 VERSION = 2
 READABLE = (1, 2)  # version 1 lacks what has a default here
-
-
-class ResultsError(ValueError):
-    """Results that cannot be read or written: the message says what is wrong and what to do."""
 
 
 class Results(msgspec.Struct, kw_only=True, tag_field="schema", tag=SCHEMA):
@@ -37,6 +36,7 @@ class Results(msgspec.Struct, kw_only=True, tag_field="schema", tag=SCHEMA):
     cells: list[Cell] = msgspec.field(default_factory=list)
     floors: Floors | None = None
     work: list[Work] = msgspec.field(default_factory=list)
+    certificate: Certificate | None = None
 
     def derived(self) -> Derived:
         """Everything that follows from the measured: ratios, means, distances, knees, causes. The file carries it too,
@@ -109,6 +109,7 @@ class Results(msgspec.Struct, kw_only=True, tag_field="schema", tag=SCHEMA):
             cells=[cell for part in parts for cell in part.cells],
             floors=_merged_floors([part.floors for part in parts if part.floors is not None]),
             work=[work for part in parts for work in part.work],
+            certificate=merged_certificates([part.certificate for part in parts]),
         )
 
     def save(self, path: Path) -> None:

@@ -94,7 +94,7 @@ def describe(device: str) -> Environment:
         threads=threads,
         python=platform.python_version(),
         platform=platform.platform(),
-        versions={name: version for name in PACKAGES if (version := _version(name))},
+        versions={name: number for name in PACKAGES if (number := version(name))},
         machine={**cpu_facts(), **(gpu_facts() if device == "gpu" else {})},
         flags={
             **variables(),
@@ -107,7 +107,8 @@ def describe(device: str) -> Environment:
     )
 
 
-def _version(name: str) -> str:
+def version(name: str) -> str:
+    """Of an installed package; empty where it is not."""
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:

@@ -1,0 +1,231 @@
+"""What the inputs of a case do not cover: differences that no verdict on them could show."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import jax.tree_util as jtu
+import numpy as np
+
+from ..draw import input_name
+from ..trees import is_floating
+
+if TYPE_CHECKING:
+    import torch
+
+    from .judge import Truth
+
+NAMED = 3  # of the tensors that one warning is about
+
+
+@dataclass
+class Sides:
+    """On which sides of their kinks the reference's activation modules were entered.
+
+    Attributes:
+      kinks: by the module's path, where its branches meet.
+      seen: by path and kink, whether an input was below it, and whether one was above.
+    """
+
+    kinks: dict[str, tuple[str, tuple[float, ...]]] = field(default_factory=dict)
+    seen: dict[tuple[str, float], tuple[bool, bool]] = field(default_factory=dict)
+
+    @contextlib.contextmanager
+    def watched(self, module: torch.nn.Module) -> Iterator[None]:
+        """Notes what enters the activations inside; functional ones cannot be seen."""
+        handles = []
+        for path, child in module.named_modules():
+            kinks = _kinks(child)
+            if kinks:
+                self.kinks[path] = type(child).__name__, kinks
+                handles.append(child.register_forward_pre_hook(self._hook(path, kinks)))
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def _hook(self, path: str, kinks: tuple[float, ...]) -> Any:
+        def note(_: torch.nn.Module, args: tuple[Any, ...]) -> None:
+            if not args or not is_floating(args[0]) or not args[0].numel():
+                return
+            low, high = (float(x) for x in args[0].detach().aminmax())
+            for kink in kinks:
+                below, above = self.seen.get((path, kink), (False, False))
+                self.seen[path, kink] = below or low < kink, above or high > kink
+
+        return note
+
+    def warnings(self) -> Iterable[str]:
+        missed: dict[tuple[str, float, str], list[str]] = {}
+        for (path, kink), (below, above) in self.seen.items():
+            for side, was_there in (("below", below), ("above", above)):
+                if not was_there:
+                    missed.setdefault((self.kinks[path][0], kink, side), []).append(path or "the model itself")
+        for (kind, kink, side), paths in missed.items():
+            yield (
+                f"no input of {kind} {_listed(paths)} is {side} {kink:g}: what it does there cannot be told from "
+                "another activation; add an edge input that gets there (larger, smaller or negated inputs)"
+            )
+
+
+def coverage_warnings(
+    truths: Sequence[Truth], state_dict: Mapping[str, np.ndarray], parameters: Sequence[str], sides: Sides
+) -> list[str]:
+    """One line for each thing that cannot be told, with what input would tell it.
+
+    Args:
+      truths: the judge's answers to every question.
+      state_dict: its weights.
+      parameters: which of them learn.
+      sides: what its activations were seen to do.
+    """
+    truths = [truth for truth in truths if not truth.question.is_timed]
+    first_mode = truths[0].question.mode if truths else ""
+    asked = [truth for truth in truths if truth.question.mode == first_mode]
+    randoms = [truth for truth in asked if truth.question.is_random]
+    same = len(randoms) > 1 and all(_equal(t.question.inputs, randoms[0].question.inputs) for t in randoms[1:])
+    found: list[str] = []
+    if same:
+        found.append(
+            f"all {len(randoms)} random inputs are the same, since inputs ignores its generator: {len(randoms)} draws "
+            "tell what one does; draw them from the generator that it is given"
+        )
+    elif len(randoms) > 1:
+        found += _constant_outputs(asked)
+    found += _constant_inputs(asked)
+    found += _batch_of_one(asked)
+    found += _zero_gradients([t for t in truths if t.question.mode == "forward_backward"])
+    found += _symmetric(state_dict, parameters)
+    found += sides.warnings()
+    return found
+
+
+def nan_notes(truths: Sequence[Truth]) -> Iterable[str]:
+    """What of the reference's outputs is NaN on random inputs: there the port is only asked to give NaN too."""
+    counts: dict[tuple[str, str], list[int]] = {}
+    for truth in truths:
+        if not truth.question.is_random or truth.question.is_timed:
+            continue
+        for name, array in truth.reference.outputs.items():
+            found = counts.setdefault((truth.question.mode, name), [0, 0])
+            found[1] += array.size
+            if array.dtype.kind in "fc":
+                found[0] += int(np.isnan(array).sum())
+    told = set()
+    for (mode, name), (missing, total) in counts.items():
+        if missing and name not in told:
+            told.add(name)
+            yield (
+                f"{mode}: the reference's output {name} is NaN in {missing} of {total} elements on the random inputs, "
+                "and no value is compared there; draw inputs for which the reference is defined"
+            )
+
+
+def _constant_outputs(asked: Sequence[Truth]) -> Iterable[str]:
+    """Those with the same elements for every random input; of integers and booleans, for every input."""
+    for name, array in asked[0].reference.outputs.items():
+        among = [t for t in asked if t.question.is_random or not is_floating(array)]
+        others = [t.reference.outputs[name] for t in among[1:] if name in t.reference.outputs]
+        if (
+            array.size
+            and others
+            and all(np.array_equal(other, array, equal_nan=is_floating(array)) for other in others)
+        ):
+            yield (
+                f"the output {name} is the same for every input: a port that returns it as a constant would pass; add "
+                "an input for which it is another"
+            )
+
+
+def _constant_inputs(asked: Sequence[Truth]) -> Iterable[str]:
+    """Masks and numbers that have one value in all inputs."""
+    values: dict[str, set[Any]] = {}
+    kinds: dict[str, str] = {}
+    for truth in asked:
+        for path, leaf in jtu.tree_leaves_with_path(truth.question.inputs):
+            array = np.asarray(leaf)
+            if array.dtype.kind in "iub" and array.size:
+                name = input_name(path)
+                kinds[name] = array.dtype.kind
+                values.setdefault(name, set()).update((array.min().item(), array.max().item()))
+    for name, seen in values.items():
+        if len(seen) > 1:
+            continue
+        (value,) = seen
+        if kinds[name] == "b":
+            yield (
+                f"{name} is {value} in every element of every input: a port that ignores the mask, or reads it the "
+                "other way round, may not be told; add an edge input that mixes True and False"
+            )
+        else:
+            yield (
+                f"{name} is {value} in every element of every input: a port that ignores it, or has it built in, is "
+                "not told; add an input with other values"
+            )
+
+
+def _batch_of_one(asked: Sequence[Truth]) -> Iterable[str]:
+    leaves = [np.asarray(leaf) for truth in asked for leaf in jtu.tree_leaves(truth.question.inputs)]
+    batched = [leaf for leaf in leaves if leaf.ndim > 1]
+    if batched and all(leaf.shape[0] == 1 for leaf in batched):
+        yield (
+            "the first axis of every input has length 1: a port that mixes the examples of a batch, or loses the axis, "
+            "is not told; add an input with a batch of 2 or more"
+        )
+
+
+def _zero_gradients(asked: Sequence[Truth]) -> Iterable[str]:
+    if not asked:
+        return
+    gradients = [t.reference.parameter_gradients for t in asked]
+    zero = [name for name in gradients[0] if gradients[0][name].size and not any(g[name].any() for g in gradients)]
+    if zero:
+        yield (
+            f"the gradient of {_listed(zero)} is exactly zero on every input: these inputs do not exercise it, and a "
+            "port that uses it wrongly, or not at all, may not be told; add an input on which an output depends on it"
+        )
+
+
+def _symmetric(state_dict: Mapping[str, np.ndarray], parameters: Sequence[str]) -> Iterable[str]:
+    symmetric = []
+    for name in parameters:
+        array = state_dict.get(name)
+        if array is None or array.ndim < 2 or array.shape[0] != array.shape[1] or array.shape[0] < 2:
+            continue
+        if np.array_equal(array, np.swapaxes(array, 0, 1)):
+            symmetric.append(name)
+    if symmetric:
+        yield (
+            f"{_listed(symmetric)} is its own transpose: a port that transposes it passes; let the reference start "
+            "from weights that are not symmetric (torch.manual_seed is called before it is built)"
+        )
+
+
+def _equal(a: Any, b: Any) -> bool:
+    ours, theirs = jtu.tree_leaves(a), jtu.tree_leaves(b)
+    return len(ours) == len(theirs) and all(
+        x.shape == y.shape and x.tobytes() == y.tobytes() for x, y in zip(ours, theirs, strict=True)
+    )
+
+
+def _kinks(module: torch.nn.Module) -> tuple[float, ...]:
+    """Where the branches of an activation module meet."""
+    from torch import nn
+
+    if isinstance(module, nn.Hardtanh):  # ReLU6 is one
+        return float(module.min_val), float(module.max_val)
+    if isinstance(module, nn.Hardswish | nn.Hardsigmoid):
+        return -3.0, 3.0
+    if isinstance(module, nn.Threshold):
+        return (float(module.threshold),)
+    if isinstance(module, nn.ReLU | nn.LeakyReLU | nn.PReLU | nn.RReLU | nn.ELU | nn.CELU | nn.SELU):
+        return (0.0,)
+    return ()
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")

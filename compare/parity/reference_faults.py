@@ -1,0 +1,119 @@
+"""References that cannot judge, told by name: random, changing what they are given or their own parameters, or giving
+nothing that can be compared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax.tree_util as jtu
+import numpy as np
+import torch
+
+from ..case import Case, CaseError
+from ..draw import input_name
+from ..observation import Observation
+from ..torch_side import Snapshot, TorchBatch, TorchSide, forward_backward
+from ..trees import named_leaves
+from .yardstick import difference, magnitude
+
+if TYPE_CHECKING:
+    from .judge import Question
+
+_COMPARABLE = (torch.Tensor, np.ndarray, np.generic, bool, int, float, complex)
+
+
+def witnessed(case: Case, name: str, side: TorchSide, question: Question) -> Observation:
+    """One run of a reference, watched.
+
+    Raises:
+      CaseError: where it changes its inputs or parameters, or gives nothing that can be compared.
+    """
+    whose = f"case {case.name!r}: the reference {name!r}"
+    where = f"on the input {question.label!r} in {question.mode}"
+    module = side.set_mode(question.mode)
+    batch = side.place(question.inputs, question.mode, question.cotangents)
+    given, parameters = _named_inputs(batch), dict(module.named_parameters())
+    before = {id(t): t.detach().clone() for t in (*given.values(), *parameters.values())}
+    gradients: Any = None
+    with Snapshot(list(module.buffers())).restored():
+        if question.mode == "inference":
+            with torch.no_grad():
+                outputs = module(*batch.args, **batch.kwargs)
+        else:
+            outputs, gradients = forward_backward(module, list(side.parameters.values()), batch, side.loss)
+        if changed := [n for n, t in parameters.items() if not _same(t, before[id(t)])]:
+            raise CaseError(
+                f"{whose} changes its own parameters in forward ({_listed(changed)}) {where}, so that each run is of "
+                "another model; keep what forward updates in a buffer, and leave parameters to the optimizer"
+            )
+        if changed := [n for n, t in given.items() if not _same(t, before[id(t)])]:
+            raise CaseError(
+                f"{whose} changes its inputs in place ({_listed(changed)}) {where}: a caller's tensor has other values "
+                "after the call, and no graph can do that; let forward work on a copy (x = x.clone()), or use the "
+                "operation that gives a new tensor (x + y for x += y, relu for relu_)"
+            )
+        _check_outputs(outputs, whose, where)
+        return side.observe(outputs) if gradients is None else side.observe(outputs, gradients, batch)
+
+
+def check_repeats(case: Case, name: str, question: Question, first: Observation, second: Observation) -> None:
+    """Whether two runs in float64 on one input agree.
+
+    Raises:
+      CaseError: where they do not: the reference is not deterministic.
+    """
+    gradients = (array for kind, _, array in second.tensors() if kind.endswith("gradient"))
+    largest = max(map(magnitude, gradients), default=0.0)
+    for kind, tensor, array in second.tensors():
+        other = first.find((kind, tensor))
+        scale = largest if kind.endswith("gradient") else None
+        found = None if other is None else difference(other, array, scale)
+        if found is not None and found.equal:
+            continue
+        values = "" if found is None or not found.port else f": {found.port} and {found.reference} at {found.index}"
+        raise CaseError(
+            f"case {case.name!r}: the reference {name!r} is not deterministic: two runs in float64 on the input "
+            f"{question.label!r} in {question.mode} differ in the {kind.replace('_', ' ')} {tensor}{values}. "
+            f"{_why(question.mode)}"
+        )
+
+
+def _check_outputs(outputs: Any, whose: str, where: str) -> None:
+    leaves = named_leaves(outputs)
+    advice = "let forward return the tensors that are to be compared: one, or a tuple, dict or dataclass of them"
+    if not leaves:
+        came = type(outputs).__name__ if outputs is not None else "None"
+        raise CaseError(f"{whose} gives {came}, without a tensor in it, {where}; {advice}")
+    wrong = {name: type(leaf).__name__ for name, leaf in leaves.items() if not isinstance(leaf, _COMPARABLE)}
+    if wrong:
+        told = _listed([f"{kind} as {name}" for name, kind in wrong.items()])
+        raise CaseError(f"{whose} gives {told} {where}, which cannot be compared; {advice}")
+
+
+def _why(mode: str) -> str:
+    advice = "take what is drawn as an input of the case, or"
+    if mode == "inference":
+        return (
+            "It draws random numbers in evaluation mode (torch.rand, F.dropout without training=self.training), or "
+            f"keeps state outside of its buffers; {advice} switch it off in eval()"
+        )
+    return (
+        "It draws random numbers in training mode that are not switched off, as those of torch.nn.Dropout modules are "
+        f"(F.dropout, torch.rand), or keeps state outside of its buffers; {advice} make it a torch.nn.Dropout"
+    )
+
+
+def _named_inputs(batch: TorchBatch) -> dict[str, torch.Tensor]:
+    placed = batch.kwargs or batch.args
+    leaves = jtu.tree_leaves_with_path(placed)
+    return {input_name(path): leaf for path, leaf in leaves if isinstance(leaf, torch.Tensor)}
+
+
+def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
+    a = a.detach()
+    return a.shape == b.shape and bool(((a == b) | ((a != a) & (b != b))).all())
+
+
+def _listed(names: Sequence[str], most: int = 5) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -1,0 +1,118 @@
+"""What inputs do not cover is told, with what would tell it; inputs that cover everything are not accused."""
+
+import numpy as np
+import pytest
+import torch
+from flax import nnx
+from graphmode.compare import Case, check
+from graphmode.compare.parity.coverage import coverage_warnings
+from graphmode.compare.parity.judge import Judge
+
+
+class Reference(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(6, 6)
+        self.spare = torch.nn.Linear(6, 6)
+        self.act = torch.nn.ReLU()
+        self.gain = 1.0
+
+    def forward(self, x, mask):
+        h = self.act(self.fc(x)) + self.spare(x)
+        return {"h": torch.where(mask[..., None], h, 0.0) * self.gain, "high": h.sum(-1) > 0}
+
+
+class Port(nnx.Module):
+    def __init__(self, rngs):
+        self.fc = nnx.Linear(6, 6, rngs=rngs)
+        self.spare = nnx.Linear(6, 6, rngs=rngs)
+
+    def __call__(self, x, mask):
+        import jax.numpy as jnp
+
+        h = nnx.relu(self.fc(x)) + self.spare(x)
+        return {"h": jnp.where(mask[..., None], h, 0.0), "high": h.sum(-1) > 0}
+
+
+def inputs(rng, batch=20):
+    return rng.standard_normal((batch, 6)), rng.random(batch) < 0.5
+
+
+def case(**fields):
+    settings = {"name": "small", "summary": "", "reference": Reference, "model": Port, "inputs": inputs}
+    return Case(**{**settings, **fields})
+
+
+def warnings(**fields):
+    judge = Judge(case(**fields), seed=0, dtype="float32", device="cpu")
+    module = judge.references["default"]
+    names = [name for name, _ in module.named_parameters()]
+    return coverage_warnings(judge.truths(3), judge.state_dict, names, judge.sides)
+
+
+def changed(**members):
+    return type("Theirs", (Reference,), members)
+
+
+class Identity(Reference):
+    def __init__(self):
+        super().__init__()
+        torch.nn.init.eye_(self.fc.weight)
+
+
+class Six(Reference):
+    def __init__(self):
+        super().__init__()
+        self.act = torch.nn.ReLU6()
+
+
+def unused(self, x, mask):
+    return {"h": self.act(self.fc(x)) + 0 * mask[..., None]}
+
+
+UNCOVERED = {
+    "a parameter without a gradient": ({"reference": changed(forward=unused)}, ["spare.weight, spare.bias", "zero"]),
+    "a constant output": (
+        {"reference": changed(forward=lambda s, x, m: {"h": Reference.forward(s, x, m)["h"], "one": torch.ones(3)})},
+        ["the output one is the same"],
+    ),
+    "a symmetric weight": ({"reference": Identity}, ["fc.weight is its own transpose"]),
+    "a mask that is all True": (
+        {"inputs": lambda rng: (inputs(rng)[0], np.ones(20, bool))},
+        ["input.1 is True in every element", "mixes True and False"],
+    ),
+    "a batch of one": ({"inputs": lambda rng: inputs(rng, 1)}, ["the first axis of every input has length 1"]),
+    "draws that are the same": ({"inputs": lambda rng: inputs(np.random.default_rng(0))}, ["all 3 random inputs"]),
+    "a side of a relu": ({"reference": Six}, ["no input of ReLU6 act is above 6"]),
+}
+
+
+def test_inputs_that_cover_everything_are_not_accused():
+    assert warnings() == []
+
+
+@pytest.mark.parametrize("what", UNCOVERED)
+def test_what_inputs_do_not_cover_is_told(what):
+    fields, words = UNCOVERED[what]
+    found = [w for w in warnings(**fields) if all(word in w for word in words)]
+    assert len(found) == 1, warnings(**fields)
+
+
+EDGES = {
+    "a mask that is all True": {"mixed": lambda rng: inputs(rng)},
+    "a batch of one": {"two": lambda rng: inputs(rng, 2)},
+    "a side of a relu": {"large": lambda rng: (100 * inputs(rng)[0], inputs(rng)[1])},
+}
+
+
+@pytest.mark.parametrize("what", EDGES)
+def test_the_edge_input_that_a_warning_asks_for_ends_it(what):
+    fields, words = UNCOVERED[what]
+    assert not [w for w in warnings(**fields, edge_inputs=EDGES[what]) if all(word in w for word in words)]
+
+
+def test_a_report_shows_them_once_and_still_passes():
+    report = check(case(model={"one": Port, "two": Port}, inputs=lambda rng: (inputs(rng)[0], np.ones(20, bool))))
+    assert report.passed, str(report)
+    assert all(p.warnings for p in report.parity)
+    assert str(report).count("not covered: input.1 is True") == 1

@@ -1,0 +1,132 @@
+"""References that cannot judge are refused by name, and ports that draw random numbers are told."""
+
+import numpy as np
+import pytest
+import torch
+from flax import nnx
+from graphmode.compare import Case, CaseError, check
+from graphmode.compare.parity.judge import Judge
+
+F = torch.nn.functional
+
+
+class Reference(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(6, 8)
+        self.drop = torch.nn.Dropout(0.5)
+        self.calls = 0
+
+    def forward(self, x):
+        return self.fc(self.drop(x))
+
+
+class Port(nnx.Module):
+    def __init__(self, rngs):
+        self.fc = nnx.Linear(6, 8, rngs=rngs)
+        self.drop = nnx.Dropout(0.5, rngs=rngs)
+
+    def __call__(self, x):
+        return self.fc(self.drop(x))
+
+
+class Draws(Port):
+    def __call__(self, x):
+        return self.fc(self.drop(x, deterministic=False))
+
+
+def case(forward=Reference.forward, model=Port, **fields):
+    reference = type("Theirs", (Reference,), {"forward": forward})
+    settings = {"name": "small", "summary": "", "inputs": lambda rng: (rng.standard_normal((20, 6)),)}
+    return Case(**{**settings, "reference": reference, "model": model, **fields})
+
+
+def updates_itself(self, x):
+    with torch.no_grad():
+        self.fc.weight.mul_(0.9)
+    return self.fc(x)
+
+
+def counts(self, x):
+    self.calls += 1
+    return self.fc(x) * self.calls
+
+
+NOT_DETERMINISTIC = ["reference 'default' is not deterministic", "'random 0'"]
+REFUSED = {
+    "dropout in evaluation": (
+        lambda self, x: self.fc(F.dropout(x, 0.5, True)),
+        [*NOT_DETERMINISTIC, "in inference", "training=self.training"],
+    ),
+    "functional dropout in training": (
+        lambda self, x: self.fc(F.dropout(x, 0.5, self.training)),
+        [*NOT_DETERMINISTIC, "in forward_backward", "torch.nn.Dropout"],
+    ),
+    "noise": (lambda self, x: (self.fc(x), torch.rand(3)), [*NOT_DETERMINISTIC, "the output 1"]),
+    "state outside of buffers": (counts, [*NOT_DETERMINISTIC, "outside of its buffers"]),
+    "changes its input": (lambda self, x: self.fc(x.add_(1)), ["changes its inputs in place (input.0)", "x.clone()"]),
+    "changes its parameters": (updates_itself, ["changes its own parameters in forward (fc.weight)", "buffer"]),
+    "gives None": (lambda self, x: None, ["gives None, without a tensor", "let forward return"]),
+    "gives nothing": (lambda self, x: {"a": None}, ["gives dict, without a tensor"]),
+    "gives a string": (lambda self, x: {"y": self.fc(x), "name": "x"}, ["gives str as name", "cannot be compared"]),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_a_reference_that_cannot_judge_is_refused_by_name(what):
+    forward, words = REFUSED[what]
+    with pytest.raises(CaseError, match="case 'small'") as caught:
+        Judge(case(forward), seed=0, dtype="float32", device="cpu").truths(1)
+    assert all(word in str(caught.value) for word in words), str(caught.value)
+
+
+def test_dropout_modules_and_buffers_are_switched_off_and_restored():
+    class Usual(Reference):
+        def __init__(self):
+            super().__init__()
+            self.norm = torch.nn.BatchNorm1d(8)
+
+        def forward(self, x):
+            return self.norm(super().forward(x))
+
+    truths = Judge(case(reference=Usual), seed=0, dtype="float32", device="cpu").truths(1)
+    assert [t.question.mode for t in truths] == ["inference", "forward_backward"]
+
+
+def test_some_nan_in_outputs_is_noted_by_name_and_count():
+    class Logs(torch.nn.Module):
+        def forward(self, x):
+            return {"log": x.log(), "double": 2 * x}
+
+    class LogsPort(nnx.Module):
+        def __init__(self, rngs):
+            pass
+
+        def __call__(self, x):
+            import jax.numpy as jnp
+
+            return {"log": jnp.log(x), "double": 2 * x}
+
+    def inputs(rng):
+        x = np.abs(rng.standard_normal((4, 5))) + 0.1
+        x[0] = -1.0
+        return (x,)
+
+    report = check(case(reference=Logs, model=LogsPort, inputs=inputs, modes=("inference",)), draws=2)
+    (note,) = [n for n in report.parity[0].notes if "NaN" in n]
+    assert "output log is NaN in 10 of 40 elements" in note
+
+
+def test_a_port_that_draws_is_told_and_one_with_dropout_off_is_not():
+    (right,) = check(case()).parity
+    assert right.passed
+    assert not right.notes
+    (parity,) = check(case(model=Draws), locate=False).parity
+    assert not parity.equal
+    (note,) = [n for n in parity.notes if "not deterministic" in n]
+    assert "the port" in note
+    assert "another seed of its nnx.Rngs" in note
+    (other,) = check(
+        case(model=type("Wrong", (Port,), {"__call__": lambda self, x: self.fc(x) + 1})), locate=False
+    ).parity
+    assert not any("not deterministic" in n for n in other.notes)
