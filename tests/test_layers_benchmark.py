@@ -86,6 +86,7 @@ def test_a_folder_that_cannot_be_written_to_is_refused(benchmark, tmp_path):
         benchmark.main(tmp_path / "file", device="cpu")
 
 
+@pytest.mark.slow
 def test_the_script_leaves_its_records(tmp_path):
     run = [sys.executable, str(SCRIPT), str(tmp_path)]
     small = ["Linear", "--size", "small", "--seconds", "0.01", "--no-compile"]

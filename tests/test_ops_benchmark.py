@@ -52,6 +52,7 @@ def test_names_are_unique_and_inputs_differ_from_set_to_set(benchmark):
         assert any(not np.array_equal(a, b) for a, b in zip(first, second, strict=True)), block.name
 
 
+@pytest.mark.slow
 def test_the_script_leaves_its_records_and_names_what_it_does_not_know(tmp_path):
     run = [sys.executable, str(SCRIPT), str(tmp_path)]
     subprocess.run([*run, "masked_fill", "--size", "100", "--seconds", "0.01"], check=True, capture_output=True)

@@ -34,6 +34,7 @@ def suite(folder, *arguments, at=None, **environment):
     )
 
 
+@pytest.mark.slow
 def test_it_runs_each_case_and_goes_on_where_it_was(tmp_path):
     first = suite(tmp_path, "-c", "scale_add", "--minutes", "3")
     assert first.returncode == 0, first.stdout + first.stderr
@@ -65,6 +66,7 @@ def test_every_case_in_float32_comes_before_any_in_another_dtype(tmp_path):
     assert swept == {("double_sine", "float32", 2), ("double_sine", "float32", 64)}
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_costs_its_case_alone(tmp_path):
     (tmp_path / "sitecustomize.py").write_text(
         "import os, signal, sys\n"
@@ -78,6 +80,7 @@ def test_a_process_that_dies_costs_its_case_alone(tmp_path):
     assert not data["complete"]
 
 
+@pytest.mark.slow
 def test_no_case_is_begun_without_time_and_none_unknown(tmp_path):
     late = suite(tmp_path, "-c", "scale_add", "--minutes", "0.1")
     assert late.returncode == 2

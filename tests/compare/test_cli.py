@@ -137,6 +137,7 @@ def test_compare_of_a_users_file_writes_the_report(folder, command):
     assert "interrupted" in (folder / "partial" / "report.md").read_text().lower()
 
 
+@pytest.mark.slow
 def test_several_cases_end_with_the_worst_code(folder):
     finished = graphmode("check", "mine.py:GOOD", "mine:WRONG", cwd=folder)
     assert finished.returncode == 1, finished.stdout + finished.stderr
@@ -206,6 +207,7 @@ def test_without_torch_it_says_what_to_install(folder, tmp_path):
     refused(finished, "PyTorch is not installed", "pip install 'graphmode[compare]'")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ctrl_c")
 def test_an_interrupted_run_keeps_what_it_has_finished(folder):
     with subprocess.Popen(

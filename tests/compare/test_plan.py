@@ -149,6 +149,7 @@ def test_a_narrowed_case_keeps_the_judge_and_what_is_said_of_what_is_left():
     assert small.expected == {"torch.script": "y"}
 
 
+@pytest.mark.slow
 def test_only_the_modes_that_are_named_are_timed_and_training_comes_when_it_is():
     results = run(modes=("train_step",))
     assert {c.mode for c in results.cells} == {"train_step"}

@@ -63,6 +63,7 @@ def by_row(results, mode="inference"):
     return {cell.row: cell for cell in results.cells if cell.mode == mode}
 
 
+@pytest.mark.slow
 def test_every_row_that_was_asked_for_has_a_cell_in_each_mode(results):
     wanted = set(CHEAP)
     for mode in ("inference", "forward_backward"):
@@ -192,6 +193,7 @@ def test_exports_run_in_inference_with_names_and_nested_outputs(row):
     assert "no backward pass" in backward.reason
 
 
+@pytest.mark.slow
 def test_a_costly_row_is_left_out_on_a_cpu_unless_it_is_named():
     cell = by_row(bench(scale_case(modes=("inference",)), Plan(budget=Budget(prepare_s=0.5, time_s=0.02))))[
         "torch.aoti"

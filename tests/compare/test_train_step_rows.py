@@ -250,6 +250,7 @@ def results():
     return bench(CASE, Plan(rows=rows, budget=Budget(prepare_s=60, time_s=0.02), device="cpu"))
 
 
+@pytest.mark.slow
 def test_train_step_is_timed_beside_the_other_modes(results):
     assert results.passed, list(results.failures())
     cells = {(cell.row, cell.mode): cell for cell in results.cells}

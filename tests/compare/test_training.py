@@ -146,6 +146,7 @@ def test_trainings_of_the_zoo_can_be_loaded(name):
     assert zoo.load_training(name).name == name
 
 
+@pytest.mark.slow
 def test_digits_are_learned():
     found = run_training(zoo.load_training("digits"), kinds=("eager",))
     assert found.error <= 1e-8

@@ -31,6 +31,7 @@ def faults(what, **environment):
     return said, [int(count) for count in counts]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's settings")
 def test_pages_are_handed_out_once():
     said, counts = faults("keep")

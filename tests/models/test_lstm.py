@@ -23,6 +23,7 @@ def sequence(steps: int, batch: int):
     return lambda rng: (rng.standard_normal((steps, batch, FEATURES)),)
 
 
+@pytest.mark.slow
 def test_every_length_and_both_references():
     case = replace(
         CASE,

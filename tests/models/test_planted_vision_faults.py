@@ -184,6 +184,7 @@ def assert_caught(faults: list) -> None:
         assert not report.passed
 
 
+@pytest.mark.slow
 def test_planted_faults_are_caught():
     assert_caught(QUICK)
 

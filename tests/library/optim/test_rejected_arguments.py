@@ -48,5 +48,5 @@ def test_both_reject(name, arguments):
 
 @pytest.mark.parametrize("lr", ["fast", None, [0.1], gm.optim.lr_scheduler.StepLR], ids=str)
 def test_a_rate_that_is_no_number(lr):
-    with pytest.raises(TypeError, match="^lr is .* and a number or a schedule was wanted"):
+    with pytest.raises(TypeError, match=r"^lr is .* and a number or a schedule was wanted"):
         gm.optim.adam(lr=lr)

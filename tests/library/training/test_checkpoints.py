@@ -38,6 +38,7 @@ def saved(once, tmp_path):
     return shutil.copytree(folder, tmp_path / "run"), step
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_resumed_is_uninterrupted(name, tmp_path):
     step = CASES[name]()

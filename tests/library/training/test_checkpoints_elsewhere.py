@@ -21,6 +21,7 @@ def run(command: list[str], **variables: str) -> str:
     return process.stdout
 
 
+@pytest.mark.slow
 def test_restored_on_another_mesh(tmp_path):
     told = run(
         [sys.executable, str(HERE / "checkpoint_on_meshes.py"), str(tmp_path)],

@@ -252,7 +252,7 @@ def test_arguments_of_another_type(name, given):
 
 def test_metrics_that_are_no_mapping():
     step = make_step()
-    with pytest.raises(TypeError, match="metrics gave a .*; give a mapping of scalars by name"):
+    with pytest.raises(TypeError, match=r"metrics gave a .*; give a mapping of scalars by name"):
         Evaluation([{"x": X}], lambda model, batch: jnp.mean(batch["x"])).run(step, step.init())
 
 
@@ -284,6 +284,7 @@ def of_grain():
     return grain.MapDataset.source(rows).shuffle(seed=4).batch(8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [make_data, of_a_data_loader, of_grain], ids=["arrays", "DataLoader", "Grain"])
 def test_goes_on_with_the_next_batch_of_any_data(make, tmp_path):
     pytest.importorskip("orbax.checkpoint")

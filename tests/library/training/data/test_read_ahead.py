@@ -246,6 +246,7 @@ def started(code):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", [ENDLESS, WORKERS, TWO_DEVICES], ids=["without torch", "workers", "two devices"])
 def test_the_interpreter_ends(code):
     process = started(code)
