@@ -10,16 +10,32 @@ from .case import Case, CaseError, channels_first, channels_last
 if TYPE_CHECKING:
     from .comparison import Plan, bench, run
     from .parity.check import CheckReport, check
+    from .parity.lockstep.run import lockstep
+    from .report.records import Lockstep
 
 _LAZY = {
     "CheckReport": "parity.check",
     "check": "parity.check",
+    "Lockstep": "report.records",
+    "lockstep": "parity.lockstep.run",
     "Plan": "comparison",
     "bench": "comparison",
     "run": "comparison",
 }
 
-__all__ = ["Case", "CaseError", "CheckReport", "Plan", "bench", "channels_first", "channels_last", "check", "run"]
+__all__ = [
+    "Case",
+    "CaseError",
+    "CheckReport",
+    "Lockstep",
+    "Plan",
+    "bench",
+    "channels_first",
+    "channels_last",
+    "check",
+    "lockstep",
+    "run",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -24,7 +24,7 @@ from .locate import absolute
 from .parity.examination import Examination
 from .release import release
 from .report.ratios import groups
-from .report.records import CaseInfo, Cell, Parity
+from .report.records import CaseInfo, Cell, Lockstep, Parity
 from .report.results import Results
 from .speed.bench import Budget, CaseBench
 from .speed.environment import choose_device, describe
@@ -57,6 +57,7 @@ class Plan:
         two, where the second does not take long to prepare.
       isolate: whether each row runs in a process of its own, where the system can fork: what hangs or crashes costs
         its own cell. In one process a debugger can reach it.
+      steps: of training in lockstep, of each port of a case with an optimizer; none where 0.
     """
 
     speed: bool = True
@@ -72,6 +73,7 @@ class Plan:
     time_s: float | None = None
     processes: int | None = None
     isolate: bool = True
+    steps: int = 0
 
     @property
     def cell_budget(self) -> Budget:
@@ -92,6 +94,7 @@ class Listener:
     on_case: Callable[[Case], None] = field(default=lambda case: None)
     on_step: Callable[[str], None] = field(default=lambda text: None)
     on_parity: Callable[[Parity], None] = field(default=lambda parity: None)
+    on_lockstep: Callable[[Lockstep], None] = field(default=lambda result: None)
     on_cells: Callable[[list[Cell]], None] = field(default=lambda cells: None)
     on_problem: Callable[[CaseInfo], None] = field(default=lambda info: None)
 
@@ -196,6 +199,8 @@ class _Run:
                 )
                 self._note(self._left_out(case))
             verdicts = self._recorded(found)
+            if i == 0:
+                self._trained(case)
             cells = self._timed(exam, verdicts, location, path) if self.plan.speed else []
             if self.plan.speed and self.plan.sweep and case.sweep is not None:
                 self._sweep(exam, verdicts, location, cells)
@@ -204,6 +209,8 @@ class _Run:
 
     def _left_out(self, case: Case) -> Iterable[str]:
         """What the plan names and the case has not."""
+        if self.plan.steps and case.optimizer is None:
+            yield "not trained in lockstep, since it has no `optimizer`"
         if not self.plan.speed:
             return
         if self.plan.sweep and case.sweep is None:
@@ -235,6 +242,17 @@ class _Run:
             self.listener.on_parity(parity)
             self._save()
         return verdicts
+
+    def _trained(self, case: Case) -> None:
+        """Training in lockstep, where the plan has it."""
+        from .parity.lockstep.run import lockstep
+
+        for variant in case.models if self.plan.steps and case.optimizer is not None else ():
+            self.listener.on_step(f"{case.name}: training in lockstep")
+            result = lockstep(case, steps=self.plan.steps, seed=self.plan.seed, variant=variant)
+            self.results.lockstep.append(result)
+            self.listener.on_lockstep(result)
+            self._save()
 
     def _timed(
         self,

@@ -138,10 +138,13 @@ def check(
     dtype: Dtypes = None,
     seed: Seed = 0,
     quick: Quick = False,
+    steps: Annotated[
+        int, typer.Option("--steps", "-n", help="Also train in lockstep for so many.", min=0, show_default="none")
+    ] = 0,
     out: OptionalFolder = None,
 ) -> None:
     """Check that ports are equal (float64) and precise (float32): outputs, gradients, buffers."""
-    _main(cases, tag, out, speed=False, device=device, dtypes=tuple(dtype or ()), seed=seed, quick=quick)
+    _main(cases, tag, out, speed=False, device=device, dtypes=tuple(dtype or ()), seed=seed, quick=quick, steps=steps)
 
 
 @app.command()
@@ -382,6 +385,7 @@ def _listener(console: Console, status: object, total: int) -> Listener:
         on_case=on_case,
         on_step=on_step,
         on_parity=lambda parity: console.print(parity_line(parity)),
+        on_lockstep=lambda result: console.print(str(result), markup=False, highlight=False),
         on_cells=lambda cells: console.print(speed_table(cells[0].case, cells[0].mode, cells)) if cells else None,
         on_problem=lambda info: console.print(info.problem, style="bold red", markup=False),
     )
