@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from .comparison import Plan, bench, run
     from .parity.check import CheckReport, check
     from .parity.lockstep.run import lockstep
+    from .parity.shrink.run import Shrunk, shrink
     from .report.records import Lockstep
 
 _LAZY = {
@@ -18,6 +19,8 @@ _LAZY = {
     "check": "parity.check",
     "Lockstep": "report.records",
     "lockstep": "parity.lockstep.run",
+    "Shrunk": "parity.shrink.run",
+    "shrink": "parity.shrink.run",
     "Plan": "comparison",
     "bench": "comparison",
     "run": "comparison",
@@ -29,12 +32,14 @@ __all__ = [
     "CheckReport",
     "Lockstep",
     "Plan",
+    "Shrunk",
     "bench",
     "channels_first",
     "channels_last",
     "check",
     "lockstep",
     "run",
+    "shrink",
 ]
 
 

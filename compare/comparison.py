@@ -24,7 +24,7 @@ from .locate import absolute
 from .parity.examination import Examination
 from .release import release
 from .report.ratios import groups
-from .report.records import CaseInfo, Cell, Lockstep, Parity
+from .report.records import CaseInfo, Cell, Parity
 from .report.results import Results
 from .speed.bench import Budget, CaseBench
 from .speed.environment import choose_device, describe
@@ -58,6 +58,7 @@ class Plan:
       isolate: whether each row runs in a process of its own, where the system can fork: what hangs or crashes costs
         its own cell. In one process a debugger can reach it.
       steps: of training in lockstep, of each port of a case with an optimizer; none where 0.
+      shrink: folder for a small script of each port that is not equal; None for no scripts.
     """
 
     speed: bool = True
@@ -74,6 +75,7 @@ class Plan:
     processes: int | None = None
     isolate: bool = True
     steps: int = 0
+    shrink: Path | None = None
 
     @property
     def cell_budget(self) -> Budget:
@@ -94,7 +96,7 @@ class Listener:
     on_case: Callable[[Case], None] = field(default=lambda case: None)
     on_step: Callable[[str], None] = field(default=lambda text: None)
     on_parity: Callable[[Parity], None] = field(default=lambda parity: None)
-    on_lockstep: Callable[[Lockstep], None] = field(default=lambda result: None)
+    on_told: Callable[[str], None] = field(default=lambda text: None)
     on_cells: Callable[[list[Cell]], None] = field(default=lambda cells: None)
     on_problem: Callable[[CaseInfo], None] = field(default=lambda info: None)
 
@@ -201,6 +203,7 @@ class _Run:
             verdicts = self._recorded(found)
             if i == 0:
                 self._trained(case)
+                self._shrunk(case, verdicts, location)
             cells = self._timed(exam, verdicts, location, path) if self.plan.speed else []
             if self.plan.speed and self.plan.sweep and case.sweep is not None:
                 self._sweep(exam, verdicts, location, cells)
@@ -251,8 +254,25 @@ class _Run:
             self.listener.on_step(f"{case.name}: training in lockstep")
             result = lockstep(case, steps=self.plan.steps, seed=self.plan.seed, variant=variant)
             self.results.lockstep.append(result)
-            self.listener.on_lockstep(result)
+            self.listener.on_told(str(result))
             self._save()
+
+    def _shrunk(self, case: Case, verdicts: list[Parity], location: str) -> None:
+        """A script of each port that is not equal, where the plan has a folder for them."""
+        from .parity.shrink.run import shrink
+
+        wrong = [p.variant for p in verdicts if p.side == "jax" and not p.equal] if self.plan.shrink else []
+        for variant in wrong:
+            self.listener.on_step(f"{case.name}: shrinking")
+            budget = QUICK.prepare_s if self.plan.quick else 60.0
+            try:
+                found = shrink(case, seed=self.plan.seed, budget_s=budget, variant=variant, location=location or None)
+                paths = found.save(self.plan.shrink / variant if len(wrong) > 1 else self.plan.shrink)
+            except CaseError as error:
+                self._note([f"not shrunk: {error}"])
+                self.listener.on_told(f"not shrunk: {error}")
+                continue
+            self.listener.on_told("\n".join([str(found), *(f"  wrote {path}" for path in paths)]))
 
     def _timed(
         self,

@@ -141,10 +141,15 @@ def check(
     steps: Annotated[
         int, typer.Option("--steps", "-n", help="Also train in lockstep for so many.", min=0, show_default="none")
     ] = 0,
+    shrink: Annotated[
+        Path | None,
+        typer.Option(help="Folder for a small script that shows what is wrong, of each port.", show_default="none"),
+    ] = None,
     out: OptionalFolder = None,
 ) -> None:
     """Check that ports are equal (float64) and precise (float32): outputs, gradients, buffers."""
-    _main(cases, tag, out, speed=False, device=device, dtypes=tuple(dtype or ()), seed=seed, quick=quick, steps=steps)
+    plans = {"device": device, "dtypes": tuple(dtype or ()), "seed": seed, "quick": quick}
+    _main(cases, tag, out, speed=False, steps=steps, shrink=shrink, **plans)
 
 
 @app.command()
@@ -385,7 +390,7 @@ def _listener(console: Console, status: object, total: int) -> Listener:
         on_case=on_case,
         on_step=on_step,
         on_parity=lambda parity: console.print(parity_line(parity)),
-        on_lockstep=lambda result: console.print(str(result), markup=False, highlight=False),
+        on_told=lambda text: console.print(text, markup=False, highlight=False, soft_wrap=True),
         on_cells=lambda cells: console.print(speed_table(cells[0].case, cells[0].mode, cells)) if cells else None,
         on_problem=lambda info: console.print(info.problem, style="bold red", markup=False),
     )

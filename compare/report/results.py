@@ -50,7 +50,7 @@ class Results(msgspec.Struct, kw_only=True, tag_field="schema", tag=SCHEMA):
 
     @property
     def passed(self) -> bool:
-        """Every port is equal and precise, also in lockstep, every JAX cell is as expected, and nothing unexpected failed.
+        """Every port is equal (in lockstep too) and precise, every JAX cell as expected, nothing unexpected failed.
 
         A run that compared nothing has not passed. `complete` is no part of it: an interrupted run may have passed so
         far.

@@ -22,6 +22,7 @@ from flax import nnx
 
 from ...jax_side import PortSide
 from ...port_program import combine, starts
+from ...trees import is_floating
 from ..judge import Question
 from .calls import CallId, Calls
 from .layouts import Layouts, Pair, pair
@@ -69,7 +70,9 @@ class Backward:
 
 
 @dataclass
-class _Borders:
+class Borders:
+    """Which of a call's tensors stand for which of the reference's, and the call that it was made in."""
+
     inputs: list[Pair] = field(default_factory=list)
     outputs: list[Pair] = field(default_factory=list)
     around: CallId | None = None
@@ -88,7 +91,15 @@ class PortRun:
         self.program = side.program(question.mode)
         self.batch = side.place(question.inputs, question.mode, question.cotangents)
         self.layouts = Layouts()
-        self._borders: dict[CallId, _Borders] = {}
+        self._borders: dict[CallId, Borders] = {}
+
+    def borders(self, at: CallId) -> Borders:
+        """Of a call that has a counterpart; `forced_forward` comes first."""
+        return self._borders[at]
+
+    def watch(self, note: Any) -> None:
+        """Runs the port freely, each call through `note(call, module, run, args, kwargs)`."""
+        self._forward(note)
 
     def shapes(self) -> dict[CallId, Shape]:
         """Each call, in order, without any forcing."""
@@ -121,7 +132,7 @@ class PortRun:
                 return run(module, *args, **kwargs)
             call = calls[matches[at]]
             around = running[-1] if running else None
-            borders = _Borders(around=around)
+            borders = Borders(around=around)
             seen.extend(self._compared(at, around, "received", received, call.inputs, borders.inputs))
             if forced:
                 args, kwargs = put_in(_replaced(received, call.inputs, borders.inputs))
@@ -182,6 +193,7 @@ class PortRun:
             received, put_in = _taken_apart((args, kwargs))
             args, kwargs = put_in(border(at, "input_gradient", borders.inputs, received))
             given, put_out = _taken_apart(run(module, *args, **kwargs))
+            _join(given, _arrays((args, kwargs)), borders)
             return put_out(border(at, "received_cotangent", borders.outputs, given))
 
         program, batch = self.program, self.batch
@@ -255,6 +267,15 @@ def _taken_apart(tree: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:
         return jtu.tree_unflatten(structure, whole)
 
     return [leaves[i] for i in places], put
+
+
+def _join(given: list[Any], received: list[Any], borders: Borders) -> None:
+    """Makes an output depend on every input, by nothing: JAX passes no gradient on where a module stops it, and a
+    gradient of zero must be seen as any other."""
+    inputs = [received[each.index] for each in borders.inputs if is_floating(received[each.index])]
+    outputs = [each.index for each in borders.outputs if is_floating(given[each.index])]
+    if inputs and outputs:
+        given[outputs[0]] += sum(0 * x.sum() for x in inputs).astype(given[outputs[0]].dtype)
 
 
 def _arrays(tree: Any) -> list[Any]:
