@@ -107,7 +107,7 @@ CORRECT = {
 
 @pytest.mark.parametrize("name", CORRECT)
 def test_a_correct_port_passes_over_several_seeds(name):
-    for seed in range(3):
+    for seed in range(3 if name in ("adam", "coupled decay") else 1):
         result = lockstep(case(CORRECT[name]), steps=4, seed=seed)
         assert result.passed, str(result)
         compared = {"output", "buffer", "parameter_gradient", "input_gradient", "update", "parameter"}
@@ -352,3 +352,16 @@ def test_the_result_is_a_record():
     assert msgspec.json.decode(text, type=Lockstep) == result
     assert json.loads(text)["findings"][0]["kind"] == "update"
     assert np.isfinite(result.first.error)
+
+
+def test_the_command_trains_in_lockstep(tmp_path):
+    from typer.testing import CliRunner
+
+    from graphmode.cli import app
+
+    result = CliRunner().invoke(app, ["check", "weighted_product", "--steps", "2", "--out", str(tmp_path)])
+    assert result.exit_code == 0, result.output
+    assert "lockstep over 2 steps: passed" in result.output
+    (trained,) = json.loads((tmp_path / "results.json").read_text())["lockstep"]
+    assert (trained["case"], trained["steps"], trained["findings"]) == ("weighted_product", 2, [])
+    assert len(trained["curve"]) == 2

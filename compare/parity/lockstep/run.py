@@ -176,7 +176,7 @@ class _Run:
                     truth.slots[slot].setdefault(name, np.zeros_like(value))
         if COUNT in shared:  # one count of the port's may stand for all parameters
             of = truth.slots[COUNT]
-            of.update(dict.fromkeys(truth.absent & of.keys(), np.float64(max(map(float, of.values())))))
+            of.update(dict.fromkeys(truth.absent & of.keys(), np.asarray(max(map(float, of.values())))))
         for step in (port, truth, moved):
             step.slots = {slot: (step.slots or {}).get(slot, {}) for slot in shared}
 
