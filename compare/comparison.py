@@ -261,13 +261,16 @@ class _Run:
         """A script of each port that is not equal, where the plan has a folder for them."""
         from .parity.shrink.run import shrink
 
-        wrong = [p.variant for p in verdicts if p.side == "jax" and not p.equal] if self.plan.shrink else []
+        folder = self.plan.shrink
+        if folder is None:
+            return
+        wrong = [p.variant for p in verdicts if p.side == "jax" and not p.equal]
         for variant in wrong:
             self.listener.on_step(f"{case.name}: shrinking")
             budget = QUICK.prepare_s if self.plan.quick else 60.0
             try:
                 found = shrink(case, seed=self.plan.seed, budget_s=budget, variant=variant, location=location or None)
-                paths = found.save(self.plan.shrink / variant if len(wrong) > 1 else self.plan.shrink)
+                paths = found.save(folder / variant if len(wrong) > 1 else folder)
             except CaseError as error:
                 self._note([f"not shrunk: {error}"])
                 self.listener.on_told(f"not shrunk: {error}")

@@ -148,7 +148,7 @@ def check(
     out: OptionalFolder = None,
 ) -> None:
     """Check that ports are equal (float64) and precise (float32): outputs, gradients, buffers."""
-    plans = {"device": device, "dtypes": tuple(dtype or ()), "seed": seed, "quick": quick}
+    plans: dict[str, Any] = {"device": device, "dtypes": tuple(dtype or ()), "seed": seed, "quick": quick}
     _main(cases, tag, out, speed=False, steps=steps, shrink=shrink, **plans)
 
 

@@ -292,10 +292,8 @@ def images(model=ImagesPort, reference=Images) -> Case:
 
 
 def test_dropout_runs_on_the_masks_of_the_reference():
-    for seed in range(2):
-        result = lockstep(images(), steps=2, seed=seed, dropout=True)
-        assert result.passed, str(result)
-        result = lockstep(case(CORRECT["adamw"]), steps=3, seed=seed, dropout=True)
+    for one in (images(), case(CORRECT["adamw"])):
+        result = lockstep(one, steps=2, dropout=True)
         assert result.dropout
         assert result.passed, str(result)
 
