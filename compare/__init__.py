@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from .case import Case, CaseError, channels_first, channels_last
     from .comparison import Plan, bench, run
     from .parity.check import CheckReport, check
+    from .parity.lockstep.run import lockstep
+    from .parity.shrink.run import Shrunk, shrink
+    from .report.records import Lockstep
 
 _LAZY = {
     "Case": "case",
@@ -20,6 +23,10 @@ _LAZY = {
     "assert_parity": "assertion",
     "CheckReport": "parity.check",
     "check": "parity.check",
+    "Lockstep": "report.records",
+    "lockstep": "parity.lockstep.run",
+    "Shrunk": "parity.shrink.run",
+    "shrink": "parity.shrink.run",
     "Plan": "comparison",
     "bench": "comparison",
     "run": "comparison",
@@ -29,13 +36,17 @@ __all__ = [
     "Case",
     "CaseError",
     "CheckReport",
+    "Lockstep",
     "Plan",
+    "Shrunk",
     "assert_parity",
     "bench",
     "channels_first",
     "channels_last",
     "check",
+    "lockstep",
     "run",
+    "shrink",
 ]
 
 

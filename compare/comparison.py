@@ -59,6 +59,8 @@ class Plan:
         two, where the second does not take long to prepare.
       isolate: whether each row runs in a process of its own, where the system can fork: what hangs or crashes costs
         its own cell. In one process a debugger can reach it.
+      steps: of training in lockstep, of each port of a case with an optimizer; none where 0.
+      shrink: folder for a small script of each port that is not equal; None for no scripts.
     """
 
     speed: bool = True
@@ -74,6 +76,8 @@ class Plan:
     time_s: float | None = None
     processes: int | None = None
     isolate: bool = True
+    steps: int = 0
+    shrink: Path | None = None
 
     @property
     def cell_budget(self) -> Budget:
@@ -94,6 +98,7 @@ class Listener:
     on_case: Callable[[Case], None] = field(default=lambda case: None)
     on_step: Callable[[str], None] = field(default=lambda text: None)
     on_parity: Callable[[Parity], None] = field(default=lambda parity: None)
+    on_told: Callable[[str], None] = field(default=lambda text: None)
     on_cells: Callable[[list[Cell]], None] = field(default=lambda cells: None)
     on_problem: Callable[[CaseInfo], None] = field(default=lambda info: None)
 
@@ -201,6 +206,9 @@ class _Run:
             verdicts = self._recorded(found)
             self._certified.append(certify(exam, verdicts))
             self.results.certificate = certificate(self._certified, self.device)
+            if i == 0:
+                self._trained(case)
+                self._shrunk(case, verdicts, location)
             cells = self._timed(exam, verdicts, location, path) if self.plan.speed else []
             if self.plan.speed and self.plan.sweep and case.sweep is not None:
                 self._sweep(exam, verdicts, location, cells)
@@ -209,6 +217,8 @@ class _Run:
 
     def _left_out(self, case: Case) -> Iterable[str]:
         """What the plan names and the case has not."""
+        if self.plan.steps and case.optimizer is None:
+            yield "not trained in lockstep, since it has no `optimizer`"
         if not self.plan.speed:
             return
         if self.plan.sweep and case.sweep is None:
@@ -240,6 +250,37 @@ class _Run:
             self.listener.on_parity(parity)
             self._save()
         return verdicts
+
+    def _trained(self, case: Case) -> None:
+        """Training in lockstep, where the plan has it."""
+        from .parity.lockstep.run import lockstep
+
+        for variant in case.models if self.plan.steps and case.optimizer is not None else ():
+            self.listener.on_step(f"{case.name}: training in lockstep")
+            result = lockstep(case, steps=self.plan.steps, seed=self.plan.seed, variant=variant)
+            self.results.lockstep.append(result)
+            self.listener.on_told(str(result))
+            self._save()
+
+    def _shrunk(self, case: Case, verdicts: list[Parity], location: str) -> None:
+        """A script of each port that is not equal, where the plan has a folder for them."""
+        from .parity.shrink.run import shrink
+
+        folder = self.plan.shrink
+        if folder is None:
+            return
+        wrong = [p.variant for p in verdicts if p.side == "jax" and not p.equal]
+        for variant in wrong:
+            self.listener.on_step(f"{case.name}: shrinking")
+            budget = QUICK.prepare_s if self.plan.quick else 60.0
+            try:
+                found = shrink(case, seed=self.plan.seed, budget_s=budget, variant=variant, location=location or None)
+                paths = found.save(folder / variant if len(wrong) > 1 else folder)
+            except CaseError as error:
+                self._note([f"not shrunk: {error}"])
+                self.listener.on_told(f"not shrunk: {error}")
+                continue
+            self.listener.on_told("\n".join([str(found), *(f"  wrote {path}" for path in paths)]))
 
     def _timed(
         self,

@@ -143,6 +143,13 @@ def check(
     dtype: Dtypes = None,
     seed: Seed = 0,
     quick: Quick = False,
+    steps: Annotated[
+        int, typer.Option("--steps", "-n", help="Also train in lockstep for so many.", min=0, show_default="none")
+    ] = 0,
+    shrink: Annotated[
+        Path | None,
+        typer.Option(help="Folder for a small script that shows what is wrong, of each port.", show_default="none"),
+    ] = None,
     out: OptionalFolder = None,
     verify: Annotated[
         Path | None,
@@ -157,7 +164,8 @@ def check(
     if verify is not None:
         _verify(verify, cases, tag)
         return
-    _main(cases, tag, out, speed=False, device=device, dtypes=tuple(dtype or ()), seed=seed, quick=quick)
+    plans: dict[str, Any] = {"device": device, "dtypes": tuple(dtype or ()), "seed": seed, "quick": quick}
+    _main(cases, tag, out, speed=False, steps=steps, shrink=shrink, **plans)
 
 
 @app.command()
@@ -425,6 +433,7 @@ def _listener(console: Console, status: object, total: int) -> Listener:
         on_case=on_case,
         on_step=on_step,
         on_parity=lambda parity: console.print(parity_line(parity)),
+        on_told=lambda text: console.print(text, markup=False, highlight=False, soft_wrap=True),
         on_cells=lambda cells: console.print(speed_table(cells[0].case, cells[0].mode, cells)) if cells else None,
         on_problem=lambda info: console.print(info.problem, style="bold red", markup=False),
     )

@@ -37,7 +37,7 @@ def diagnose(exam: Examination, variant: str, tensors: Sequence[Tensor]) -> tupl
     notes: list[str] = []
     with quiet():
         port, judge = exam.port_side(variant, "float64"), exam.judge.exact
-        for question in _questions(exam, tensors):
+        for question in questions(exam, tensors):
             try:
                 look = Look(port, judge, question, exam.case.modules)
             except Exception as error:
@@ -122,7 +122,7 @@ def _evidence(finding: Finding) -> str:
     return f"{_WORDS[finding.what]}, {finding.tensor}, is {size or 'off'}{values}{note}"
 
 
-def _questions(exam: Examination, tensors: Sequence[Tensor]) -> Iterable[Question]:
+def questions(exam: Examination, tensors: Sequence[Tensor]) -> Iterable[Question]:
     """Of each mode, the first inputs on which some tensor is worst; random ones before edges."""
     for mode in exam.case.modes[:2]:
         labels = {t.input for t in tensors if t.mode == mode and not t.equal}

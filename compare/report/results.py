@@ -12,7 +12,7 @@ from .atomic import write_atomically
 from .certificates import Certificate
 from .certificates import merged as merged_certificates
 from .derived import Derived, derive
-from .records import CaseInfo, Cell, Environment, Floors, Parity, Work
+from .records import CaseInfo, Cell, Environment, Floors, Lockstep, Parity, Work
 from .results_error import ResultsError
 from .wording import batch_text, dtype_text
 
@@ -37,6 +37,7 @@ class Results(msgspec.Struct, kw_only=True, tag_field="schema", tag=SCHEMA):
     floors: Floors | None = None
     work: list[Work] = msgspec.field(default_factory=list)
     certificate: Certificate | None = None
+    lockstep: list[Lockstep] = msgspec.field(default_factory=list)
 
     def derived(self) -> Derived:
         """Everything that follows from the measured: ratios, means, distances, knees, causes. The file carries it too,
@@ -49,7 +50,7 @@ class Results(msgspec.Struct, kw_only=True, tag_field="schema", tag=SCHEMA):
 
     @property
     def passed(self) -> bool:
-        """Every port is equal and precise, every JAX cell is as expected, and nothing unexpected failed.
+        """Every port is equal (in lockstep too) and precise, every JAX cell as expected, nothing unexpected failed.
 
         A run that compared nothing has not passed. `complete` is no part of it: an interrupted run may have passed so
         far.
@@ -63,6 +64,13 @@ class Results(msgspec.Struct, kw_only=True, tag_field="schema", tag=SCHEMA):
             if c.unexpected:
                 where = f"{c.case} ({c.variant}) {c.row}, {c.mode}{batch_text(c.batch)}{dtype_text(c.dtype)}"
                 yield f"{where}: {c.status}, {c.reason or 'no reason was recorded'}"
+        for trained in self.lockstep:
+            if not trained.passed:
+                first = trained.first
+                what = (
+                    f"{first.kind.replace('_', ' ')} {first.tensor}, step {first.step}" if first else "nothing compared"
+                )
+                yield f"{trained.case} ({trained.variant}): training in lockstep parts: {what}"
 
     def failed_verdicts(self) -> Iterable[str]:
         """The part of `failures` that is about parity."""
@@ -110,6 +118,7 @@ class Results(msgspec.Struct, kw_only=True, tag_field="schema", tag=SCHEMA):
             floors=_merged_floors([part.floors for part in parts if part.floors is not None]),
             work=[work for part in parts for work in part.work],
             certificate=merged_certificates([part.certificate for part in parts]),
+            lockstep=[result for part in parts for result in part.lockstep],
         )
 
     def save(self, path: Path) -> None:

@@ -69,7 +69,9 @@ class Backward:
 
 
 @dataclass
-class _Borders:
+class Borders:
+    """Which of a call's tensors stand for which of the reference's, and the call that it was made in."""
+
     inputs: list[Pair] = field(default_factory=list)
     outputs: list[Pair] = field(default_factory=list)
     around: CallId | None = None
@@ -88,7 +90,15 @@ class PortRun:
         self.program = side.program(question.mode)
         self.batch = side.place(question.inputs, question.mode, question.cotangents)
         self.layouts = Layouts()
-        self._borders: dict[CallId, _Borders] = {}
+        self._borders: dict[CallId, Borders] = {}
+
+    def borders(self, at: CallId) -> Borders:
+        """Of a call that has a counterpart; `forced_forward` comes first."""
+        return self._borders[at]
+
+    def watch(self, note: Any) -> None:
+        """Runs the port freely, each call through `note(call, module, run, args, kwargs)`."""
+        self._forward(note)
 
     def shapes(self) -> dict[CallId, Shape]:
         """Each call, in order, without any forcing."""
@@ -126,7 +136,7 @@ class PortRun:
                 return run(module, *args, **kwargs)
             call = calls[matches[at]]
             around = running[-1] if running else None
-            borders = _Borders(around=around)
+            borders = Borders(around=around)
             seen.extend(self._compared(at, around, "received", received, call.inputs, borders.inputs))
             if forced:
                 args, kwargs = put_in(_replaced(received, call.inputs, borders.inputs))
