@@ -159,8 +159,19 @@ class PortRun:
             yield Seen(at, around, what, name, arrays[0], wanted)
 
     def forced_backward(self, matches: Matches, calls: Calls) -> Backward:
-        """The same of the backward pass. `forced_forward` comes first: it finds the layouts."""
+        """The same of the backward pass. `forced_forward` comes first: it finds the layouts.
+
+        Where a module cuts the gradient, nothing would reach what comes before; so each tensor at a border also enters
+        a sum whose own gradient is zero, and what gets none is seen to get zeros.
+        """
+        try:
+            return self._forced_backward(matches, calls, reaching=True)
+        except jax.errors.UnexpectedTracerError:  # a module is called within a transform, whose values do not leave it
+            return self._forced_backward(matches, calls, reaching=False)
+
+    def _forced_backward(self, matches: Matches, calls: Calls, *, reaching: bool) -> Backward:
         seen: list[Seen] = []
+        borders_reached: list[jax.Array] = []
 
         def border(at: CallId, what: What, pairs: list[Pair], ours: list[Any]) -> list[Any]:
             call = calls[matches[at]]
@@ -173,6 +184,8 @@ class PortRun:
                     wanted = np.zeros_like(values[each.name]) if wanted is None else wanted
                     switch = self._switch(at, what, each, replaced[each.index], wanted, seen)
                     replaced[each.index] = switch(ours[each.index])
+                    if reaching:
+                        borders_reached.append(replaced[each.index])
             return replaced
 
         def note(at: CallId, module: nnx.Module, run: Any, args: Any, kwargs: Any) -> Any:
@@ -186,13 +199,15 @@ class PortRun:
 
         program, batch = self.program, self.batch
 
-        def forward(params: Any, diff: Any) -> list[jax.Array]:
+        def forward(params: Any, diff: Any) -> tuple[list[jax.Array], list[jax.Array]]:
             call = combine(diff, batch.rest)
-            return program.forward(params, program.rest, *call, through=_numbered(note))[0]
+            borders_reached.clear()
+            heads = program.forward(params, program.rest, *call, through=_numbered(note))[0]
+            return heads, [jnp.sum(x) for x in borders_reached]
 
         with self.side.context(), jax.disable_jit():
-            heads, pull = jax.vjp(forward, program.params, batch.diff)
-            by_parameters, by_inputs = pull(starts(heads, batch.cotangents))
+            (heads, sums), pull = jax.vjp(forward, program.params, batch.diff)
+            by_parameters, by_inputs = pull((starts(heads, batch.cotangents), jtu.tree_map(jnp.zeros_like, sums)))
             jax.effects_barrier()
             by_name = self.side.named_gradients(self.question.mode, by_parameters)
             return Backward(seen, by_name, self.side.input_gradients(batch, by_inputs))
