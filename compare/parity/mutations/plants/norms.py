@@ -16,7 +16,7 @@ from ..plant import Plant
 def biased(norm: Any, x: jax.Array) -> jax.Array:
     """A call whose running variance moves to the biased variance of the batch, as Flax's does."""
     before = norm.running_var.get_value()
-    output = type(norm).__mro__[1].__call__(norm, x)
+    output = super(type(norm), norm).__call__(x)
     if not norm.use_running_average:
         kept, count = before * (1 - norm.momentum), x.size // x.shape[-1]
         norm.running_var.set_value(kept + (norm.running_var.get_value() - kept) * (count - 1) / count)
@@ -24,7 +24,7 @@ def biased(norm: Any, x: jax.Array) -> jax.Array:
 
 
 def with_statistics(*, running: bool) -> Any:
-    return methods(call=lambda self, x: type(self).__mro__[1].__call__(self, x, use_running_average=running))
+    return methods(call=lambda self, x: super(type(self), self).__call__(x, use_running_average=running))
 
 
 def over_time(norm: Any, x: jax.Array) -> jax.Array:

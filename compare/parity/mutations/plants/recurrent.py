@@ -80,7 +80,7 @@ PLANTS: list[Plant] = [
         "first-state-ignored",
         "tagger",
         "gru",
-        edit=methods(call=lambda self, x, first: type(self).__mro__[1].__call__(self, x)),
+        edit=methods(call=lambda self, x, first: super(type(self), self).__call__(x)),
     ),
     *planted(
         "layers-swapped",

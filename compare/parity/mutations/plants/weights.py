@@ -34,13 +34,15 @@ def swapped(first: str, second: str) -> Callable[[Case], Case]:
     return change
 
 
-def swap(specimen: str, first: str, second: str, around: str) -> Plant:
+def swap(specimen: str, first: str, second: str) -> Plant:
+    """Modules are matched by their weights, so that the modules around the two are the ones that call the wrong one."""
+    around = [path.rpartition(".")[0] for path in (first, second)]
     return Plant(
         kind="weights-swapped",
         specimen=specimen,
         site=f"{first} and {second}",
         change=swapped(first, second),
-        modules=(first, second, around),
+        modules=(first, second, *around),
     )
 
 
@@ -61,8 +63,8 @@ PLANTS: list[Plant] = [
     *planted("bias-doubled", "encoder", "blocks.1.down", edit=DOUBLED),
     *planted("bias-doubled", "losses", "logits", edit=DOUBLED),
     *planted("bias-doubled", "tagger", "gru", edit=variable("bias_ih_l1", lambda bias: 2 * bias)),
-    swap("encoder", "blocks.0.attn.q", "blocks.0.attn.k", "blocks.0.attn"),
-    swap("decoder", "first.attn.out", "second.attn.out", ""),
+    swap("encoder", "blocks.0.attn.q", "blocks.0.attn.k"),
+    swap("decoder", "first.attn.out", "second.attn.out"),
     *planted("untied", "encoder", "", edit=methods(table=untied), also=("embed",)),
     *planted(
         "layers-permuted", "losses", "hidden", edit=variable("weight", lambda weight: jnp.roll(weight, 1, axis=1))

@@ -23,7 +23,7 @@ def same(conv: Any, size: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
 
 def before(conv: Any, size: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
     """All padding of an axis on one side, as causal convolutions have it."""
-    usual = type(conv).__mro__[1].paddings(conv, size)
+    usual = super(type(conv), conv).paddings(size)
     return tuple((low + high, 0) for low, high in usual)
 
 

@@ -86,10 +86,10 @@ def trained(name: str, make: Any, optimizer: Any) -> Case:
     )
 
 
-SGD_ARGUMENTS = {"lr": 0.1, "momentum": 0.9, "dampening": 0.3, "weight_decay": 0.02}
-NESTEROV_ARGUMENTS = {"lr": 0.1, "momentum": 0.9, "nesterov": True}
-ADAM_ARGUMENTS = {"lr": 0.02, "weight_decay": 0.05, "eps": 1e-5}
-RMSPROP_ARGUMENTS = {"lr": 0.02, "alpha": 0.9, "eps": 1e-4, "momentum": 0.5}
+SGD_ARGUMENTS: dict[str, Any] = {"lr": 0.1, "momentum": 0.9, "dampening": 0.3, "weight_decay": 0.02}
+NESTEROV_ARGUMENTS: dict[str, Any] = {"lr": 0.1, "momentum": 0.9, "nesterov": True}
+ADAM_ARGUMENTS: dict[str, Any] = {"lr": 0.02, "weight_decay": 0.05, "eps": 1e-5}
+RMSPROP_ARGUMENTS: dict[str, Any] = {"lr": 0.02, "alpha": 0.9, "eps": 1e-4, "momentum": 0.5}
 
 SGD = trained("trained_sgd", lambda p: torch.optim.SGD(p, **SGD_ARGUMENTS), gm.optim.sgd(**SGD_ARGUMENTS))
 NESTEROV = trained(
