@@ -54,6 +54,7 @@ class PortSide:
       dtype: `"float64"`, or one of `RUN_DTYPES`.
       device: a JAX platform, `"cpu"` or `"gpu"`.
       seed: for `nnx.Rngs`.
+      compiled: whether runs are compiled graphs; False for operation by operation.
 
     Raises:
       CaseError: where the case's `model` gives no `nnx.Module`.
@@ -61,10 +62,19 @@ class PortSide:
     """
 
     def __init__(
-        self, case: Case, variant: str, state_dict: Mapping[str, np.ndarray], *, dtype: str, device: str, seed: int
+        self,
+        case: Case,
+        variant: str,
+        state_dict: Mapping[str, np.ndarray],
+        *,
+        dtype: str,
+        device: str,
+        seed: int,
+        compiled: bool = True,
     ):
         self.case = case
         self.dtype = dtype
+        self.compiled = compiled
         self.device = jax.devices(device)[0]
         self._programs: dict[Mode, PortProgram] = {}
         self._compiled: dict[tuple[Mode, str], Callable[..., Any]] = {}
@@ -141,13 +151,13 @@ class PortSide:
             return PortBatch(diff, rest, starts, source)
 
     def run(self, inputs: Inputs, mode: Mode, cotangents: Mapping[str, np.ndarray] | None = None) -> Observation:
-        """One run, or `TRAIN_STEPS` steps of training from the first state, as one compiled graph each."""
+        """One run, or `TRAIN_STEPS` steps of training from the first state, as one graph each."""
         with self.context():
             program = self.program(mode)
             batch = self.place(inputs, mode, cotangents)
             key = mode, signature(inputs)
             if key not in self._compiled:
-                self._compiled[key] = _compiled(program, mode, batch)
+                self._compiled[key] = _compiled(program, mode, batch) if self.compiled else getattr(program, mode)
             if mode == "train_step":
                 state = program.start()
                 for _ in range(TRAIN_STEPS):

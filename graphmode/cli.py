@@ -107,6 +107,14 @@ Processes = Annotated[
 OneProcess = Annotated[
     bool, typer.Option("--one-process", help="Run every row in this process, where a debugger reaches it.")
 ]
+SelfTest = Annotated[
+    bool,
+    typer.Option(
+        "--self-test",
+        help="Check the check: plant porting bugs into small correct ports, and count those caught, located and "
+        "explained. CASE then names kinds of bugs or ports.",
+    ),
+]
 Folder = Annotated[Path, typer.Option("--out", "-o", help="Where results.json, report.md and report.html go.")]
 OptionalFolder = Annotated[
     Path | None,
@@ -150,6 +158,7 @@ def check(
         Path | None,
         typer.Option(help="Folder for a small script that shows what is wrong, of each port.", show_default="none"),
     ] = None,
+    self_test: SelfTest = False,
     out: OptionalFolder = None,
     verify: Annotated[
         Path | None,
@@ -161,6 +170,8 @@ def check(
     ] = None,
 ) -> None:
     """Check that ports are equal (float64) and precise (float32): outputs, gradients, buffers."""
+    if self_test:
+        _self_test(cases or [], quick=quick, seed=seed, out=out)
     if verify is not None:
         _verify(verify, cases, tag)
         return
@@ -350,6 +361,16 @@ def _main(
         folder = prepare_folder(out) if out is not None else None
         plan = Plan(device=device, dtypes=tuple(dict.fromkeys(dtypes)) or ("float32",), **plans)
         _run(chosen, plan, folder)
+
+
+def _self_test(only: list[str], *, quick: bool, seed: int, out: Path | None) -> NoReturn:
+    with _errors():
+        from graphmode.compare.parity.mutations.command import self_test
+        from graphmode.compare.report import prepare_folder
+
+        folder = prepare_folder(out) if out is not None else None
+        passed = self_test(_console(), quick=quick, seed=seed, out=folder, only=only)
+    raise typer.Exit(0 if passed else FAILURE)
 
 
 def _run(cases: dict[str, Case], plan: Plan, folder: Path | None) -> None:

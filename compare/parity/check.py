@@ -87,6 +87,7 @@ def check(
     dtype: str = "float32",
     device: str = "cpu",
     locate: bool = True,
+    compiled: bool = True,
     on_verdict: Callable[[Parity], None] = lambda _: None,
 ) -> CheckReport:
     """Compares every port of a case, and every further variant of its reference, with the judge.
@@ -104,6 +105,7 @@ def check(
       dtype: that people run: `"float32"`, `"bfloat16"`, or on a GPU `"tf32"`.
       device: `"cpu"` or `"gpu"`.
       locate: whether to look inside a port that is not equal, for the modules that introduce the error, and why.
+      compiled: False for a port that runs operation by operation: for tiny ones, whose graphs take longest to compile.
       on_verdict: called with each verdict as it is found.
 
     Raises:
@@ -116,7 +118,7 @@ def check(
       >>> check(zoo.load("scale_add")).passed
       True
     """
-    exam = Examination(case, seed=seed, draws=draws, dtype=dtype, device=device, locate=locate)
+    exam = Examination(case, seed=seed, draws=draws, dtype=dtype, device=device, locate=locate, compiled=compiled)
     report = CheckReport(case.name)
     for parity in exam.verdicts():
         report.parity.append(parity)

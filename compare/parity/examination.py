@@ -63,8 +63,10 @@ class Examination:
         device: str = "cpu",
         truths: list[Truth] | None = None,
         locate: bool = True,
+        compiled: bool = True,
     ):
         self.case, self.seed, self.dtype, self.device, self.locate = case, seed, dtype, device, locate
+        self.compiled = compiled
         self.judge = Judge(case, seed=seed, dtype=dtype, device=device)
         self.truths = self.judge.truths(draws) if truths is None else truths
         self._magnitudes: dict[tuple[str, Key], float] = {}
@@ -108,7 +110,15 @@ class Examination:
     def port_side(self, variant: str, dtype: str) -> PortSide:
         from ..jax_side import PortSide
 
-        return PortSide(self.case, variant, self.judge.state_dict, dtype=dtype, device=self.device, seed=self.seed)
+        return PortSide(
+            self.case,
+            variant,
+            self.judge.state_dict,
+            dtype=dtype,
+            device=self.device,
+            seed=self.seed,
+            compiled=self.compiled,
+        )
 
     def verdict(self, side: str, variant: str, build: Callable[[str], TorchSide | PortSide]) -> Parity:
         """Both verdicts on one candidate; `build` gives it in a dtype."""
@@ -116,7 +126,7 @@ class Examination:
         truths = [truth for truth in self.truths if not truth.question.is_timed]
         notes = list(nan_notes(truths))
         exact, usual = build("float64"), build(self.dtype)
-        if side == "jax":
+        if side == "jax" and self.compiled:
             self._compile_ahead([exact, usual], truths)  # type: ignore[list-item]
             trim()
         with quiet():

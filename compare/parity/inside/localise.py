@@ -22,7 +22,9 @@ from .port_calls import Backward, PortRun, Seen
 from .torch_calls import recorded
 
 What = Literal["received", "output", "received_cotangent", "input_gradient", "parameter_gradient", "buffer"]
-SMALLEST = 1e-6  # of the largest gradient: what is smaller is judged by the size of the large ones
+SMALLEST = (
+    1e-4  # of the largest gradient: what is smaller is rounding where exact arithmetic has zero, as before a norm
+)
 
 
 @dataclass

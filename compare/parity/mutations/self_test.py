@@ -1,0 +1,133 @@
+"""The self-test: all plants and all correct ports, in a few processes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from fnmatch import fnmatchcase
+
+from ...case import CaseError
+from ...errors import describe_briefly
+from . import judging
+from .plant import Plant
+from .plants import PLANTS, first_of_each_kind
+from .records import Alarm, Outcome, SelfTest
+from .specimens import SPECIMENS
+
+SEEDS, QUICK_SEEDS = 5, 1
+WORKERS = 2
+
+Job = tuple[str, int]  # a plant by name and number, or a correct port and its seed
+
+
+def run_self_test(
+    *,
+    quick: bool = False,
+    seed: int = 0,
+    only: Sequence[str] = (),
+    workers: int = WORKERS,
+    on_result: Callable[[Outcome | Alarm, int, int], None] = lambda *_: None,
+) -> SelfTest:
+    """Plants every bug, one at a time, and checks every correct port.
+
+    Ports run operation by operation, not compiled: compiling takes ten times as long as all else, and what is tested is
+    the judging and the look inside.
+
+    Args:
+      quick: one plant a kind, and one seed for each correct port.
+      seed: of weights and inputs; false alarms are looked for with this and the next ones.
+      only: kinds or specimens, with shell wildcards; all where none is named.
+      workers: processes; all plants of a specimen go to one, which keeps what it has compiled.
+      on_result: called with each result, how many there are, and how many there will be.
+
+    Raises:
+      CaseError: where `only` names nothing.
+    """
+    start = time.perf_counter()
+    chosen = [p for p in (first_of_each_kind() if quick else PLANTS) if _is_wanted(only, p.kind, p.specimen)]
+    if not chosen:
+        raise CaseError(f"only is {list(only)}, and no kind or specimen is called so; there are {', '.join(kinds())}")
+    groups = _groups(chosen, range(seed, seed + (QUICK_SEEDS if quick else SEEDS)), only)
+    total, done = sum(map(len, groups)), 0
+    test = SelfTest(quick=quick, seed=seed)
+    lock = threading.Lock()
+
+    def work() -> None:
+        nonlocal done
+        pool = _new_pool()
+        try:
+            while True:
+                with lock:
+                    if not groups:
+                        return
+                    group = groups.popleft()
+                for item, number in group:
+                    result: Outcome | Alarm
+                    try:
+                        result = pool.submit(_run, item, number, seed).result()
+                    except Exception as error:
+                        result = _failed(item, number, error)
+                        if isinstance(error, BrokenProcessPool):
+                            pool = _new_pool()
+                    with lock:
+                        done += 1
+                        (test.alarms if isinstance(result, Alarm) else test.outcomes).append(result)  # type: ignore[arg-type]
+                        on_result(result, done, total)
+        finally:
+            pool.shutdown()
+
+    with ThreadPoolExecutor(workers) as threads:
+        for future in [threads.submit(work) for _ in range(workers)]:
+            future.result()
+    test.outcomes.sort(key=lambda each: (each.kind, each.specimen, each.site))
+    test.alarms.sort(key=lambda each: (each.specimen, each.seed))
+    test.duration_s = time.perf_counter() - start
+    return test
+
+
+def kinds() -> list[str]:
+    """Of bugs, in order."""
+    return list(dict.fromkeys(plant.kind for plant in PLANTS))
+
+
+def _groups(chosen: Sequence[Plant], seeds: Sequence[int], only: Sequence[str]) -> deque[list[Job]]:
+    """The jobs of each file of specimens, which share what they compile, the longest list first."""
+    numbers = {id(plant): number for number, plant in enumerate(PLANTS)}
+    touched = dict.fromkeys(plant.specimen for plant in chosen)
+    jobs: dict[str, list[Job]] = {name: [] for name in (touched if only else SPECIMENS)}
+    for plant in chosen:
+        jobs[plant.specimen].append((plant.name, numbers[id(plant)]))
+    for name, of in jobs.items():
+        of += [(name, seed) for seed in seeds]
+    files: dict[str, list[Job]] = {}
+    for name, of in jobs.items():
+        files.setdefault(SPECIMENS[name].partition(":")[0], []).extend(of)
+    return deque(sorted(files.values(), key=len, reverse=True))
+
+
+def _run(item: str, number: int, seed: int) -> Outcome | Alarm:
+    """In a worker."""
+    if item in SPECIMENS:
+        return judging.alarm(item, seed=number)
+    return judging.judge(PLANTS[number], seed=seed)
+
+
+def _failed(item: str, number: int, error: Exception) -> Outcome | Alarm:
+    told = describe_briefly(error)
+    if item in SPECIMENS:
+        return Alarm(specimen=item, seed=number, passed=False, told=told)
+    plant = PLANTS[number]
+    return Outcome(kind=plant.kind, specimen=plant.specimen, site=plant.site, error=told)
+
+
+def _new_pool() -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
+
+
+def _is_wanted(only: Sequence[str], *names: str) -> bool:
+    return not only or any(fnmatchcase(name, pattern) for name in names for pattern in only)
