@@ -43,7 +43,12 @@ def diagnose(exam: Examination, variant: str, tensors: Sequence[Tensor]) -> tupl
             except Exception as error:
                 notes.append(f"{question.mode}: no look inside on {question.label!r}: {describe_briefly(error)}")
                 continue
-            for each in _explained(look):
+            divergences = look.divergences()
+            try:
+                divergences = list(_explained(look, divergences))
+            except Exception as error:
+                notes.append(f"{question.mode}: causes were not tried on {question.label!r}: {describe_briefly(error)}")
+            for each in divergences:
                 found.setdefault(f"{each.module}{each.outside}", each)
         update = next((t for t in tensors if t.kind == "update" and not t.equal), None)
         if update is not None:
@@ -67,11 +72,10 @@ def _of_optimizer(exam: Examination, update: Tensor) -> Divergence:
     return Divergence(mode="train_step", input=update.input, module=OPTIMIZER, findings=[finding], causes=causes)
 
 
-def _explained(look: Look) -> Iterator[Divergence]:
+def _explained(look: Look, divergences: list[Divergence]) -> Iterator[Divergence]:
     """The divergences of a look with their causes."""
     from .causes import explain, explain_casts
 
-    divergences = look.divergences()
     causes = [explain(look, each) for each in divergences]
     if not all(causes):
         known = [match.port for match in look.matching.matches]

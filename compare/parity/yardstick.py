@@ -18,6 +18,7 @@ EQUAL_TOLERANCE = 1e-10
 PRECISE_RATIO = 5.0
 JUDGED_ELEMENTS = 64
 SMALLEST_SCALE = 1e-6  # of a tensor's scale over all inputs: below, an output is a cancellation, its own scale noise
+SMALLEST_GRADIENT = 1e-4  # of the largest of the model: inside it, less is rounding of what is zero, as before a norm
 
 
 @dataclass(frozen=True, slots=True)

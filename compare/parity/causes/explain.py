@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
+from torch.utils import _pytree as pytree
 
 from ...report.records import Cause, Divergence
 from ..inside.calls import CallId
 from ..yardstick import difference
 from . import known  # noqa: F401  (registers the variants)
 from .fit import plain, solve
+from .known.gradient import scaled
 from .origins import origins
 from .parameters import parameter_variants
 from .replay import Change, Replay, Site
-from .target import EXPLAINED, Target, target_of
+from .target import EXPLAINED, Aim, Target, target_of
 from .variants import Fit, Variant, variants
 
 if TYPE_CHECKING:
     from ..inside.localise import Look
 
-BUDGET_S = 20.0  # for one suspect
+BUDGET_S = 10.0  # for one suspect
 MOST = 3  # causes that are told, where an input cannot tell them apart
 
 
@@ -62,13 +66,26 @@ class _Trial:
         for key in missing:
             del self.target.aims[key]
         aims = self.target.aims
+        for key, aim in aims.items():
+            if key[0] == "parameter_gradient" and base[key].shape == aim.port.shape:
+                # of a tied parameter this is one part: what the port adds to it is what the port adds to the whole
+                aims[key] = Aim(base[key] + (aim.port - aim.reference), base[key], aim.scale)
         if not aims or any(
             difference(base[key], aim.reference, aim.scale).error > EXPLAINED for key, aim in aims.items()
         ):
             return []  # nothing to explain, or a module that keeps something from call to call
         self.forward = self.target.forward
         sites = self.replay.sites()
-        for stage in (self._origins, self._single, self._together, self._parameters, self._fits):
+        for stage in (
+            self._origins,
+            self._single,
+            self._together,
+            self._parameters,
+            self._fits,
+            self._borders,
+            self._rewired,
+            self._exchanged,
+        ):
             stage(sites)
             if self.found or time.monotonic() > self.deadline:
                 break
@@ -103,6 +120,56 @@ class _Trial:
                 if isinstance(fit, Fit):
                     self._fit(fit, frozenset(site.number for site in same))
 
+    def _rewired(self, sites: list[Site]) -> None:
+        """Another tensor of the module, made earlier, as an argument of a call."""
+        self.replay.run(Change(), forward_only=True)
+        tensors = list(self.replay.tensors)
+        for site in sites:
+            for place, given in enumerate(site.args):
+                if not isinstance(given, torch.Tensor) or not given.is_floating_point():
+                    continue
+                usual = next(
+                    (
+                        words
+                        for words, _, tensor in tensors
+                        if tensor.shape == given.shape and torch.equal(tensor, given)
+                    ),
+                    "its usual one",
+                )
+                for source, (words, made, tensor) in enumerate(tensors):
+                    if time.monotonic() > self.deadline:
+                        return
+                    if made <= site.number and tensor.shape == given.shape and not torch.equal(tensor, given):
+                        says = f"gives {words} to {site.name} where the reference gives {usual}"
+                        fix = "hand on what the reference does"
+                        self._try("wiring", says, fix, Change(rewired=(site.number, place, source)))
+
+    def _exchanged(self, sites: list[Site]) -> None:
+        """Two tensors of the module, each in place of the other."""
+        self.replay.run(Change(), forward_only=True)
+        tensors = list(self.replay.tensors)
+        for (i, (one, _, a)), (j, (other, _, b)) in itertools.combinations(enumerate(tensors), 2):
+            if time.monotonic() > self.deadline:
+                return
+            if a.shape == b.shape and not torch.equal(a, b):
+                says = f"takes {one} for {other}, and the other way round"
+                self._try("tensors-exchanged", says, "hand on what the reference does", Change(exchanged=(i, j)))
+
+    def _borders(self, sites: list[Site]) -> None:
+        """The gradient at the module's own border stopped or multiplied."""
+        for name in self.replay.call.cotangents:
+            self._try(
+                "stop-gradient",
+                f"stops the gradient at its output {name}",
+                "let it through: no jax.lax.stop_gradient there",
+                Change(output=lambda x: x.detach()),
+            )
+        for side, words in (("output", "its output"), ("input", "its input")):
+            fit = Fit(
+                "gradient-scale", f"multiplies the gradient by {words} by {{value}}", "leave it as it is", 1.0, _id
+            )
+            self._fit_change(fit, lambda value, side=side: Change(**{side: lambda x: scaled(x, value)}))
+
     def _of(self, site: Site) -> Iterator[Variant | Fit]:
         with contextlib.suppress(StopIteration):
             for each in variants(site):
@@ -130,9 +197,9 @@ class _Trial:
             self.found.append(cause)
 
     def _fit(self, fit: Fit, numbers: frozenset[int]) -> None:
-        def change(value: float) -> Change:
-            return Change(fit.apply(value), numbers)
+        self._fit_change(fit, lambda value: Change(fit.apply(value), numbers))
 
+    def _fit_change(self, fit: Fit, change: Callable[[float], Change]) -> None:
         which = self.forward if self.forward.aims and self.forward.before > 0 else self.target
 
         def left(value: float) -> np.ndarray | None:
@@ -151,8 +218,15 @@ class _Trial:
 
 
 def _groups(sites: list[Site]) -> list[list[Site]]:
-    """Calls of one function, where there are several."""
-    by_name: dict[str, list[Site]] = {}
+    """Calls of one function, and those of one function on tensors of the same shapes, where there are several."""
+    groups: dict[Any, list[Site]] = {}
     for site in sites:
-        by_name.setdefault(site.name, []).append(site)
-    return [same for same in by_name.values() if len(same) > 1]
+        shapes = tuple(tuple(x.shape) for x in pytree.tree_leaves(site.args) if isinstance(x, torch.Tensor))
+        groups.setdefault(site.name, []).append(site)
+        groups.setdefault((site.name, shapes), []).append(site)
+    several = [same for same in groups.values() if len(same) > 1]
+    return [same for i, same in enumerate(several) if same not in several[:i]]
+
+
+def _id(value: float) -> Any:
+    return lambda func, args, kwargs: func(*args, **kwargs)

@@ -19,6 +19,9 @@ from .target import Aim, Key, Target
 
 FIX = {
     "residual-missing": "add the residual, as the reference does",
+    "position-offset": "count from where the reference starts",
+    "constant-missing": "add the constant",
+    "branch-missing": "add what the branch gives",
     "residual-extra": "do not add it there",
     "activation-missing": "apply the activation, as the reference does",
     "activation-extra": "do not apply the activation there",
@@ -55,7 +58,10 @@ def origins(replay: Replay, target: Target, sites: list[Site]) -> Iterator[Cause
     told = [(key, _named(aim.reference, aim, known), found) for key, aim, found in names]
     key, wanted, found = told[0]
     assert found is not None
-    kind = _kind(wanted, found)
+    kinds = {_kind(w, f, known) for _, w, f in told if f is not None}
+    kind = kinds.pop() if len(kinds) == 1 else "wiring"
+    if len(told) > 1 and kind.startswith("layer"):
+        kind = "wiring"  # layers in another order: none is left out
     where = "hands" if key[0] == "received" else "gives"
     right = f" where the reference {where} {wanted.words}" if wanted else ""
     left = max(aim.residual(each.value) for _, aim, each in names if each is not None)
@@ -92,9 +98,18 @@ def _named(value: np.ndarray, aim: Aim, known: list[Known]) -> Known | None:
     return None
 
 
-def _kind(wanted: Known | None, found: Known) -> str:
+def _kind(wanted: Known | None, found: Known, known: list[Known]) -> str:
     """`residual-missing` for one summand in place of the sum, and so on."""
     if wanted is not None and _is_made_of(wanted, found):
+        if wanted.site is not None and wanted.site.name in ("add", "add_", "__iadd__"):
+            # the residual is the summand that was there first; else it is the branch that is left out
+            others = [as_numpy(x.detach()) for x in _tensors(wanted.site.args)]
+            lost = [x for x in others if not _same(x, found.value)]
+            if not lost:  # a number was added
+                return "position-offset" if found.value.dtype.kind in "iu" else "constant-missing"
+            first = next((i for i, each in enumerate(known) if lost and _same(each.value, lost[0])), len(known))
+            later = next(i for i, each in enumerate(known) if each is found) < first
+            return "branch-missing" if later else "residual-missing"
         return _kind_of(wanted, "missing")
     if wanted is not None and _is_made_of(found, wanted):
         return _kind_of(found, "extra")

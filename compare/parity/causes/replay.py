@@ -47,11 +47,18 @@ class Change:
       apply: takes a function and its arguments, gives what the changed call gives; None changes no call.
       sites: the numbers of the calls that are changed.
       parameters: by name below the module, functions that make another tensor of a parameter.
+      exchanged: two tensors, by their numbers, each of which is taken for the other.
+      input, output: functions of each floating input that has a gradient, and of each floating output.
+      rewired: the argument of a call, and the earlier tensor that takes its place, by its number.
     """
 
     apply: Apply | None = None
     sites: frozenset[int] = frozenset()
     parameters: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = field(default_factory=dict)
+    rewired: tuple[int, int, int] | None = None
+    exchanged: tuple[int, int] | None = None
+    input: Callable[[torch.Tensor], torch.Tensor] | None = None
+    output: Callable[[torch.Tensor], torch.Tensor] | None = None
 
 
 class Replay:
@@ -95,7 +102,10 @@ class Replay:
         evidence: Evidence = {}
         given: list[torch.Tensor] = []
         mode = _Changed(change, note)
-        args, kwargs, leaves = self._inputs()
+        args, kwargs, leaves = self._inputs(change.input)
+        for tensor in pytree.tree_leaves((args, kwargs)):
+            mode.keep(tensor, "its input")
+        self.tensors = mode.tensors
         with contextlib.ExitStack() as stack:
             stack.enter_context(Snapshot(list(self.module.buffers())).restored())
             stack.enter_context(self._stubs(evidence, given, mode))
@@ -105,6 +115,10 @@ class Replay:
             stack.enter_context(mode)
             outputs = self.module(*args, **kwargs)
             mode.paused = True
+            if change.output is not None:
+                outputs = pytree.tree_map(
+                    lambda x: change.output(x) if isinstance(x, torch.Tensor) and x.is_floating_point() else x, outputs
+                )
             tensors = [x for x in pytree.tree_leaves(outputs) if isinstance(x, torch.Tensor)]
             named = dict(zip(self.call.outputs, tensors, strict=False))
             evidence.update({("output", name): as_numpy(x.detach()) for name, x in named.items()})
@@ -141,7 +155,9 @@ class Replay:
     def _full(self, name: str) -> str:
         return f"{self.path}.{name}" if self.path else name
 
-    def _inputs(self) -> tuple[Any, Any, dict[str, torch.Tensor]]:
+    def _inputs(
+        self, change: Callable[[torch.Tensor], torch.Tensor] | None
+    ) -> tuple[Any, Any, dict[str, torch.Tensor]]:
         """The recorded arguments, and of these the tensors that gradients are taken by."""
         flat, structure = pytree.tree_flatten(self.call.arguments)
         names = iter(self.call.inputs)
@@ -153,7 +169,7 @@ class Replay:
             name = next(names)
             if self.backward and name in self.call.input_gradients:
                 leaves[name] = flat[i].requires_grad_()
-                flat[i] = flat[i].clone()  # in-place functions take no leaf
+                flat[i] = flat[i].clone() if change is None else change(flat[i])  # in-place functions take no leaf
         args, kwargs = pytree.tree_unflatten(flat, structure)
         return args, kwargs, leaves
 
@@ -184,6 +200,8 @@ def _stub(queue: Iterator[Call], evidence: Evidence, outputs: list[torch.Tensor]
             places = [i for i, x in enumerate(flat) if isinstance(x, torch.Tensor)]
             given = _Recorded.apply(call, evidence, len(tensors), *tensors, *(flat[i] for i in places))
             outputs.extend(given)
+            for tensor in given:
+                mode.keep(tensor, f"what {call.id} gives")
             for i, tensor in zip(places, given, strict=True):
                 flat[i] = tensor
             return pytree.tree_unflatten(flat, structure)
@@ -229,6 +247,19 @@ class _Changed(TorchFunctionMode):
         self.change, self.note = change, note
         self.paused = False
         self.count = 0
+        self.tensors: list[tuple[str, int, torch.Tensor]] = []  # in words, made before which call, and itself
+
+    def keep(self, value: Any, words: str) -> None:
+        """Notes a tensor that another may be taken for."""
+        if isinstance(value, torch.Tensor) and value.is_floating_point():
+            self.tensors.append((words, self.count, value))
+
+    def _other(self, value: Any) -> Any:
+        assert self.change.exchanged is not None
+        if max(self.change.exchanged) < len(self.tensors):
+            a, b = (self.tensors[i][2] for i in self.change.exchanged)
+            return b if value is a else a if value is b else value
+        return value
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -238,7 +269,13 @@ class _Changed(TorchFunctionMode):
         number, self.count = self.count, self.count + 1
         if self.change.apply is not None and number in self.change.sites:
             return self.change.apply(func, args, kwargs)
+        if self.change.rewired is not None and self.change.rewired[0] == number:
+            _, place, source = self.change.rewired
+            args = (*args[:place], self.tensors[source][2], *args[place + 1 :])
+        if self.change.exchanged is not None:
+            args, kwargs = pytree.tree_map(self._other, (args, kwargs))
         result = func(*args, **kwargs)
+        self.keep(result, f"what {name} gives")
         if self.note is not None:
             self.note(Site(number, name, func, args, kwargs, result))
         return result

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..yardstick import difference, magnitude
+from ..yardstick import SMALLEST_GRADIENT, difference, magnitude
 from .replay import Evidence, Key
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def target_of(look: Look, path: str, call: int) -> Target:
 
     largest = look.largest_gradient
     for seen in [*look.forced, *(look.backward.seen if look.backward else ())]:
-        small = 1e-6 * largest if seen.what in ("received_cotangent", "input_gradient") else 0.0
+        small = SMALLEST_GRADIENT * largest if seen.what in ("received_cotangent", "input_gradient") else 0.0
         scale = max(magnitude(seen.reference), small)
         if seen.what in ("output", "input_gradient") and seen.at == (path, call):
             add((seen.what, seen.name), seen, scale)
@@ -102,7 +102,7 @@ def target_of(look: Look, path: str, call: int) -> Target:
     if look.backward is not None and calls == 1:
         for name, wanted in look.observed.parameter_gradients.items():
             if name in look.backward.by_parameters and look.holder(name) == path:
-                scale = max(magnitude(wanted), 1e-6 * largest)
+                scale = max(magnitude(wanted), SMALLEST_GRADIENT * largest)
                 aims["parameter_gradient", name] = Aim(look.backward.by_parameters[name], wanted, scale)
     if look.question.mode == "forward_backward" and calls == 1:
         for name, wanted in look.observed.buffers.items():

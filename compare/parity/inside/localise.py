@@ -15,7 +15,7 @@ from ...jax_side import PortSide
 from ...report.records import Divergence, Finding
 from ...torch_side import TorchSide
 from ..judge import Question
-from ..yardstick import Difference, difference, magnitude
+from ..yardstick import SMALLEST_GRADIENT, Difference, difference, magnitude
 from .calls import CallId, Calls
 from .matching import match_modules, port_nodes, reference_nodes
 from .port_calls import Backward, PortRun, Seen
@@ -122,7 +122,7 @@ class Look:
             return  # a module that gives another shape has been found; its gradients fit nothing
         observed, largest = self.observed, self.largest_gradient
         for seen in backward.seen:
-            scale = max(magnitude(seen.reference), SMALLEST * largest)
+            scale = max(magnitude(seen.reference), SMALLEST_GRADIENT * largest)
             self._judge(seen, difference(seen.port, seen.reference, scale))
         self._named("parameter_gradient", backward.by_parameters, observed.parameter_gradients, largest)
 
@@ -169,7 +169,7 @@ class Look:
         for name, wanted in theirs.items():
             if name not in ours:
                 continue
-            scale = None if largest is None else max(magnitude(wanted), SMALLEST * largest)
+            scale = None if largest is None else max(magnitude(wanted), SMALLEST_GRADIENT * largest)
             found = difference(ours[name], wanted, scale)
             if found.equal:
                 continue

@@ -14,6 +14,7 @@ from ...case import Case, CaseError
 from ...errors import describe_briefly
 from ...report.records import Divergence, Parity
 from ..check import CheckReport, check
+from ..diagnosis import OPTIMIZER
 from ..examination import Examination
 from .plant import Plant
 from .records import Alarm, Outcome
@@ -71,10 +72,11 @@ def judge(plant: Plant, *, seed: int = 0, examine: Check = check) -> Outcome:
 
 def is_located(plant: Plant, parity: Parity) -> bool:
     """Whether the report accuses a right place, and no wrong one."""
-    modules = [each.module for each in parity.divergences if not each.outside]
+    accused = [each.module for each in parity.divergences if not each.outside]
+    modules = [module for module in accused if module != OPTIMIZER]
     outside = any(each.outside for each in parity.divergences)
     if plant.place == "optimizer":
-        return not parity.divergences and all(t.mode == "train_step" for t in parity.tensors if not t.equal)
+        return accused == [OPTIMIZER] and all(t.mode == "train_step" for t in parity.tensors if not t.equal)
     if plant.place == "outside":
         return outside and not modules
     right = any(module in plant.modules for module in modules)

@@ -10,6 +10,7 @@ import torch
 from ..variants import Called, Fit, Variant, of, signature
 
 signature("clamp_min clamp_max", "input value")
+signature("dropout dropout1d dropout2d dropout3d alpha_dropout", "input p training inplace")
 SUMS = ("add", "add_", "sub", "sub_", "__rsub__", "__radd__", "__add__", "__iadd__")
 PRODUCTS = ("mul", "mul_", "div", "div_", "__rdiv__", "__rtruediv__", "true_divide", "matmul", "bmm")
 
@@ -181,3 +182,17 @@ def _transposed(func: Any, args: Any, place: int) -> Any:
 
 def _shaped(value: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     return value.expand_as(like).clone()
+
+
+@of("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout")
+def dropped(call: Called) -> Iterator[Variant]:
+    rate = float(call.get("p", 0.5))
+    if call.get("training", True) or not 0 < rate < 1:
+        return
+    for factor, words in ((1 - rate, "multiplies by 1 - p"), (1 / (1 - rate), "divides by 1 - p")):
+        yield Variant(
+            "dropout",
+            f"{words} where dropout is off",
+            "leave the values as they are: PyTorch scales while it trains, and only what it keeps",
+            lambda func, args, kwargs, factor=factor: args[0] * factor,
+        )

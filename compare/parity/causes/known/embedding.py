@@ -118,3 +118,16 @@ def ties(call: Called) -> Iterator[Variant]:
                 "PyTorch's topk gives equal elements in another order: gm.topk",
                 stable,
             )
+
+
+@of("sort", "argsort", "topk")
+def direction(call: Called) -> Iterator[Variant]:
+    flag = "largest" if call.name == "topk" else "descending"
+    usual = bool(call.site.kwargs.get(flag, call.name == "topk"))
+    if len(call.args) < (4 if call.name == "topk" else 3):
+        yield Variant(
+            "sort-direction",
+            f"sorts as with {flag}={not usual}",
+            f"sort as with {flag}={usual}",
+            lambda func, args, kwargs: func(*args, **{**kwargs, flag: not usual}),
+        )

@@ -128,6 +128,11 @@ def _at_kinks(func: Any, args: Any, kwargs: Any, value: float, name: str) -> Any
     )
 
 
+def scaled(x: torch.Tensor, value: float) -> torch.Tensor:
+    """The tensor; its gradient is multiplied."""
+    return _Scaled.apply(x, value)
+
+
 class _Scaled(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, value: float) -> torch.Tensor:

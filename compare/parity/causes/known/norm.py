@@ -101,6 +101,12 @@ def statistics(call: Called) -> Iterator[Variant]:
 def variance(call: Called) -> Iterator[Variant]:
     fix = "normalise by the biased variance: jnp.var(x, ddof=0)"
     if call.name == "layer_norm":
+        yield Variant(
+            "epsilon-place",
+            "adds eps to the standard deviation",
+            "add eps to the variance, inside the root",
+            instead(_layer_outside),
+        )
         yield Variant("variance", "normalises by the unbiased variance", fix, instead(_layer_unbiased))
         yield Variant(
             "mean-not-removed",
@@ -166,12 +172,14 @@ def _other_axes(call: Called) -> Iterator[Variant]:
     if len(shape) != 1:
         return
     for axis in range(x.dim() - 1):
-        if x.shape[axis] == shape[0] or call.get("weight") is None:
+        if x.shape[axis] > 1:
 
-            def moved(x: Any, shape: Any, *rest: Any, axis: int = axis, **kwargs: Any) -> Any:
-                swapped = x.transpose(axis, -1)
-                size = (swapped.shape[-1],)
-                return F.layer_norm(swapped, size, *rest, **kwargs).transpose(axis, -1)
+            def moved(
+                x: Any, shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, axis: int = axis
+            ) -> Any:
+                centred = x - x.mean(axis, keepdim=True)
+                normal = centred / torch.sqrt(x.var(axis, unbiased=False, keepdim=True) + eps)
+                return normal * (1 if weight is None else weight) + (0 if bias is None else bias)
 
             yield Variant("norm-axis", f"normalises over axis {axis}", "normalise over the last axis", instead(moved))
     if x.dim() > 2:
@@ -237,3 +245,9 @@ def _interleaved_groups(x, num_groups, weight=None, bias=None, eps=1e-5):
     normal = F.group_norm(x[:, order], num_groups, None, None, eps)[:, torch.argsort(order)]
     shape = [1, -1] + [1] * (x.dim() - 2)
     return normal * (1 if weight is None else weight.reshape(shape)) + (0 if bias is None else bias.reshape(shape))
+
+
+def _layer_outside(x, shape, weight=None, bias=None, eps=1e-5):
+    axes = list(range(-len(shape), 0))
+    normal = (x - x.mean(axes, keepdim=True)) / (x.var(axes, unbiased=False, keepdim=True).sqrt() + eps)
+    return normal * (1 if weight is None else weight) + (0 if bias is None else bias)

@@ -56,6 +56,20 @@ def gates(call: Called) -> Iterator[Variant]:
                 "add each once",
                 with_weights(lambda i, w, chosen=chosen: w + w if i in chosen else w),
             )
+    for gate, letter in enumerate(names if count > 1 else ""):
+        yield Variant(
+            "gate-bias",
+            f"adds 1 to the bias of the gate {letter}",
+            "add nothing: PyTorch has no forget bias",
+            with_weights(lambda i, w, gate=gate: _raised(w, gate, count) if i in biases[::2] else w),
+        )
+    if call.name == "gru":
+        yield Variant(
+            "reset-placement",
+            "resets the state before it is multiplied",
+            "reset the product: n = tanh(W x + b_in + r * (U h + b_hn))",
+            _reset_before(place),
+        )
     if call.name.startswith("gru"):
         yield Variant(
             "bias-placement",
@@ -146,3 +160,39 @@ def _swapped(result: Any) -> Any:
 
 def _zero(state: Any) -> Any:
     return [torch.zeros_like(s) for s in state] if isinstance(state, list | tuple) else torch.zeros_like(state)
+
+
+def _raised(bias: torch.Tensor, gate: int, count: int) -> torch.Tensor:
+    chunks = list(bias.chunk(count))
+    chunks[gate] = chunks[gate] + 1
+    return torch.cat(chunks)
+
+
+def _reset_before(place: int) -> Any:
+    """A GRU in which the reset gate multiplies the state, layer by layer and step by step."""
+
+    def apply(func: Any, args: Any, kwargs: Any) -> Any:
+        x, first, weights = args[0], args[1], args[place]
+        batch_first, directions = bool(args[-1]), 2 if args[-2] else 1
+        x = x.transpose(0, 1) if batch_first else x
+        per = 4 if args[3] else 2
+        last = []
+        for layer in range(first.shape[0] // directions):
+            outputs = []
+            for direction in range(directions):
+                number = layer * directions + direction
+                w, u, *biases = weights[number * per : (number + 1) * per]
+                b, c = biases or (x.new_zeros(w.shape[0]), x.new_zeros(w.shape[0]))
+                h, steps = first[number], []
+                for step in x.flip(0) if direction else x:
+                    wr, wz, wn = torch.nn.functional.linear(step, w, b).chunk(3, -1)
+                    (ur, uz, un), (cr, cz, cn) = u.chunk(3), c.chunk(3)
+                    r, z = torch.sigmoid(wr + h @ ur.T + cr), torch.sigmoid(wz + h @ uz.T + cz)
+                    h = (1 - z) * torch.tanh(wn + (r * h) @ un.T + cn) + z * h
+                    steps.append(h)
+                last.append(h)
+                outputs.append(torch.stack(steps[::-1] if direction else steps))
+            x = torch.cat(outputs, -1)
+        return x.transpose(0, 1) if batch_first else x, torch.stack(last)
+
+    return apply

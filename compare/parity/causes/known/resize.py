@@ -18,6 +18,7 @@ def modes(call: Called) -> Iterator[Variant]:
     x, mode, corners = call.args[0], call.get("mode", "nearest"), call.get("align_corners")
     smooth = {3: ("linear",), 4: ("bilinear", "bicubic"), 5: ("trilinear",)}[x.dim()]
     size = tuple(call.site.result.shape[2:])
+    larger = all(new >= old for new, old in zip(size, x.shape[2:], strict=True))
     if mode in smooth:
         yield Variant(
             "align-corners",
@@ -26,9 +27,9 @@ def modes(call: Called) -> Iterator[Variant]:
             call.with_(align_corners=not corners),
         )
         yield Variant(
-            "antialias",
-            "smooths before it makes smaller",
-            "jax.image.resize: give antialias=False",
+            "resize-coefficient" if mode == "bicubic" and larger else "antialias",
+            "interpolates with a = -0.5" if mode == "bicubic" and larger else "smooths before it makes smaller",
+            "PyTorch's bicubic has a = -0.75" if larger else "jax.image.resize: give antialias=False",
             lambda func, args, kwargs: F.interpolate(args[0], size, mode=mode, antialias=True),
         )
     for other in ("nearest", "nearest-exact", *smooth):
