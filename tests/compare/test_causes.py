@@ -43,7 +43,7 @@ def casting(self, x):
         (becomes("mixers.0", __call__=tanh_gelu), "inference", "gelu-form", "tanh form"),
         (becomes("mixers.0", __call__=without_residual), "inference", "residual-missing", "residual"),
         (becomes("mixers.1", __call__=skips_norm), "inference", "norm-missing", "where the reference hands"),
-        (becomes("mixers.1", __call__=scaled), "inference", "scale", "2.66666"),
+        (becomes("mixers.1", __call__=scaled), "inference", "scale", "0.75"),
         (becomes("mixers.1.outer", __call__=stopped), "forward_backward", "stop-gradient", "stops"),
         (becomes("mixers.1.outer", __call__=transposed), "inference", "weight-transposed", "untransposed"),
         (becomes("", softmax=lambda self, h: jax.nn.softmax(h, axis=0)), "inference", "softmax-axis", "axis 0"),
