@@ -99,10 +99,11 @@ def check_range(name: str, value: Any, *, low: float, high: float = math.inf, be
     """
     if isinstance(value, jax.core.Tracer) or (callable(value) and not isinstance(value, type)):
         return
-    if not isinstance(value, Real):
+    if not isinstance(value, Real) and getattr(value, "shape", None) != ():
         called = ": call it, as in StepLR(0.1, step_size=30)" if isinstance(value, type) else ""
         raise TypeError(f"{name} is {value!r}, and a number or a schedule was wanted{called}")
-    if not low <= value <= high or not value < below:
+    number = float(value)
+    if not low <= number <= high or not number < below:
         upper = f" and less than {below:g}" if below < math.inf else f" and at most {high:g}" if high < math.inf else ""
         raise ValueError(f"{name} is {value!r}; give a number of at least {low:g}{upper}")
 

@@ -54,5 +54,5 @@ def intercepted(model: nnx.Module, hook: Hook) -> Iterator[dict[str, nnx.Module]
     finally:
         for owner, original in usual.items():
             owner.__call__ = original
-        for module, path in before:
-            setattr(module, PATH, path) if path is not None else vars(module).pop(PATH, None)
+        for module, known in before:
+            setattr(module, PATH, known) if known is not None else vars(module).pop(PATH, None)

@@ -164,11 +164,9 @@ class _Trial:
                 "let it through: no jax.lax.stop_gradient there",
                 Change(output=lambda x: x.detach()),
             )
-        for side, words in (("output", "its output"), ("input", "its input")):
-            fit = Fit(
-                "gradient-scale", f"multiplies the gradient by {words} by {{value}}", "leave it as it is", 1.0, _id
-            )
-            self._fit_change(fit, lambda value, side=side: Change(**{side: lambda x: scaled(x, value)}))
+        for change, words in ((_at_output, "its output"), (_at_input, "its input")):
+            says = f"multiplies the gradient by {words} by {{value}}"
+            self._fit_change(Fit("gradient-scale", says, "leave it as it is", 1.0, _unused), change)
 
     def _of(self, site: Site) -> Iterator[Variant | Fit]:
         with contextlib.suppress(StopIteration):
@@ -228,5 +226,13 @@ def _groups(sites: list[Site]) -> list[list[Site]]:
     return [same for i, same in enumerate(several) if same not in several[:i]]
 
 
-def _id(value: float) -> Any:
-    return lambda func, args, kwargs: func(*args, **kwargs)
+def _at_output(value: float) -> Change:
+    return Change(output=lambda x: scaled(x, value))
+
+
+def _at_input(value: float) -> Change:
+    return Change(input=lambda x: scaled(x, value))
+
+
+def _unused(value: float) -> Any:
+    raise NotImplementedError("a change of the module's border, and of no call")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -76,15 +77,23 @@ def explain_optimizer(case: Case, *, seed: int, device: str, budget_s: float = B
     for name, known in _numbers(usual):
         if found or time.monotonic() > deadline:
             break
-        value = solve(lambda v, n=name: left(_set(n, v)), known, LIKELY.get(name, ()), deadline)
+        value = solve(functools.partial(_left, left, name), known, LIKELY.get(name, ()), deadline)
         if value is None:
             continue
-        value = plain(value, lambda v, n=name: residual(_set(n, v)) <= EXPLAINED)
+        value = plain(value, functools.partial(_holds, residual, name))
         off = residual(_set(name, value))
         if off <= EXPLAINED:
             id = WORDS.get(name, name.partition("[")[0])
             found.append(Cause(id=id, says=f"has {name}={value:.12g}", fix=f"give {known:.12g}", residual=off))
     return found
+
+
+def _left(left: Callable[[Any], np.ndarray | None], name: str, value: float) -> np.ndarray | None:
+    return left(_set(name, value))
+
+
+def _holds(residual: Callable[[Any], float], name: str, value: float) -> bool:
+    return residual(_set(name, value)) <= EXPLAINED
 
 
 def _settings(make: Any) -> Settings:

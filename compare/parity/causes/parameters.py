@@ -10,7 +10,7 @@ import torch
 
 from .replay import Replay
 
-Make = Callable[[torch.Tensor], torch.Tensor]
+Make = Callable[..., torch.Tensor]  # of the parameter
 
 
 @dataclass(frozen=True)
@@ -28,13 +28,13 @@ def parameter_variants(replay: Replay) -> Iterator[ParameterVariant]:
     own = {n: p for n, p in replay.parameters.items() if not any(_below(replay, n, path) for path in replay.children)}
     for name, parameter in own.items():
         yield from _of_one(name, parameter)
-    for name, other in itertools.combinations(own, 2):
-        if own[name].shape == own[other].shape:
+    for name, second in itertools.combinations(own, 2):
+        if own[name].shape == own[second].shape:
             yield ParameterVariant(
                 "swapped-weights",
-                f"swaps {name} and {other}",
+                f"swaps {name} and {second}",
                 "carry each into its own place",
-                {name: _always(own[other]), other: _always(own[name])},
+                {name: _always(own[second]), second: _always(own[name])},
             )
     elsewhere = dict(replay.model.named_parameters())
     for name, parameter in own.items():

@@ -24,7 +24,7 @@ from ..inside.calls import Call, CallId, Calls
 
 Key = tuple[str, str]  # what it is, and the name of the tensor
 Evidence = dict[Key, np.ndarray]
-Apply = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
+Apply = Callable[..., Any]  # of a function, its arguments, and those by keyword
 SILENT = {"__get__", "__set__", "dim", "size", "numel", "stride", "is_floating_point", "is_complex", "item", "__len__"}
 
 
@@ -115,9 +115,9 @@ class Replay:
             stack.enter_context(mode)
             outputs = self.module(*args, **kwargs)
             mode.paused = True
-            if change.output is not None:
+            if (at_output := change.output) is not None:
                 outputs = pytree.tree_map(
-                    lambda x: change.output(x) if isinstance(x, torch.Tensor) and x.is_floating_point() else x, outputs
+                    lambda x: at_output(x) if isinstance(x, torch.Tensor) and x.is_floating_point() else x, outputs
                 )
             tensors = [x for x in pytree.tree_leaves(outputs) if isinstance(x, torch.Tensor)]
             named = dict(zip(self.call.outputs, tensors, strict=False))

@@ -45,7 +45,7 @@ class Fit:
     says: str
     fix: str
     known: float
-    apply: Callable[[float], Apply]
+    apply: Callable[..., Apply]
     likely: tuple[float, ...] = ()
 
 
@@ -139,7 +139,7 @@ def instead(make: Callable[..., Any]) -> Apply:
     return lambda func, args, kwargs: make(*args, **kwargs)
 
 
-def after(make: Callable[[Any], Any]) -> Apply:
+def after(make: Callable[..., Any]) -> Apply:
     """A function of the call's result."""
     return lambda func, args, kwargs: make(func(*args, **kwargs))
 

@@ -257,7 +257,7 @@ def _source(module: nnx.Module | None) -> str:
     if module is None:
         return ""
     try:
-        code = inspect.unwrap(type(module).__call__).__code__  # type: ignore[operator]
+        code = inspect.unwrap(type(module).__call__).__code__
         return f"{Path(code.co_filename).name}:{code.co_firstlineno}"
     except (AttributeError, TypeError, OSError):
         return ""

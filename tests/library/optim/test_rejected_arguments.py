@@ -1,5 +1,7 @@
 """Arguments that PyTorch's optimizers reject are rejected here."""
 
+import jax.numpy as jnp
+import numpy as np
 import pytest
 import torch
 
@@ -50,3 +52,11 @@ def test_both_reject(name, arguments):
 def test_a_rate_that_is_no_number(lr):
     with pytest.raises(TypeError, match=r"^lr is .* and a number or a schedule was wanted"):
         gm.optim.adam(lr=lr)
+
+
+@pytest.mark.parametrize("lr", [np.float32(0.1), jnp.asarray(0.1), 1])
+def test_a_rate_may_be_any_number(lr):
+    params = {"w": jnp.ones(3)}
+    transform = gm.optim.sgd(lr)
+    updates, _ = transform.update(params, transform.init(params), params)
+    np.testing.assert_allclose(updates["w"], -float(lr), rtol=1e-6)

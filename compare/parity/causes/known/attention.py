@@ -97,8 +97,8 @@ def multi_head(call: Called) -> Iterator[Variant]:
                 in_proj_weight=_scaled(math.sqrt(1 / heads), width), in_proj_bias=_scaled(math.sqrt(1 / heads), width)
             ),
         )
-        order = torch.arange(width).reshape(heads, -1).T.reshape(-1)
-        rows = torch.cat([order + i * width for i in range(3)])
+        features = torch.arange(width).reshape(heads, -1).T.reshape(-1)
+        rows = torch.cat([features + i * width for i in range(3)])
         yield Variant(
             "head-order",
             "takes every n-th feature into a head",
@@ -106,7 +106,7 @@ def multi_head(call: Called) -> Iterator[Variant]:
             call.with_(
                 in_proj_weight=lambda w: w[rows],
                 in_proj_bias=lambda b: None if b is None else b[rows],
-                out_proj_weight=lambda w: w[:, order],
+                out_proj_weight=lambda w: w[:, features],
             ),
         )
     for other in range(1, width + 1):

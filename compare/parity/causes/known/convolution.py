@@ -216,8 +216,9 @@ def _offset(offset: int):
     def run(x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
         conv = (F.conv1d, F.conv2d, F.conv3d)[weight.dim() - 3]
         out = conv(x, weight, bias, 1, padding, dilation, groups)
-        steps = _many(stride, weight.dim() - 2)
-        return out[(..., *(slice(min(offset, s - 1), None, s) for s in steps))]
+        for axis, step in enumerate(_many(stride, weight.dim() - 2), start=2):
+            out = out[(slice(None),) * axis + (slice(min(offset, step - 1), None, step),)]
+        return out
 
     return run
 

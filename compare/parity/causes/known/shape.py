@@ -121,7 +121,7 @@ def joined(call: Called) -> Iterator[Variant]:
             "rotary-interleaving",
             "interleaves the pieces",
             "join the halves one after the other: rotate halves, as the reference does",
-            lambda func, args, kwargs: _interleaved(*args[0], dim),
+            lambda func, args, kwargs: _interleaved(args[0][0], args[0][1], dim),
         )
         yield Variant(
             "rotary-sign",
