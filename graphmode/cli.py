@@ -437,7 +437,7 @@ def _verify(path: Path, names: list[str] | None, tags: list[str] | None) -> None
 
 def _listener(console: Console, status: object, total: int) -> Listener:
     from graphmode.compare.comparison import Listener
-    from graphmode.compare.report.terminal import parity_line, speed_table
+    from graphmode.compare.report.terminal import parity_text, speed_table
 
     start, seen = perf_counter(), iter(range(1, total + 1))
 
@@ -453,7 +453,7 @@ def _listener(console: Console, status: object, total: int) -> Listener:
     return Listener(
         on_case=on_case,
         on_step=on_step,
-        on_parity=lambda parity: console.print(parity_line(parity)),
+        on_parity=lambda parity: console.print(parity_text(parity)),
         on_told=lambda text: console.print(text, markup=False, highlight=False, soft_wrap=True),
         on_cells=lambda cells: console.print(speed_table(cells[0].case, cells[0].mode, cells)) if cells else None,
         on_problem=lambda info: console.print(info.problem, style="bold red", markup=False),

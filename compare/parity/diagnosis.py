@@ -9,6 +9,7 @@ import msgspec
 
 from ..errors import describe_briefly
 from ..quiet import quiet
+from ..report.divergence_text import OPTIMIZER
 from ..report.records import Divergence, Finding, Tensor
 from .judge import Question
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from .examination import Examination
     from .inside.localise import Look
 
-OPTIMIZER = "the optimizer"
 LOOKS = 3  # at inputs of one mode
 
 
@@ -83,47 +83,6 @@ def _explained(look: Look, divergences: list[Divergence]) -> Iterator[Divergence
         causes = [own or [*filter(None, [casts.get(d.module)])] for d, own in zip(divergences, causes, strict=True)]
     for divergence, own in zip(divergences, causes, strict=True):
         yield msgspec.structs.replace(divergence, causes=own)
-
-
-def told(divergence: Divergence) -> Iterator[str]:
-    """A divergence in a few lines: place, cause, fix and evidence."""
-    d = divergence
-    if d.outside:
-        yield "no module introduces the error: it arises in the case's to_model, to_reference or loss"
-    else:
-        kind = f" ({d.kind} at {d.source})" if d.source else f" ({d.kind})" if d.kind else ""
-        there = f", the reference's {d.reference}" if d.reference and d.reference != d.module else ""
-        yield f"error arises in {d.module or 'the model itself'}{kind}{there}, on {d.input!r} in {d.mode}"
-    if d.causes:
-        for cause in d.causes:
-            yield f"  cause ({cause.id}): {cause.says}"
-            yield f"  fix: {cause.fix}"
-    elif not d.outside:
-        yield "  cause: none of the known ones explains it"
-    for finding in d.findings[:3]:
-        yield f"  {_evidence(finding)}"
-    if len(d.findings) > 3:
-        yield f"  and {len(d.findings) - 3} more tensors"
-
-
-_WORDS = {
-    "received": "what it hands to a module inside",
-    "output": "its output",
-    "received_cotangent": "the gradient that it sends back to a module inside",
-    "input_gradient": "the gradient by its input",
-    "parameter_gradient": "the gradient by its parameter",
-    "buffer": "its buffer",
-    "update": "its update",
-}
-
-
-def _evidence(finding: Finding) -> str:
-    size = "" if finding.error is None else f"off by {finding.error:.2g} of its scale"
-    values = (
-        f" at {list(finding.index)}: {finding.port_value} for {finding.reference_value}" if finding.port_value else ""
-    )
-    note = f" {finding.note}" if finding.note else ""
-    return f"{_WORDS[finding.what]}, {finding.tensor}, is {size or 'off'}{values}{note}"
 
 
 def questions(exam: Examination, tensors: Sequence[Tensor]) -> Iterable[Question]:

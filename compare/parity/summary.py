@@ -6,9 +6,9 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from ..report.divergence_text import told
 from ..report.records import Parity, Tensor
 from ..report.wording import count, dtype_text, parity_verdict, plain
-from .diagnosis import told
 
 if TYPE_CHECKING:
     from .check import CheckReport

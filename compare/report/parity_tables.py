@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from .divergence_text import evidence
 from .page import Block, Bullets, Column, Entry, Paragraph, Section, Table
-from .records import Parity, Tensor
+from .records import Divergence, Parity, Tensor
 from .wording import count, dtype_text, elapsed, error_text, plain
 
 MAX_FAILED = 12
@@ -38,6 +39,16 @@ EVIDENCE = (
     Column("why shown"),
     Column("note", "prose"),
 )
+PLACES = (
+    Column("case"),
+    Column("variant"),
+    Column("error arises in"),
+    Column("class"),
+    Column("input"),
+    Column("cause", "prose"),
+    Column("write instead", "prose"),
+    Column("evidence", "prose"),
+)
 READINGS = (Column("case"), Column("variant"), Column("of what", "prose"), Column("reading", "prose"))
 
 
@@ -45,7 +56,7 @@ def parity_sections(parity: Sequence[Parity]) -> list[Section]:
     """The section on equality, with its evidence and readings; empty where nothing was judged."""
     if not parity:
         return []
-    evidence = tuple(row for p in parity for row in _evidence(p))
+    tensors = tuple(row for p in parity for row in _evidence(p))
     remarks = tuple(f"{_name(p)}: {plain(text)}" for p in parity for text in (p.error, *p.notes, *_left_out(p)) if text)
     uncovered = dict.fromkeys(f"{plain(p.case)}, not covered: {plain(text)}" for p in parity for text in p.warnings)
     remarks += tuple(uncovered)
@@ -53,12 +64,19 @@ def parity_sections(parity: Sequence[Parity]) -> list[Section]:
     if remarks:
         blocks.append(Bullets(remarks))
     sections = [Section("Is it the same?", "parity", tuple(blocks))]
-    if evidence:
+    places = tuple(_place_row(p, divergence) for p in parity for divergence in p.divergences)
+    if places:
+        lead = Paragraph(
+            "The modules that introduce error: each was run on the reference's own inputs, and backward on its own "
+            "gradients. A cause is a change with which the reference gives exactly what the port gives."
+        )
+        sections.append(Section("Where it goes wrong", "places", (lead, Table(PLACES, places)), level=3))
+    if tensors:
         lead = Paragraph(
             "For each variant the tensor with the largest error, the one with the largest error ratio, and those that "
             "failed: where the two differ most, and both values there."
         )
-        sections.append(Section("Evidence", "evidence", (lead, Table(EVIDENCE, evidence)), level=3))
+        sections.append(Section("Evidence", "evidence", (lead, Table(EVIDENCE, tensors)), level=3))
     readings = _readings(parity)
     if readings:
         lead = Paragraph("What the ports' outputs mean, in the words of each case.")
@@ -128,6 +146,20 @@ def _tensor_row(p: Parity, why: str, t: Tensor) -> tuple[Entry, ...]:
         Entry(f"{t.kind.replace('_', ' ')}, {t.mode}"),
         Entry(why, "" if t.equal and t.precise else "bad"),
         Entry(plain(t.note) or "-"),
+    )
+
+
+def _place_row(p: Parity, d: Divergence) -> tuple[Entry, ...]:
+    causes = "; or ".join(cause.says for cause in d.causes) or "none of the known ones explains it"
+    return (
+        Entry(plain(p.case), code=True),
+        Entry(plain(p.variant), code=True),
+        Entry("no module" if d.outside else plain(d.module or "the model itself"), code=bool(d.module)),
+        Entry(plain(f"{d.kind} at {d.source}" if d.source else d.kind) or "-"),
+        Entry(plain(f"{d.input}, {d.mode}")),
+        Entry(plain(causes)),
+        Entry(plain(d.causes[0].fix) if d.causes else "-"),
+        Entry(plain("; ".join(evidence(finding) for finding in d.findings[:2]))),
     )
 
 

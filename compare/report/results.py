@@ -12,6 +12,7 @@ from .atomic import write_atomically
 from .certificates import Certificate
 from .certificates import merged as merged_certificates
 from .derived import Derived, derive
+from .divergence_text import place
 from .records import CaseInfo, Cell, Environment, Floors, Lockstep, Parity, Work
 from .results_error import ResultsError
 from .wording import batch_text, dtype_text
@@ -82,7 +83,7 @@ class Results(msgspec.Struct, kw_only=True, tag_field="schema", tag=SCHEMA):
                 yield f"{p.case} ({p.variant}{dtype_text(p.dtype)}): {who} could not be judged: {p.error}"
             else:
                 verdict = [word for word, holds in (("not equal", p.equal), ("not precise", p.precise)) if not holds]
-                yield f"{p.case} ({p.variant}{dtype_text(p.dtype)}): {who} is {' and '.join(verdict)}"
+                yield f"{p.case} ({p.variant}{dtype_text(p.dtype)}): {who} is {' and '.join(verdict)}{_blamed(p)}"
 
     @classmethod
     def merged(cls, parts: Sequence[Results]) -> Results:
@@ -204,3 +205,12 @@ def _without_surrogates(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_without_surrogates(v) for v in value]
     return value
+
+
+def _blamed(p: Parity) -> str:
+    """Where the error arises first, and why."""
+    first = next(iter(p.divergences), None)
+    if first is None:
+        return ""
+    why = f": {first.causes[0].says}" if first.causes else ""
+    return f"; the error arises in {place(first)}{why}"

@@ -9,6 +9,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from .divergence_text import told
 from .headline import headline
 from .page import Bullets, Page, Paragraph
 from .page import Table as PageTable
@@ -18,6 +19,7 @@ from .results import Results
 from .wording import (
     DEFAULT_VARIANT,
     NONE,
+    count,
     dtype_text,
     duration,
     elapsed,
@@ -32,6 +34,19 @@ from .wording import (
 
 STYLES = {"": "", "good": "green", "bad": "bold red", "warn": "yellow", "muted": "dim"}
 MAX_REASON = 300
+MOST_PLACES = 4
+
+
+def parity_text(parity: Parity) -> Text:
+    """The verdict on one line; below it, of a port that is not equal, where the error arises, why, and the fix."""
+    text = parity_line(parity)
+    for divergence in parity.divergences[:MOST_PLACES]:
+        for line in told(divergence):
+            style = "bold" if line.lstrip().startswith(("cause (", "fix:")) else ""
+            text.append(f"\n  {plain(line)}", style=style)
+    if len(parity.divergences) > MOST_PLACES:
+        text.append(f"\n  and {count(len(parity.divergences) - MOST_PLACES, 'further module')}: results.json has them")
+    return text
 
 
 def parity_line(parity: Parity) -> Text:

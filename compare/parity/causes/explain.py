@@ -27,7 +27,7 @@ from .variants import Fit, Variant, variants
 if TYPE_CHECKING:
     from ..inside.localise import Look
 
-BUDGET_S = 10.0  # for one suspect
+BUDGET_S = 20.0  # for one suspect
 MOST = 3  # causes that are told, where an input cannot tell them apart
 
 
@@ -76,16 +76,17 @@ class _Trial:
             return []  # nothing to explain, or a module that keeps something from call to call
         self.forward = self.target.forward
         sites = self.replay.sites()
-        for stage in (
+        stages = (
             self._origins,
             self._single,
             self._together,
-            self._parameters,
             self._fits,
             self._borders,
             self._rewired,
             self._exchanged,
-        ):
+            self._parameters,
+        )
+        for stage in stages:
             stage(sites)
             if self.found or time.monotonic() > self.deadline:
                 break
@@ -96,10 +97,18 @@ class _Trial:
             self._add(cause)
 
     def _single(self, sites: list[Site]) -> None:
+        """One call in another form. Where one explains it, another number in it may do so as well: that comes first,
+        being the smaller change."""
         for site in sites:
             for variant in self._of(site):
                 if isinstance(variant, Variant):
                     self._try(variant.id, variant.says, variant.fix, Change(variant.apply, frozenset([site.number])))
+            if self.found:
+                others, self.found = self.found, []
+                self._fits([site])
+                for cause in others:
+                    self._add(cause)
+                return
 
     def _together(self, sites: list[Site]) -> None:
         """One variant at all calls of a function: a port that is wrong once is often wrong alike elsewhere."""

@@ -20,7 +20,7 @@ EXPLAINED_BY: dict[str, tuple[str, ...]] = {
     "bfloat16-inside": ("hidden-cast",),
     "bias-doubled": ("bias-twice", "parameter-twice", "summand-twice"),
     "bias-dropped": ("bias-missing", "parameter-missing"),
-    "capacity-off-by-one": ("index", "capacity"),
+    "capacity-off-by-one": ("index", "capacity", "comparison"),
     "causal-mask-missing": ("causal-mask", "mask-missing"),
     "causal-mask-off-by-one": ("causal-mask",),
     "causal-mask-transposed": ("causal-mask", "mask-transposed"),

@@ -12,9 +12,9 @@ from graphmode.weights import WeightsError
 
 from ...case import Case, CaseError
 from ...errors import describe_briefly
+from ...report.divergence_text import OPTIMIZER
 from ...report.records import Divergence, Parity
 from ..check import CheckReport, check
-from ..diagnosis import OPTIMIZER
 from ..examination import Examination
 from .plant import Plant
 from .records import Alarm, Outcome

@@ -133,6 +133,13 @@ def variance(call: Called) -> Iterator[Variant]:
             "add eps to the mean square, inside the root",
             instead(_rms_outside),
         )
+    if call.name == "instance_norm":
+        yield Variant(
+            "norm-axis",
+            "takes the statistics over the batch, too, as BatchNorm",
+            "take them over each image's own pixels: InstanceNorm",
+            instead(_over_the_batch),
+        )
     if call.name == "group_norm":
         groups, channels = call.get("num_groups"), call.args[0].shape[1]
         for other in range(1, channels + 1):
@@ -202,11 +209,10 @@ def _batch_axes(x: torch.Tensor) -> list[int]:
 
 
 def _biased(x, mean, var, weight=None, bias=None, training=False, momentum=0.1, eps=1e-5):
-    with torch.no_grad():
-        kept = var * (1 - momentum) + momentum * x.var(_batch_axes(x), unbiased=False)
-    out = F.batch_norm(x, mean, var, weight, bias, training, momentum, eps)
-    with torch.no_grad():
-        var.copy_(kept)
+    out = F.batch_norm(x, mean.clone(), var.clone(), weight, bias, training, momentum, eps)
+    with torch.no_grad():  # what the backward pass keeps stays as it is
+        mean.lerp_(x.mean(_batch_axes(x)), momentum)
+        var.lerp_(x.var(_batch_axes(x), unbiased=False), momentum)
     return out
 
 
@@ -251,3 +257,7 @@ def _layer_outside(x, shape, weight=None, bias=None, eps=1e-5):
     axes = list(range(-len(shape), 0))
     normal = (x - x.mean(axes, keepdim=True)) / (x.var(axes, unbiased=False, keepdim=True).sqrt() + eps)
     return normal * (1 if weight is None else weight) + (0 if bias is None else bias)
+
+
+def _over_the_batch(x, mean, var, weight=None, bias=None, use_input_stats=True, momentum=0.1, eps=1e-5):
+    return F.batch_norm(x, None, None, weight, bias, True, momentum, eps)

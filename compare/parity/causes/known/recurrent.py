@@ -123,6 +123,17 @@ def time(call: Called) -> Iterator[Variant]:
         )
 
 
+@of("rnn_tanh", "rnn_relu")
+def other_activation(call: Called) -> Iterator[Variant]:
+    usual, other = ("tanh", "relu") if call.name == "rnn_tanh" else ("relu", "tanh")
+    yield Variant(
+        "activation",
+        f"computes {other} for {usual}",
+        f"give nonlinearity={usual!r}",
+        lambda func, args, kwargs: getattr(torch, f"rnn_{other}")(*args, **kwargs),
+    )
+
+
 def _are_weights(values: Sequence[Any]) -> bool:
     return len(values) >= 2 and all(isinstance(v, torch.Tensor) for v in values) and values[0].dim() == 2
 

@@ -1,0 +1,60 @@
+"""A module that introduces error, in words: where, why, what to write instead, and the evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .records import Divergence, Finding
+from .wording import count
+
+OPTIMIZER = "the optimizer"  # in the place of a module's path
+
+
+def place(divergence: Divergence) -> str:
+    """`"layer2.1.bn2 (BatchNorm2d at model.py:20)"`."""
+    d = divergence
+    if d.outside:
+        return "no module: the case's to_model, to_reference or loss"
+    kind = f" ({d.kind} at {d.source})" if d.source else f" ({d.kind})" if d.kind else ""
+    return f"{d.module or 'the model itself'}{kind}"
+
+
+def told(divergence: Divergence) -> Iterator[str]:
+    """A divergence in a few lines: place, cause, fix and evidence."""
+    d = divergence
+    if d.outside:
+        yield "no module introduces the error: it arises in the case's to_model, to_reference or loss"
+    else:
+        there = f", the reference's {d.reference}" if d.reference and d.reference != d.module else ""
+        yield f"error arises in {place(d)}{there}, on {d.input!r} in {d.mode}"
+    if d.causes:
+        for cause in d.causes:
+            yield f"  cause ({cause.id}): {cause.says}"
+            yield f"  fix: {cause.fix}"
+    elif not d.outside:
+        yield "  cause: none of the known ones explains it"
+    for finding in d.findings[:3]:
+        yield f"  {evidence(finding)}"
+    if len(d.findings) > 3:
+        yield f"  and {count(len(d.findings) - 3, 'further tensor')}"
+
+
+_WORDS = {
+    "received": "what it hands to a module inside",
+    "output": "its output",
+    "received_cotangent": "the gradient that it sends back to a module inside",
+    "input_gradient": "the gradient by its input",
+    "parameter_gradient": "the gradient by its parameter",
+    "buffer": "its buffer",
+    "update": "its update",
+}
+
+
+def evidence(finding: Finding) -> str:
+    """One tensor that is off, with both values."""
+    size = "" if finding.error is None else f"off by {finding.error:.2g} of its scale"
+    values = (
+        f" at {list(finding.index)}: {finding.port_value} for {finding.reference_value}" if finding.port_value else ""
+    )
+    note = f" {finding.note}" if finding.note else ""
+    return f"{_WORDS[finding.what]}, {finding.tensor}, is {size or 'off'}{values}{note}"

@@ -1,0 +1,71 @@
+"""Where an error arises, in words: on the terminal, in the line that fails a run, and on the page."""
+
+from graphmode.compare.report.divergence_text import evidence, place, told
+from graphmode.compare.report.parity_tables import parity_sections
+from graphmode.compare.report.records import Cause, Divergence, Finding, Parity, Tensor
+from graphmode.compare.report.results import Results
+from graphmode.compare.report.terminal import parity_text
+
+VALUES = {"port_value": "1.5", "reference_value": "1"}
+FINDING = Finding(what="output", tensor="output of bn", error=5e-4, index=(0, 2), **VALUES)
+CAUSE = Cause(id="epsilon", says="adds eps=0.001 to the variance", fix="give eps=1e-05", residual=1e-16)
+WRONG = Divergence(
+    mode="inference",
+    input="random 0",
+    module="layers.0.bn",
+    reference="0.bn",
+    kind="BatchNorm2d",
+    source="batch.py:48",
+    findings=[FINDING] * 5,
+    causes=[CAUSE],
+)
+
+
+def parity(*divergences: Divergence) -> Parity:
+    output = Tensor(name="output", kind="output", mode="inference", equal=False, precise=False, error=1e-3)
+    return Parity(
+        case="c", variant="default", side="jax", equal=False, precise=False, inputs=["random 0"], tensors=[output],
+        divergences=list(divergences),
+    )  # fmt: skip
+
+
+def test_a_divergence_is_told_with_place_cause_fix_and_evidence():
+    assert list(told(WRONG)) == [
+        "error arises in layers.0.bn (BatchNorm2d at batch.py:48), the reference's 0.bn, on 'random 0' in inference",
+        "  cause (epsilon): adds eps=0.001 to the variance",
+        "  fix: give eps=1e-05",
+        *["  its output, output of bn, is off by 0.0005 of its scale at [0, 2]: 1.5 for 1"] * 3,
+        "  and 2 further tensors",
+    ]
+
+
+def test_what_nothing_explains_is_said_to_be_so():
+    unknown = Divergence(mode="inference", input="random 0", module="", findings=[FINDING])
+    assert "  cause: none of the known ones explains it" in told(unknown)
+    assert place(unknown) == "the model itself"
+
+
+def test_an_error_outside_of_all_modules_names_the_fields():
+    outside = Divergence(mode="inference", input="random 0", module="", findings=[FINDING], outside=True)
+    assert "to_model, to_reference or loss" in next(told(outside))
+    assert not any("cause" in line for line in told(outside))
+
+
+def test_another_shape_has_no_size():
+    assert evidence(Finding(what="output", tensor="x", note="shape (2,), and the reference has (3,)")) == (
+        "its output, x, is off shape (2,), and the reference has (3,)"
+    )
+
+
+def test_terminal_failure_and_page_have_it():
+    text = parity_text(parity(WRONG, *[WRONG] * 5)).plain
+    assert text.count("error arises in layers.0.bn") == 4
+    assert "and 2 further modules" in text
+    results = Results(created="", seed=0, quick=True, environment=None, parity=[parity(WRONG)])
+    (failure,) = results.failed_verdicts()
+    assert failure.endswith(
+        "the error arises in layers.0.bn (BatchNorm2d at batch.py:48): adds eps=0.001 to the variance"
+    )
+    (section,) = [s for s in parity_sections([parity(WRONG)]) if s.title == "Where it goes wrong"]
+    assert "layers.0.bn" in str(section)
+    assert not [s for s in parity_sections([parity()]) if s.title == "Where it goes wrong"]
