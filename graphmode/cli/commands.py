@@ -1,0 +1,261 @@
+"""What users type: the commands with their arguments, and the entry point."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from .choosing import sizes_of
+from .options import (
+    BudgetS,
+    Cases,
+    Device,
+    Dtypes,
+    Folder,
+    Modes,
+    OneProcess,
+    OptionalFolder,
+    Processes,
+    Quick,
+    Rows,
+    Seed,
+    SelfTest,
+    Sweep,
+    Tags,
+    TimeS,
+)
+from .running import run_plan, run_self_test, verify_certificate
+from .telling import FAILURE, errors, open_console
+
+DEFAULT_FOLDER = Path("reports/latest")
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Is the JAX/Flax port the same as the eager PyTorch original, and how fast is each way of running them?",
+    epilog="Start with: graphmode compare. Exit codes: 0 all equal, precise and as expected; 1 something is not; "
+    "2 wrong use.",
+)
+
+
+@app.command("list")
+def list_cases(tag: Tags = None) -> None:
+    """Show the cases of the zoo and the graph-mode technique that each shows."""
+    with errors():
+        from graphmode.models import zoo
+
+        table = Table(box=None, pad_edge=False)
+        for heading in ("case", "variants", "what it shows", "tags"):
+            table.add_column(heading, no_wrap=heading == "case")
+        for name in zoo.CASES:
+            case = zoo.load(name)
+            if not tag or set(tag) & set(case.tags):
+                table.add_row(name, ", ".join(case.models), case.summary, ", ".join(case.tags))
+        open_console().print(table)
+
+
+@app.command()
+def check(
+    cases: Cases = None,
+    tag: Tags = None,
+    device: Device = "auto",
+    dtype: Dtypes = None,
+    seed: Seed = 0,
+    quick: Quick = False,
+    steps: Annotated[
+        int, typer.Option("--steps", "-n", help="Also train in lockstep for so many.", min=0, show_default="none")
+    ] = 0,
+    shrink: Annotated[
+        Path | None,
+        typer.Option(help="Folder for a small script that shows what is wrong, of each port.", show_default="none"),
+    ] = None,
+    self_test: SelfTest = False,
+    out: OptionalFolder = None,
+    verify: Annotated[
+        Path | None,
+        typer.Option(
+            "--verify",
+            help="A certificate.json that --out wrote: check again as it says, and say what differs from it.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Check that ports are equal (float64) and precise (float32): outputs, gradients, buffers."""
+    if self_test:
+        run_self_test(cases or [], quick=quick, seed=seed, out=out)
+    if verify is not None:
+        verify_certificate(verify, cases, tag)
+        return
+    plans: dict[str, Any] = {"device": device, "dtypes": tuple(dtype or ()), "seed": seed, "quick": quick}
+    run_plan(cases, tag, out, speed=False, steps=steps, shrink=shrink, **plans)
+
+
+@app.command()
+def bench(
+    cases: Cases = None,
+    row: Rows = None,
+    tag: Tags = None,
+    device: Device = "auto",
+    dtype: Dtypes = None,
+    mode: Modes = None,
+    sweep: Sweep = "",
+    seed: Seed = 0,
+    quick: Quick = False,
+    budget: BudgetS = None,
+    time: TimeS = None,
+    processes: Processes = None,
+    one_process: OneProcess = False,
+    out: OptionalFolder = None,
+) -> None:
+    """Time every way of running, each after it has passed the parity check."""
+    run_plan(
+        cases,
+        tag,
+        out,
+        rows=tuple(row or ()),
+        device=device,
+        dtypes=tuple(dtype or ()),
+        modes=tuple(mode or ()),
+        sweep=sizes_of(sweep),
+        seed=seed,
+        quick=quick,
+        prepare_s=budget,
+        time_s=time,
+        processes=processes,
+        isolate=not one_process,
+    )
+
+
+@app.command()
+def compare(
+    cases: Cases = None,
+    row: Rows = None,
+    tag: Tags = None,
+    device: Device = "auto",
+    dtype: Dtypes = None,
+    mode: Modes = None,
+    sweep: Sweep = "",
+    seed: Seed = 0,
+    quick: Quick = False,
+    budget: BudgetS = None,
+    time: TimeS = None,
+    processes: Processes = None,
+    one_process: OneProcess = False,
+    out: Folder = DEFAULT_FOLDER,
+) -> None:
+    """The main job: parity and speed of every case, and the report."""
+    bench(
+        *(cases, row, tag, device, dtype, mode, sweep),
+        *(seed, quick, budget, time, processes, one_process, out),
+    )
+
+
+@app.command()
+def train(
+    case: Annotated[
+        str,
+        typer.Argument(
+            metavar="CASE_OR_FILE",
+            help="A training of the zoo (double_sine, digits, characters), path/to/file.py:NAME or package.module:NAME "
+            "of a Training or of a Case with an optimizer and a loss, or such a case of the zoo.",
+        ),
+    ],
+    steps: Annotated[
+        int | None, typer.Option("--steps", "-n", help="How many.", min=1, show_default="the training's own")
+    ] = None,
+    row: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--row",
+            "-r",
+            help="Ways of running PyTorch's step: torch.eager, torch.compile, torch.cudagraph; may be repeated.",
+            show_default="all that the device has",
+        ),
+    ] = None,
+    device: Device = "auto",
+    seed: Seed = 0,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Where training.json and the page go.", show_default="reports/train/NAME"),
+    ] = None,
+) -> None:
+    """Train a script and its PyTorch twin over the same batches, and plot both loss curves."""
+    with errors():
+        from graphmode.compare.report import prepare_folder
+        from graphmode.compare.report.terminal import page_view
+        from graphmode.compare.speed.environment import choose_device
+        from graphmode.compare.training import as_training, kinds_of, run_training, write_training
+
+        training = as_training(case)
+        folder = prepare_folder(out or Path("reports/train") / training.name)
+        console = open_console()
+        result = run_training(
+            training,
+            steps=steps,
+            seed=seed,
+            device=choose_device(device),
+            kinds=kinds_of(row),
+            told=lambda text: console.print(text, style="dim", highlight=False),
+        )
+        page, written = write_training(result, folder)
+        console.print(page_view(page))
+        for path in written:
+            console.print(f"wrote {path}", soft_wrap=True)
+    if not result.passed:
+        raise typer.Exit(FAILURE)
+
+
+@app.command()
+def report(
+    results: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[RESULTS] [LATER]",
+            help="A results.json, of an interrupted run too; or two of them, the earlier run first.",
+            show_default=str(DEFAULT_FOLDER / "results.json"),
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", "-o", help="Folder for the pages. Of one run: beside the file; of two: none where it is not given."
+        ),
+    ] = None,
+) -> None:
+    """Of one results.json: make report.md and report.html. Of two: what got faster or slower, beyond noise."""
+    with errors():
+        from graphmode.compare.report import Results, changes_page, prepare_folder, write_changes, write_pages
+        from graphmode.compare.report.terminal import page_view
+
+        paths = results or [DEFAULT_FOLDER / "results.json"]
+        if len(paths) > 2:
+            raise typer.BadParameter(f"{len(paths)} results files came; give one, or two to compare")
+        loaded = [Results.load(path) for path in paths]
+        console = open_console()
+        if len(paths) == 1:
+            written = write_pages(loaded[0], prepare_folder(out or paths[0].parent))
+        else:
+            page = changes_page(loaded[0], loaded[1], names=(str(paths[0]), str(paths[1])))
+            console.print(page_view(page))
+            written = [write_changes(page, out)] if out else []
+        for path in written:
+            console.print(f"wrote {path}", soft_wrap=True)
+
+
+def main() -> None:
+    """Entry point of the `graphmode` command."""
+    from graphmode.compare.interrupt import remembered
+    from graphmode.compare.speed.environment import settle
+
+    settle()
+    # a crash of a framework is told even while what it prints is caught
+    faulthandler.enable(os.fdopen(os.dup(2), "w"))
+    with remembered():
+        app()

@@ -1,0 +1,137 @@
+"""A plan run in front of a user: progress while it runs, pages at its end, and the exit code."""
+
+from __future__ import annotations
+
+import gc
+from contextlib import nullcontext
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import typer
+from rich.console import Console
+
+from .choosing import choose, location
+from .telling import FAILURE, INTERRUPTED, USAGE, errors, open_console
+
+if TYPE_CHECKING:
+    from graphmode.compare import Case
+    from graphmode.compare.comparison import Listener, Plan
+    from graphmode.compare.report import Results
+
+
+def run_plan(
+    names: list[str] | None,
+    tags: list[str] | None,
+    out: Path | None,
+    *,
+    device: str,
+    dtypes: tuple[str, ...],
+    **plans: Any,
+) -> None:
+    """Makes the plan, whose other fields are `plans`, and runs it."""
+    with errors():
+        from graphmode.compare.comparison import Plan
+        from graphmode.compare.report import prepare_folder
+
+        chosen = choose(names or [], tags or [])
+        folder = prepare_folder(out) if out is not None else None
+        plan = Plan(device=device, dtypes=tuple(dict.fromkeys(dtypes)) or ("float32",), **plans)
+        _run(chosen, plan, folder)
+
+
+def run_self_test(only: list[str], *, quick: bool, seed: int, out: Path | None) -> NoReturn:
+    with errors():
+        from graphmode.compare.parity.mutations.command import self_test
+        from graphmode.compare.report import prepare_folder
+
+        folder = prepare_folder(out) if out is not None else None
+        passed = self_test(open_console(), quick=quick, seed=seed, out=folder, only=only)
+    raise typer.Exit(0 if passed else FAILURE)
+
+
+def _run(cases: dict[str, Case], plan: Plan, folder: Path | None) -> None:
+    """Runs, prints while it runs, writes the pages, and exits with the design's code."""
+    from graphmode.compare.comparison import run
+    from graphmode.compare.report import CERTIFICATE, Results, write_pages
+    from graphmode.compare.report.terminal import summary
+
+    gc.freeze()  # what is imported stays: a collection between cases need not walk it
+    console = open_console()
+    save_to = folder / "results.json" if folder else None
+    interrupted = False
+    with console.status("starting") if console.is_terminal else nullcontext() as status:
+        listener = _listener(console, status, len(cases))
+        try:
+            locations = [location(text) for text in cases]
+            results: Results = run(cases.values(), plan, listener=listener, save_to=save_to, locations=locations)
+        except KeyboardInterrupt:
+            interrupted = True
+    if interrupted:
+        console.print("interrupted; what had finished is kept" if save_to else "interrupted", style="bold")
+        if save_to is None or not save_to.exists():
+            raise typer.Exit(INTERRUPTED)
+        results = Results.load(save_to)
+    if not interrupted or results.cells or results.parity:
+        console.print()
+        console.print(summary(results))
+    if folder is not None:
+        certificate = [folder / CERTIFICATE] if results.certificate is not None else []
+        if results.certificate is not None:
+            results.certificate.save(*certificate)
+        for path in (folder / "results.json", *certificate, *write_pages(results, folder)):
+            console.print(f"wrote {path}", soft_wrap=True)
+    if interrupted:
+        raise typer.Exit(INTERRUPTED)
+    if results.problems:
+        raise typer.Exit(USAGE)
+    raise typer.Exit(0 if results.passed else FAILURE)
+
+
+def verify_certificate(path: Path, names: list[str] | None, tags: list[str] | None) -> None:
+    """Holds cases against a certificate; exit code 1 where weights, inputs, overrides or verdicts differ, or where the
+    certificate itself is one of a failure."""
+    with errors():
+        from graphmode.compare.parity.certificate import verify
+        from graphmode.compare.report import Certificate
+
+        certified = Certificate.load(path)
+        console, holds = open_console(), True
+        for case in choose(names or [each.case for each in certified.cases], tags or []).values():
+            found = verify(certified, case)
+            differs = [each for each in found if not each.is_of_environment]
+            passed = all(each.passed for each in certified.of(case.name))
+            holds = holds and passed and not differs
+            verdict = "differs from the certificate" if differs else "as certified"
+            verdict += "" if passed else "; the certificate is one of a failure"
+            console.print(f"{case.name}: {verdict}", style="green" if passed and not differs else "bold red")
+            for each in found:
+                style = "yellow" if each.is_of_environment else "red"
+                console.print(f"- {each}", style=style, markup=False, highlight=False)
+    if not holds:
+        raise typer.Exit(FAILURE)
+
+
+def _listener(console: Console, status: object, total: int) -> Listener:
+    from graphmode.compare.comparison import Listener
+    from graphmode.compare.report.terminal import parity_text, speed_table
+
+    start, seen = perf_counter(), iter(range(1, total + 1))
+
+    def on_case(case: Case) -> None:
+        console.print()
+        console.print(f"[bold]{case.name}[/bold] ({next(seen)} of {total}, {perf_counter() - start:.0f} s): ", end="")
+        console.print(case.summary, markup=False)
+
+    def on_step(text: str) -> None:
+        if status is not None:
+            status.update(text)  # type: ignore[attr-defined]
+
+    return Listener(
+        on_case=on_case,
+        on_step=on_step,
+        on_parity=lambda parity: console.print(parity_text(parity)),
+        on_told=lambda text: console.print(text, markup=False, highlight=False, soft_wrap=True),
+        on_cells=lambda cells: console.print(speed_table(cells[0].case, cells[0].mode, cells)) if cells else None,
+        on_problem=lambda info: console.print(info.problem, style="bold red", markup=False),
+    )

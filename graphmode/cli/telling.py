@@ -1,0 +1,56 @@
+"""What a user is told: errors that can be mended, and the console."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NoReturn, TextIO
+
+import typer
+from rich.console import Console
+
+USAGE, FAILURE, INTERRUPTED = 2, 1, 130
+
+
+@contextmanager
+def errors() -> Iterator[None]:
+    """What a user can mend becomes one message and exit code 2, without a traceback."""
+    try:
+        yield
+    except ImportError as error:
+        message = str(error)
+        if isinstance(error, ModuleNotFoundError) and error.name == "torch":
+            message = "PyTorch is not installed, and the harness compares with it: pip install 'graphmode[compare]'"
+        _refuse(message)
+    except ValueError as error:
+        if not isinstance(error, _user_errors()):
+            raise
+        _refuse(str(error))
+
+
+def _refuse(message: str) -> NoReturn:
+    typer.echo(f"graphmode: {message}", err=True)
+    raise typer.Exit(USAGE) from None
+
+
+def _user_errors() -> tuple[type[ValueError], ...]:
+    from graphmode.compare import CaseError
+    from graphmode.compare.dtypes import DtypeError
+    from graphmode.compare.report import ResultsError
+    from graphmode.compare.speed.environment import DeviceError
+    from graphmode.compare.speed.rows import RowError
+    from graphmode.weights import WeightsError
+
+    return CaseError, WeightsError, ResultsError, DeviceError, DtypeError, RowError
+
+
+def open_console() -> Console:
+    """Writes to standard output even while what models print there is caught."""
+    stdout: TextIO = sys.stdout
+    if stdout is sys.__stdout__:
+        terminal = stdout.isatty()
+        file = os.fdopen(os.dup(1), "w", buffering=1, encoding=stdout.encoding)
+        return Console(file=file, force_terminal=terminal or None, width=None if terminal else 120)
+    return Console(width=120)
