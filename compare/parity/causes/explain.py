@@ -16,6 +16,7 @@ from ...report.records import Cause, Divergence
 from ..inside.calls import CallId
 from ..yardstick import difference
 from . import known  # noqa: F401  (registers the variants)
+from .composite import composites
 from .fit import plain, solve
 from .known.gradient import scaled
 from .origins import origins
@@ -79,6 +80,7 @@ class _Trial:
         stages = (
             self._origins,
             self._single,
+            self._composites,
             self._together,
             self._fits,
             self._borders,
@@ -117,6 +119,10 @@ class _Trial:
             for variant in self._of(same[0]):
                 if isinstance(variant, Variant):
                     self._try(variant.id, variant.says, variant.fix, Change(variant.apply, numbers))
+
+    def _composites(self, sites: list[Site]) -> None:
+        for variant, change in composites(sites):
+            self._try(variant.id, variant.says, variant.fix, change)
 
     def _parameters(self, sites: list[Site]) -> None:
         for variant in parameter_variants(self.replay):

@@ -112,6 +112,13 @@ def power(call: Called) -> Iterator[Fit]:
 
 @of("sqrt", "rsqrt", "exp", "log", "neg", "abs", "sin", "cos", "square", "reciprocal")
 def function(call: Called) -> Iterator[Variant]:
+    if call.name == "sin":
+        yield Variant(
+            "rotary-sign",
+            "has the sign of the sine turned: rotates the other way round",
+            "rotate as the reference does",
+            lambda func, args, kwargs: -func(*args, **kwargs),
+        )
     yield Variant(
         "function-missing",
         f"leaves {call.name} out",
