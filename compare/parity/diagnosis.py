@@ -10,7 +10,7 @@ import msgspec
 from ..errors import describe_briefly
 from ..quiet import quiet
 from ..report.divergence_text import OPTIMIZER
-from ..report.records import Divergence, Finding, Tensor
+from ..report.records import Cause, Divergence, Finding, Tensor
 from .judge import Question
 
 if TYPE_CHECKING:
@@ -53,6 +53,8 @@ def diagnose(exam: Examination, variant: str, tensors: Sequence[Tensor]) -> tupl
         update = next((t for t in tensors if t.kind == "update" and not t.equal), None)
         if update is not None:
             found[OPTIMIZER] = _of_optimizer(exam, update)
+        elif not found and (moved := [t for t in tensors if t.kind == "parameter" and not t.equal]):
+            found[OPTIMIZER] = _of_steps(exam, moved)
     return list(found.values()), notes
 
 
@@ -70,6 +72,31 @@ def _of_optimizer(exam: Examination, update: Tensor) -> Divergence:
     )
     causes = explain_optimizer(exam.case, seed=exam.seed, device=exam.device)
     return Divergence(mode="train_step", input=update.input, module=OPTIMIZER, findings=[finding], causes=causes)
+
+
+def _of_steps(exam: Examination, moved: Sequence[Tensor]) -> Divergence:
+    """The optimizer as the place where forward and backward are right, it is right on given gradients, and yet
+    parameters move otherwise: it treats some gradients otherwise, such as those that are not there."""
+    findings = [
+        Finding(
+            what="update",
+            tensor=f"{t.name} after steps of training",
+            error=t.error,
+            index=t.index,
+            port_value=t.port_value,
+            reference_value=t.reference_value,
+        )
+        for t in moved
+    ]
+    steps = [truth.reference.parameters for truth in exam.truths if truth.question.mode == "train_step"]
+    stays = all(t.name in each and not each[t.name].any() for t in moved for each in steps)
+    causes = []
+    if steps and stays:
+        names = ", ".join(t.name for t in moved)
+        says = f"moves {names}, which the reference leaves where they are: they have no gradient there"
+        fix = "a zero gradient still decays and moves: leave out what has none (gm.optim takes None, or present=)"
+        causes.append(Cause(id="absent-gradient", says=says, fix=fix, residual=0.0))
+    return Divergence(mode="train_step", input=moved[0].input, module=OPTIMIZER, findings=findings, causes=causes)
 
 
 def _explained(look: Look, divergences: list[Divergence]) -> Iterator[Divergence]:

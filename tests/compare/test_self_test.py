@@ -42,10 +42,12 @@ def test_a_plant_is_caught_and_located(kind, site):
 
 @pytest.mark.parametrize("kind", ["decay-missing", "absent-gradient-as-zero"])
 def test_a_wrong_optimizer_is_caught_and_no_module_is_accused(kind):
+    """But the optimizer itself."""
     outcome = judging.judge(next(each for each in PLANTS if each.kind == kind))
     assert outcome.caught
     assert outcome.located
-    assert not outcome.accused
+    assert outcome.accused == ["the optimizer"]
+    assert outcome.explained
 
 
 def test_a_plant_that_moves_nothing_is_idle_and_not_counted():

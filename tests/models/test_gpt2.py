@@ -216,7 +216,6 @@ def test_positions_of_another_shape_are_caught():
 
 
 @needs_transformers
-@pytest.mark.xfail(strict=True, reason="wpe is blamed: what it is handed has another shape, [B, T] for [1, T]")
 def test_positions_of_another_shape_are_located():
     report = check(replace(CASE, model=planted(POSITIONS), modes=("inference",), edge_inputs=PADDING_FIRST), draws=1)
     assert [d.module for d in report.divergences] == ["transformer"]
