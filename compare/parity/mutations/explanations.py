@@ -123,7 +123,7 @@ EXPLAINED_BY: dict[str, tuple[str, ...]] = {
     "rms-norm-eps": ("epsilon",),
     "rotary-base": ("rotary-base", "constant", "scale"),
     "rotary-direction": ("rotary-sign",),
-    "rotary-interleaved": ("rotary-interleaving",),
+    "rotary-interleaved": ("rotary-interleaving", "pieces-interleaved"),
     "rotary-offset": ("position-offset",),
     "running-statistics-frozen": ("statistics-not-kept",),
     "running-statistics-in-training": ("norm-mode",),
@@ -139,5 +139,5 @@ EXPLAINED_BY: dict[str, tuple[str, ...]] = {
     "untied": ("swapped-weights", "untied"),
     "variance-ddof": ("ddof", "variance"),
     "weight-transposed": ("weight-transposed",),
-    "weights-swapped": ("swapped-weights",),
+    "weights-swapped": ("swapped-weights", "tensors-exchanged"),
 }
