@@ -58,7 +58,8 @@ def origins(replay: Replay, target: Target, sites: list[Site]) -> Iterator[Cause
     told = [(key, _named(aim.reference, aim, known), found) for key, aim, found in names]
     key, wanted, found = told[0]
     assert found is not None
-    kinds = {_kind(w, f, known) for _, w, f in told if f is not None}
+    made = [as_numpy(tensor.detach()) for _, _, tensor in replay.tensors]
+    kinds = {_kind(w, f, made) for _, w, f in told if f is not None}
     kind = kinds.pop() if len(kinds) == 1 else "wiring"
     if len(told) > 1 and kind.startswith("layer"):
         kind = "wiring"  # layers in another order: none is left out
@@ -98,7 +99,7 @@ def _named(value: np.ndarray, aim: Aim, known: list[Known]) -> Known | None:
     return None
 
 
-def _kind(wanted: Known | None, found: Known, known: list[Known]) -> str:
+def _kind(wanted: Known | None, found: Known, made: list[np.ndarray]) -> str:
     """`residual-missing` for one summand in place of the sum, and so on."""
     if wanted is not None and _is_made_of(wanted, found):
         if wanted.site is not None and wanted.site.name in ("add", "add_", "__iadd__"):
@@ -107,13 +108,17 @@ def _kind(wanted: Known | None, found: Known, known: list[Known]) -> str:
             lost = [x for x in others if not _same(x, found.value)]
             if not lost:  # a number was added
                 return "position-offset" if found.value.dtype.kind in "iu" else "constant-missing"
-            first = next((i for i, each in enumerate(known) if lost and _same(each.value, lost[0])), len(known))
-            later = next(i for i, each in enumerate(known) if each is found) < first
+            later = _age(found.value, made) < _age(lost[0], made)
             return "branch-missing" if later else "residual-missing"
         return _kind_of(wanted, "missing")
     if wanted is not None and _is_made_of(found, wanted):
         return _kind_of(found, "extra")
     return "wiring"
+
+
+def _age(value: np.ndarray, made: list[np.ndarray]) -> int:
+    """The place of a tensor among all in the order in which they were made."""
+    return next((i for i, each in enumerate(made) if _same(each, value)), len(made))
 
 
 def _kind_of(known: Known, what: str) -> str:

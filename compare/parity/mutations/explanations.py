@@ -103,7 +103,7 @@ EXPLAINED_BY: dict[str, tuple[str, ...]] = {
     "padding-idx-gradient": ("padding-index",),
     "padding-mode": ("padding-mode",),
     "padding-same": ("padding",),
-    "parallel-blocks": ("wiring",),
+    "parallel-blocks": ("wiring", "branch-missing"),
     "pixel-shuffle-order": ("pixel-order",),
     "pool-average-for-max": ("pooling",),
     "pool-max-for-average": ("pooling",),
