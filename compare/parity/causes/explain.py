@@ -99,17 +99,15 @@ class _Trial:
             self._add(cause)
 
     def _single(self, sites: list[Site]) -> None:
-        """One call in another form. Where one explains it, another number in it may do so as well: that comes first,
-        being the smaller change."""
+        """One call in another form. Where one explains it, another number in it may do so as well, and is told too."""
         for site in sites:
             for variant in self._of(site):
                 if isinstance(variant, Variant):
                     self._try(variant.id, variant.says, variant.fix, Change(variant.apply, frozenset([site.number])))
             if self.found:
-                others, self.found = self.found, []
+                rest, self.found = self.found[MOST - 1 :], self.found[: MOST - 1]
                 self._fits([site])
-                for cause in others:
-                    self._add(cause)
+                self.found += rest
                 return
 
     def _together(self, sites: list[Site]) -> None:
