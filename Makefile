@@ -34,10 +34,10 @@ compare: $(STAMP)
 	$(BIN)/graphmode compare $(ARGS)
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow" $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow" $(ARGS)
 
 test-slow: $(STAMP)
-	$(BIN)/python -m pytest -n $(WORKERS) -m slow $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m slow $(ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

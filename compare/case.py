@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -137,7 +137,14 @@ class Case:
         said = (self.patience.get(key) for key in (f"{variant}/{row}", f"{mode}/{row}", row))
         return next((seconds for seconds in said if seconds is not None), None)
 
-    def _problems(self):
+    def _problems(self) -> Iterator[str]:
+        not_mappings = [label for label in _MAPPINGS if not isinstance(getattr(self, label), Mapping)]
+        for label in not_mappings:
+            yield f"{label} is {type(getattr(self, label)).__name__}; give a mapping, {_MAPPINGS[label]}"
+        if not not_mappings:
+            yield from self._problems_of_values()
+
+    def _problems_of_values(self) -> Iterator[str]:
         if not isinstance(self.name, str) or not self.name:
             yield f"name is {self.name!r}; give a non-empty string"
         for label, variants in (("reference", self.reference), ("model", self.model)):
@@ -181,11 +188,21 @@ class Case:
                     yield f"{label} names the variant {variant!r} in {key!r}, which the case does not have"
                 if not row.startswith(("torch.", "jax.", "onnxruntime")):
                     yield f"{label} names {row!r}, which is no row; rows look like 'torch.trace' or 'jax.jit'"
+        for ours, theirs in self.modules.items():
+            if not isinstance(ours, str) or not isinstance(theirs, str | None):
+                yield f"modules maps {ours!r} to {theirs!r}; give paths of modules, {_MAPPINGS['modules']}"
         for key, seconds in self.patience.items():
             if not isinstance(seconds, int | float) or seconds <= 0:
                 yield f"patience[{key!r}] is {seconds!r}; give seconds above 0"
 
 
+_MAPPINGS = {
+    "edge_inputs": '{"zeros": a callable like inputs}',
+    "interpret": '{"an edge input": a callable that gives {label: reading}}',
+    "expected": '{"torch.trace": "records one branch"}',
+    "patience": '{"torch.compile": 2.0}',
+    "modules": 'the port\'s paths to the reference\'s, {"encoder.cell": "rnn", "act": None}',
+}
 _OPTIMIZER = "(lambda parameters: torch.optim.SGD(parameters, lr=0.01), optax.sgd(0.01))"
 
 

@@ -1,12 +1,19 @@
-"""The `transformers` library, whose own classes are the originals of some ports: imported when one is built."""
+"""What the ports share whose originals are classes of the `transformers` library."""
 
 from __future__ import annotations
 
 from types import ModuleType
 
+from graphmode import optim
+
+EXPECTED = {
+    "torch.trace": "refuses outputs in a dict, which a ModelOutput is",
+    "torch.script": "cannot read the source of a configuration's constructor",
+}
+
 
 def transformers() -> ModuleType:
-    """The library.
+    """The library, imported when an original is built.
 
     Raises:
       ImportError: where it is not installed.
@@ -18,3 +25,12 @@ def transformers() -> ModuleType:
             f"the original of this model is a class of transformers ({error}): pip install 'graphmode[huggingface]'"
         ) from error
     return library
+
+
+def _adamw(parameters):
+    import torch
+
+    return torch.optim.AdamW(parameters, lr=1e-3)
+
+
+ADAMW = (_adamw, optim.adamw(lr=1e-3))

@@ -1,10 +1,21 @@
-"""What all tests share: a `gpu` test is skipped, with the reason, where no CUDA device is seen; no deadlines."""
+"""What all tests share: a `gpu` test is skipped, with the reason, where no CUDA device is seen; no deadlines.
+
+More than half of the tests' time is XLA's, which compiles some 30,000 small graphs. What one test has compiled another
+one, of any worker, reads from a cache that lasts as long as the run; and the quick tests compile with XLA's
+optimisations off. The slow ones compile as users do.
+"""
 
 import functools
+import itertools
+import os
+import shutil
 import signal
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import hypothesis
+import jax
 import pytest
 from graphmode.compare.speed.environment import spin_briefly
 
@@ -13,6 +24,43 @@ spin_briefly()
 # an example that compiles takes long once, and a loaded machine is slow at any
 hypothesis.settings.register_profile("no_deadline", parent=hypothesis.settings(), deadline=None)
 hypothesis.settings.load_profile("no_deadline")
+
+
+CACHE = "JAX_COMPILATION_CACHE_DIR"
+CACHE_ALL = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": 0.0, "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": -1}
+QUICK_TO_COMPILE = (
+    "--xla_backend_optimization_level=0",
+    "--xla_llvm_disable_expensive_passes=true",
+    "--xla_cpu_use_fusion_emitters=false",
+)
+IS_WORKER = "PYTEST_XDIST_WORKER" in os.environ
+# each compiled graph holds several; a process may have 65,530 on Linux, and XLA dies of the next one
+MOST_MAPS = 20_000
+MAPS = Path("/proc/self/maps")
+counted = itertools.count()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Sets what JAX reads in this process, in the workers that it starts, and in their children."""
+    if not IS_WORKER:
+        os.environ[CACHE] = tempfile.mkdtemp(prefix="graphmode-tests-")
+        os.environ.update({name: str(value) for name, value in CACHE_ALL.items()})
+        if config.getoption("markexpr") == "not slow":
+            os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *QUICK_TO_COMPILE]).strip()
+    for name, value in {CACHE: os.environ[CACHE], **CACHE_ALL}.items():
+        jax.config.update(name.lower(), value)
+
+
+def pytest_unconfigure() -> None:
+    if not IS_WORKER:
+        shutil.rmtree(os.environ[CACHE], ignore_errors=True)
+
+
+@pytest.fixture(autouse=True)
+def _few_graphs() -> Iterator[None]:
+    yield
+    if next(counted) % 10 == 9 and MAPS.exists() and len(MAPS.read_bytes().splitlines()) > MOST_MAPS:
+        jax.clear_caches()
 
 
 @pytest.fixture

@@ -336,6 +336,9 @@ def test_a_case_that_cannot_be_compared_is_refused_by_name(what):
         ({"expected": {"other/torch.trace": "why"}}, "the variant 'other'"),
         ({"loss": abs}, "loss must be a pair"),
         ({"interpret": {"nowhere": dict}}, "interpret names 'nowhere'"),
+        ({"modules": ["encoder"]}, "modules is list; give a mapping"),
+        ({"modules": {"encoder": 3}}, "modules maps 'encoder' to 3"),
+        ({"edge_inputs": abs}, "edge_inputs is builtin_function_or_method; give a mapping"),
     ],
 )
 def test_a_case_checks_its_fields(fields, word):

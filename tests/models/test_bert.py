@@ -3,7 +3,6 @@
 import sys
 from dataclasses import replace
 from functools import partial
-from importlib.util import find_spec
 
 import jax
 import jax.numpy as jnp
@@ -16,13 +15,11 @@ from graphmode.compare.comparison import Plan, run
 from graphmode.models import zoo
 from graphmode.models.bert.case import CASE, CONFIG, reference, sentences
 from graphmode.models.bert.model import BertConfig, BertEmbeddings, BertModel, BertPooler, BertSelfAttention
+from planting import becomes, has, located, needs_transformers, planted
 
 from graphmode.nn.functional import scaled_dot_product_attention
 from graphmode.weights import load, to_state_dict
 
-needs_transformers = pytest.mark.skipif(
-    find_spec("transformers") is None, reason="transformers is not installed: pip install 'graphmode[huggingface]'"
-)
 ODD = BertConfig(
     vocab_size=61,
     hidden_size=18,
@@ -148,25 +145,6 @@ class NoMask(BertModel):
         return super()._additive(jnp.ones_like(attention_mask), dtype)
 
 
-def becomes(path: str, kind: type):
-    def plant(model):
-        part(model, path).__class__ = kind
-
-    return plant
-
-
-def has(path: str, **attributes):
-    def plant(model):
-        for name, value in attributes.items():
-            setattr(part(model, path), name, value)
-
-    return plant
-
-
-def part(model: nnx.Module, path: str) -> nnx.Module:
-    return next(m for p, m in nnx.iter_modules(model) if ".".join(map(str, p)) == path)
-
-
 FAULTS = {  # name: (what is planted, the module of the port that is to be found)
     "gelu by a tanh": (
         has("encoder.layer.1.intermediate.intermediate_act_fn", approximate="tanh"),
@@ -188,28 +166,16 @@ FAULTS = {  # name: (what is planted, the module of the port that is to be found
 }
 
 
-def planted(plant):
-    def build(rngs):
-        model = CASE.model(rngs)
-        plant(model)
-        return model
-
-    return build
-
-
 @needs_transformers
 def test_faults_are_caught_and_located():
-    ports = {name: planted(plant) for name, (plant, _) in FAULTS.items()}
-    report = check(replace(CASE, model=ports, modes=("inference",), edge_inputs={}), draws=1)
-    assert not [p.variant for p in report.parity if p.equal]
-    found = {p.variant: [d.module for d in p.divergences] for p in report.parity}
-    assert found == {name: [module] for name, (_, module) in FAULTS.items()}, str(report)
+    found = located(CASE, {name: plant for name, (plant, _) in FAULTS.items()}, edge_inputs={})
+    assert found == {name: [module] for name, (_, module) in FAULTS.items()}
 
 
 @needs_transformers
 def test_a_gradient_to_the_padding_row_is_located():
     """The forward pass is right."""
-    port = planted(has("embeddings.word_embeddings", padding_idx=None))
+    port = planted(CASE, has("embeddings.word_embeddings", padding_idx=None))
     report = check(replace(CASE, model=port, modes=("forward_backward",), edge_inputs={}), draws=1)
     assert not report.equal
     assert [d.module for d in report.divergences] == ["embeddings.word_embeddings"], str(report)

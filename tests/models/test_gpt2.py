@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from functools import partial
-from importlib.util import find_spec
 
 import jax
 import jax.numpy as jnp
@@ -13,13 +12,11 @@ from flax import nnx
 from graphmode.compare import check
 from graphmode.models.gpt2.case import CASE, CONFIG, padded, reference, texts
 from graphmode.models.gpt2.model import WEIGHTS, GPT2Attention, GPT2Config, GPT2LMHeadModel, GPT2Model
+from planting import becomes, has, located, needs_transformers, part
 
 from graphmode.nn.functional import scaled_dot_product_attention
 from graphmode.weights import LINEAR, TRANSFORM, WeightsError, load, to_state_dict
 
-needs_transformers = pytest.mark.skipif(
-    find_spec("transformers") is None, reason="transformers is not installed: pip install 'graphmode[huggingface]'"
-)
 ODD = GPT2Config(vocab_size=61, n_positions=16, n_embd=18, n_layer=1, n_head=3, layer_norm_epsilon=1e-3)
 
 
@@ -145,21 +142,6 @@ class SwappedProjections(GPT2Attention):
         return self.c_proj(attended.swapaxes(1, 2).reshape(hidden_states.shape))
 
 
-def becomes(path: str, kind: type):
-    def plant(model):
-        part(model, path).__class__ = kind
-
-    return plant
-
-
-def has(path: str, **attributes):
-    def plant(model):
-        for name, value in attributes.items():
-            setattr(part(model, path), name, value)
-
-    return plant
-
-
 def transposed(path: str):
     """As `torch.nn.Linear` would lie; the weight is square."""
 
@@ -167,10 +149,6 @@ def transposed(path: str):
         part(model, path).weight.set_metadata(TRANSFORM, LINEAR)
 
     return plant
-
-
-def part(model: nnx.Module, path: str) -> nnx.Module:
-    return next(m for p, m in nnx.iter_modules(model) if ".".join(map(str, p)) == path)
 
 
 FAULTS = {  # name: (what is planted, the module of the port that is to be found)
@@ -181,41 +159,15 @@ FAULTS = {  # name: (what is planted, the module of the port that is to be found
     "mask inverted": (becomes("transformer", InvertedMask), "transformer"),
     "zeros where nothing is seen": (becomes("transformer", ZerosForNothing), "transformer"),
     "positions shifted": (becomes("transformer", ShiftedPositions), "transformer"),
+    "positions of another shape": (becomes("transformer", PositionsOfText), "transformer"),
     "query and key swapped": (becomes("transformer.h.0.attn", SwappedProjections), "transformer.h.0.attn"),
     "a weight transposed": (transposed("transformer.h.1.attn.c_proj"), "transformer.h.1.attn.c_proj"),
 }
-
-
-POSITIONS = becomes("transformer", PositionsOfText)
 PADDING_FIRST = {name: CASE.edge_inputs[name] for name in ("padding before the text",)}
-
-
-def planted(plant):
-    def build(rngs):
-        model = CASE.model(rngs)
-        plant(model)
-        return model
-
-    return build
 
 
 @needs_transformers
 def test_faults_are_caught_and_located():
     """Some show only where padding comes first."""
-    ports = {name: planted(plant) for name, (plant, _) in FAULTS.items()}
-    report = check(replace(CASE, model=ports, modes=("inference",), edge_inputs=PADDING_FIRST), draws=1)
-    assert not [p.variant for p in report.parity if p.equal]
-    found = {p.variant: [d.module for d in p.divergences] for p in report.parity}
-    assert found == {name: [module] for name, (_, module) in FAULTS.items()}, str(report)
-
-
-@needs_transformers
-def test_positions_of_another_shape_are_caught():
-    report = check(replace(CASE, model=planted(POSITIONS), modes=("inference",), edge_inputs=PADDING_FIRST), draws=1)
-    assert not report.equal
-
-
-@needs_transformers
-def test_positions_of_another_shape_are_located():
-    report = check(replace(CASE, model=planted(POSITIONS), modes=("inference",), edge_inputs=PADDING_FIRST), draws=1)
-    assert [d.module for d in report.divergences] == ["transformer"]
+    found = located(CASE, {name: plant for name, (plant, _) in FAULTS.items()}, edge_inputs=PADDING_FIRST)
+    assert found == {name: [module] for name, (_, module) in FAULTS.items()}

@@ -260,11 +260,6 @@ def _compare(got: list[np.ndarray], wanted: list[np.ndarray], exact: bool, dtype
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=rounding * scale, err_msg=what)
 
 
-def _finite(array: np.ndarray) -> np.ndarray:
-    numbers = np.nan_to_num(array.astype(np.float64), posinf=3, neginf=-3)
-    return numbers.astype(array.dtype)
-
-
 def _kind(dtype: np.dtype) -> str:
     """Integers of any width are one kind: indices are int32 here and int64 there."""
     return "i" if np.issubdtype(dtype, np.integer) else str(dtype)
