@@ -73,6 +73,9 @@ class Case:
         (`graphmode bench CASE --sweep 1,8,64`).
       modules: corrections to which module of the port stands for which of the reference, where a look inside matches
         them wrongly: paths of the port to paths of the reference, or to None: `{"encoder.cell": "rnn", "act": None}`.
+      adversarial: which inputs of its own the check derives from `inputs`, of `compare.parity.adversarial.KINDS`
+        ("zeros", "ties", "a large mean", "all positive", "all negative", "masks of zeros", "masks of ones", "a batch of
+        one"); all that the reference answers where it is None, and none for `()`.
       tags: free words for selection (`graphmode list --tag vision`).
 
     Raises:
@@ -99,6 +102,7 @@ class Case:
     interpret: Mapping[str, Callable[[Any], Mapping[str, str]]] = field(default_factory=dict)
     sweep: Callable[[np.random.Generator, int], Inputs] | None = None
     modules: Mapping[str, str | None] = field(default_factory=dict)
+    adversarial: tuple[str, ...] | None = None
     tags: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -191,6 +195,12 @@ class Case:
         for ours, theirs in self.modules.items():
             if not isinstance(ours, str) or not isinstance(theirs, str | None):
                 yield f"modules maps {ours!r} to {theirs!r}; give paths of modules, {_MAPPINGS['modules']}"
+        if self.adversarial is not None:
+            from .parity.adversarial.inputs import KINDS
+
+            for kind in [self.adversarial] if isinstance(self.adversarial, str) else self.adversarial:
+                if isinstance(self.adversarial, str) or kind not in KINDS:
+                    yield f"adversarial names {kind!r}; give a tuple of these: {', '.join(KINDS)}"
         for key, seconds in self.patience.items():
             if not isinstance(seconds, int | float) or seconds <= 0:
                 yield f"patience[{key!r}] is {seconds!r}; give seconds above 0"

@@ -60,6 +60,7 @@ class Plan:
       isolate: whether each row runs in a process of its own, where the system can fork: what hangs or crashes costs
         its own cell. In one process a debugger can reach it.
       steps: of training in lockstep, of each port of a case with an optimizer; none where 0.
+      modules: whether to look inside ports that are equal, too.
       shrink: folder for a small script of each port that is not equal; None for no scripts.
     """
 
@@ -77,6 +78,7 @@ class Plan:
     processes: int | None = None
     isolate: bool = True
     steps: int = 0
+    modules: bool = False
     shrink: Path | None = None
 
     @property
@@ -238,7 +240,7 @@ class _Run:
                 findings = Findings.read(path)
                 exam = Examination(case, seed=plan.seed, dtype=dtype, device=self.device, truths=findings.truths)
                 return exam, findings.verdicts, path
-        exam = Examination(case, seed=plan.seed, dtype=dtype, device=self.device)
+        exam = Examination(case, seed=plan.seed, dtype=dtype, device=self.device, inside=plan.modules)
         return exam, exam.verdicts(), None
 
     def _recorded(self, found: Iterable[Parity]) -> list[Parity]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from ..case import Case
 from ..report.certificates import Certificate
@@ -87,16 +88,18 @@ def check(
     dtype: str = "float32",
     device: str = "cpu",
     locate: bool = True,
+    inside: bool = False,
     compiled: bool = True,
     on_verdict: Callable[[Parity], None] = lambda _: None,
 ) -> CheckReport:
     """Compares every port of a case, and every further variant of its reference, with the judge.
 
     Outputs in evaluation mode; outputs, gradients of every parameter and floating input, and buffers after the step in
-    training mode; for `draws` random inputs and every edge input. With an optimizer also what `TRAIN_STEPS` steps of
-    training add to each parameter, the outputs of the last one and the buffers after it, for the random inputs; and
-    what the optimizer by itself makes of given gradients. The optimizers' states are not compared: sides that step
-    alike may keep other numbers. The verdict *equal* is found in float64, *precise* in `dtype`.
+    training mode; for `draws` random inputs, every edge input, and inputs of the check's own that are derived from them
+    (zeros, ties, a large mean, one sign, masks of one value, a batch of one). With an optimizer also what `TRAIN_STEPS`
+    steps of training add to each parameter, the outputs of the last one and the buffers after it, for the random
+    inputs; and what the optimizer by itself makes of given gradients. The optimizers' states are not compared: sides
+    that step alike may keep other numbers. The verdict *equal* is found in float64, *precise* in `dtype`.
 
     Args:
       case: what to compare.
@@ -105,6 +108,8 @@ def check(
       dtype: that people run: `"float32"`, `"bfloat16"`, or on a GPU `"tf32"`.
       device: `"cpu"` or `"gpu"`.
       locate: whether to look inside a port that is not equal, for the modules that introduce the error, and why.
+      inside: whether to look inside ports that are equal, too: `Parity.modules` then has every module, the one that
+        stands for it, and its error.
       compiled: False for a port that runs operation by operation: for tiny ones, whose graphs take longest to compile.
       on_verdict: called with each verdict as it is found.
 
@@ -118,7 +123,8 @@ def check(
       >>> check(zoo.load("scale_add")).passed
       True
     """
-    exam = Examination(case, seed=seed, draws=draws, dtype=dtype, device=device, locate=locate, compiled=compiled)
+    how: dict[str, Any] = {"locate": locate, "inside": inside, "compiled": compiled}
+    exam = Examination(case, seed=seed, draws=draws, dtype=dtype, device=device, **how)
     report = CheckReport(case.name)
     for parity in exam.verdicts():
         report.parity.append(parity)

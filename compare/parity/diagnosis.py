@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -10,7 +11,7 @@ import msgspec
 from ..errors import describe_briefly
 from ..quiet import quiet
 from ..report.divergence_text import OPTIMIZER
-from ..report.records import Cause, Divergence, Finding, Tensor
+from ..report.records import Cause, Divergence, Finding, ModuleEvidence, Tensor
 from .judge import Question
 
 if TYPE_CHECKING:
@@ -20,21 +21,47 @@ if TYPE_CHECKING:
 LOOKS = 3  # at inputs of one mode
 
 
-def diagnose(exam: Examination, variant: str, tensors: Sequence[Tensor]) -> tuple[list[Divergence], list[str]]:
+@dataclass
+class Diagnosis:
+    """What looks inside a port found.
+
+    Attributes:
+      divergences: the modules that introduce error, first ones first, each once.
+      modules: all that were called, of the first look that there was.
+      notes: such as why there was none.
+    """
+
+    divergences: list[Divergence] = field(default_factory=list)
+    modules: list[ModuleEvidence] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def look_inside(exam: Examination, variant: str) -> Diagnosis:
+    """The modules of a port that is equal, on the first random input: all that the case's modes let see."""
+    from .inside.localise import Look
+
+    asked = [truth.question for truth in exam.truths if truth.question.mode != "train_step"]
+    with quiet():
+        try:
+            look = Look(exam.port_side(variant, "float64"), exam.judge.exact, asked[0], exam.case.modules)
+        except Exception as error:
+            return Diagnosis(notes=[f"no look inside: {describe_briefly(error)}"])
+        return Diagnosis(modules=look.modules())
+
+
+def diagnose(exam: Examination, variant: str, tensors: Sequence[Tensor]) -> Diagnosis:
     """Looks inside a port on the inputs where it is not equal.
 
     Args:
       exam: whose judge answered.
       variant: of the port.
       tensors: the verdicts on it.
-
-    Returns:
-      The modules that introduce error, first ones first, each once; and notes, such as why there was no look.
     """
     from .inside.localise import Look
 
     found: dict[str, Divergence] = {}
-    notes: list[str] = []
+    diagnosis = Diagnosis()
+    notes = diagnosis.notes
     with quiet():
         port, judge = exam.port_side(variant, "float64"), exam.judge.exact
         for question in questions(exam, tensors):
@@ -43,6 +70,7 @@ def diagnose(exam: Examination, variant: str, tensors: Sequence[Tensor]) -> tupl
             except Exception as error:
                 notes.append(f"{question.mode}: no look inside on {question.label!r}: {describe_briefly(error)}")
                 continue
+            diagnosis.modules = diagnosis.modules or look.modules()
             divergences = look.divergences()
             try:
                 divergences = list(_explained(look, divergences))
@@ -55,7 +83,8 @@ def diagnose(exam: Examination, variant: str, tensors: Sequence[Tensor]) -> tupl
             found[OPTIMIZER] = _of_optimizer(exam, update)
         elif not found and (moved := [t for t in tensors if t.kind == "parameter" and not t.equal]):
             found[OPTIMIZER] = _of_steps(exam, moved)
-    return list(found.values()), notes
+    diagnosis.divergences = list(found.values())
+    return diagnosis
 
 
 def _of_optimizer(exam: Examination, update: Tensor) -> Divergence:
@@ -116,6 +145,10 @@ def questions(exam: Examination, tensors: Sequence[Tensor]) -> Iterable[Question
     """Of each mode, the first inputs on which some tensor is worst; random ones before edges."""
     for mode in exam.case.modes[:2]:
         labels = {t.input for t in tensors if t.mode == mode and not t.equal}
-        asked = [t.question for t in exam.truths if t.question.mode == mode and t.question.label in labels]
+        asked = [
+            t.question
+            for t in (*exam.truths, *exam.own.truths)
+            if t.question.mode == mode and t.question.label in labels
+        ]
         randoms = [q for q in asked if q.is_random][:1]
         yield from [*randoms, *(q for q in asked if not q.is_random)][:LOOKS]

@@ -18,9 +18,11 @@ from ..errors import describe
 from ..observation import Observation
 from ..quiet import quiet
 from ..release import trim
-from ..report.records import Divergence, Parity, Tensor
+from ..report.records import Parity, Tensor
 from . import yardstick
+from .adversarial import OwnInputs
 from .coverage import coverage_warnings, nan_notes
+from .diagnosis import Diagnosis, diagnose, look_inside
 from .judge import Judge, Key, Question, Truth, shares_scale
 from .port_draws import draws_note
 from .yardstick import (
@@ -63,12 +65,14 @@ class Examination:
         device: str = "cpu",
         truths: list[Truth] | None = None,
         locate: bool = True,
+        inside: bool = False,
         compiled: bool = True,
     ):
-        self.case, self.seed, self.dtype, self.device, self.locate = case, seed, dtype, device, locate
-        self.compiled = compiled
+        self.case, self.seed, self.dtype, self.device = case, seed, dtype, device
+        self.locate, self.inside, self.compiled = locate, inside, compiled
         self.judge = Judge(case, seed=seed, dtype=dtype, device=device)
         self.truths = self.judge.truths(draws) if truths is None else truths
+        self.own = OwnInputs(self)
         self._magnitudes: dict[tuple[str, Key], float] = {}
         self._torch_errors: dict[tuple[Key, tuple[int, ...]], float] = {}
 
@@ -79,7 +83,7 @@ class Examination:
         self.truths += self.judge.timed_truths(modes)
         self._magnitudes.clear()
 
-    def _magnitude(self, mode: str, key: Key) -> float:
+    def magnitude(self, mode: str, key: Key) -> float:
         """Of a tensor, the largest over all inputs."""
         if (mode, key) not in self._magnitudes:
             arrays = (truth.reference.find(key) for truth in self.truths if truth.question.mode == mode)
@@ -136,18 +140,16 @@ class Examination:
             ]
             if side == "jax":
                 notes += self._draws(exact, truths, differences)  # type: ignore[arg-type]
-            del exact
             answers = [self._answer(usual, truth, side, variant) for truth in truths]
-        tensors = self._tensors(differences, answers, notes)
+            own = self.own.examine(exact, usual)
+            del exact
+        notes += self.own.notes
+        tensors = self._tensors(differences, answers, notes) + own.tensors
         if side == "jax" and "train_step" in self.case.modes:
             found = self._optimizer
             (notes if isinstance(found, str) else tensors).append(found)  # type: ignore[arg-type]
-        divergences: list[Divergence] = []
-        if side == "jax" and self.locate and not all(t.equal for t in tensors):
-            from .diagnosis import diagnose
-
-            divergences, further = diagnose(self, variant, tensors)
-            notes += further
+        seen = self._seen_inside(variant, tensors) if side == "jax" else Diagnosis()
+        notes += seen.notes
         readings: dict[str, str] = {}
         for truth, answer in zip(truths, answers, strict=True):
             if truth.question.mode == "inference" and (read := self.case.interpret.get(truth.question.label)):
@@ -158,15 +160,21 @@ class Examination:
             side=side,  # type: ignore[arg-type]
             equal=all(t.equal for t in tensors),
             precise=all(t.precise for t in tensors),
-            inputs=list(dict.fromkeys(truth.question.label for truth in truths)),
+            inputs=list(dict.fromkeys([*(truth.question.label for truth in truths), *own.labels])),
             tensors=tensors,
             notes=list(dict.fromkeys(notes)),
             readings=readings,
             dtype=self.dtype,
-            divergences=divergences,
-            warnings=self._coverage if side == "jax" else [],
+            divergences=seen.divergences,
+            modules=seen.modules,
+            warnings=[*self._coverage, *own.warnings] if side == "jax" else own.warnings,
             duration_s=time.perf_counter() - start,
         )
+
+    def _seen_inside(self, variant: str, tensors: Sequence[Tensor]) -> Diagnosis:
+        if self.locate and not all(t.equal for t in tensors):
+            return diagnose(self, variant, tensors)
+        return look_inside(self, variant) if self.inside else Diagnosis()
 
     @functools.cached_property
     def _optimizer(self) -> Tensor | str:
@@ -304,12 +312,16 @@ class Examination:
         """
         mode = truth.question.mode
         unrest = max((t.unrest.get(key, 0.0) for t in self.truths if t.question.mode == mode), default=0.0)
-        least = ALLOWED_UNREST * unrest / EQUAL_TOLERANCE
+        least = self.allowed_unrest(unrest)
         if not shares_scale(key[0]):
             own = magnitude(truth.reference.get(key))
-            return max(own, SMALLEST_SCALE * self._magnitude(mode, key), least)
+            return max(own, SMALLEST_SCALE * self.magnitude(mode, key), least)
         overall = max(t.largest_gradient for t in self.truths if t.question.mode == mode)
         return max(truth.largest_gradient, SMALLEST_SCALE * overall, least)
+
+    def allowed_unrest(self, unrest: float) -> float:
+        """The scale of a tensor that float64 itself tells no better than so."""
+        return ALLOWED_UNREST * unrest / EQUAL_TOLERANCE
 
     def precision(
         self, mode: str, key: Key, rows: list[int], usual: list[Observation]

@@ -51,8 +51,8 @@ class Truth:
     """The judge's answers to one question: in float64, and in the dtype that people run.
 
     `jitter` has the errors of further answers in that dtype, on inputs moved by half an ulp: how far rounding alone
-    moves each tensor. `unrest` has the same of float64 for steps of training, with the parameters moved: where a
-    gradient is zero but for rounding, Adam makes steps of that rounding.
+    moves each tensor. `unrest` has the same of float64, with the parameters moved, for steps of training, where Adam
+    makes steps of a gradient that is nothing but rounding, and for inputs of the check's own.
     """
 
     question: Question
@@ -123,10 +123,8 @@ class Judge:
         return self._side(self.dtype)
 
     @functools.cached_property
-    def _moved(self) -> TorchSide | None:
-        """In float64, its parameters moved by half an ulp; where steps of training are judged."""
-        if "train_step" not in self.case.modes:
-            return None
+    def _moved(self) -> TorchSide:
+        """In float64, its parameters moved by half an ulp."""
         side = self._side("float64")
         side.move_parameters(HALF_ULP["float64"], self.seed)
         return side
@@ -176,13 +174,14 @@ class Judge:
         self, drawn: list[tuple[str, Inputs, bool]], modes: Sequence[Mode], *, is_timed: bool = False
     ) -> list[Truth]:
         with quiet():
-            answers = [self._truth(question) for question in self._questions(drawn, modes, is_timed=is_timed)]
+            answers = [self._truth(question) for question in self.questions(drawn, modes, is_timed=is_timed)]
         trim()
         return answers
 
-    def _questions(
-        self, drawn: list[tuple[str, Inputs, bool]], modes: Sequence[Mode], *, is_timed: bool
+    def questions(
+        self, drawn: list[tuple[str, Inputs, bool]], modes: Sequence[Mode], *, is_timed: bool = False
     ) -> Iterable[Question]:
+        """What is asked about named inputs, of which some are random, in each mode."""
         for mode in modes:
             for label, inputs, is_random in drawn:
                 if mode != "inference" and label in self.case.interpret:
@@ -211,7 +210,10 @@ class Judge:
                 for i in range(JITTERS if question.is_random and question.mode != "inference" else 0)
             )
             usual = self._usual.run(question.inputs, question.mode, question.cotangents)
-            return Truth(question, reference, usual, jitter, self._unrest(question, reference))
+            trains = question.mode == "train_step" and not question.is_timed
+            unrest = self._unrest(question, reference) if trains else {}
+            floating = {key: error for key, error in unrest.items() if is_floating(reference.get(key))}
+            return Truth(question, reference, usual, jitter, floating)
         except CaseError:
             raise
         except Exception as error:
@@ -219,6 +221,12 @@ class Judge:
                 f"case {self.case.name!r}: the reference {self.name!r} fails on the input {question.label!r} in "
                 f"{question.mode}: {describe(error)}"
             ) from error
+
+    def own_truth(self, question: Question) -> Truth:
+        """The answer on an input of the check's own, with its unrest. Raises what the reference raises."""
+        reference = self.exact.run(question.inputs, question.mode, question.cotangents)
+        usual = self._usual.run(question.inputs, question.mode, question.cotangents)
+        return Truth(question, reference, usual, (), self._unrest(question, reference))
 
     def _reference(self, question: Question) -> Observation:
         """The answer in float64; the first of each mode is given twice, watched, to see whether it can judge."""
@@ -232,14 +240,12 @@ class Judge:
         return answer
 
     def _unrest(self, question: Question, reference: Observation) -> dict[Key, float]:
-        """How far the smallest change of the parameters moves each tensor in float64, where that is judged."""
-        if self._moved is None or question.mode != "train_step" or question.is_timed:
-            return {}
+        """How far the smallest change of the parameters moves each tensor in float64: infinitely far, for an integer
+        that it changes."""
         moved = self._moved.run(question.inputs, question.mode, question.cotangents)
         return {
             (kind, name): difference(array, reference.get((kind, name)), 1.0).error
             for kind, name, array in moved.tensors()
-            if is_floating(array)
         }
 
     def _jitter(self, question: Question, index: int) -> Inputs:

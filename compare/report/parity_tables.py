@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from .divergence_text import evidence
 from .page import Block, Bullets, Column, Entry, Paragraph, Section, Table
-from .records import Divergence, Parity, Tensor
+from .records import Divergence, ModuleEvidence, Parity, Tensor
 from .wording import count, dtype_text, elapsed, error_text, plain
 
 MAX_FAILED = 12
@@ -49,6 +49,15 @@ PLACES = (
     Column("write instead", "prose"),
     Column("evidence", "prose"),
 )
+MODULES = (
+    Column("port"),
+    Column("reference"),
+    Column("classes", "prose"),
+    Column("matched by"),
+    Column("calls", "number"),
+    Column("inherits", "number"),
+    Column("introduces", "number"),
+)
 READINGS = (Column("case"), Column("variant"), Column("of what", "prose"), Column("reading", "prose"))
 
 
@@ -71,6 +80,15 @@ def parity_sections(parity: Sequence[Parity]) -> list[Section]:
             "gradients. A cause is a change with which the reference gives exactly what the port gives."
         )
         sections.append(Section("Where it goes wrong", "places", (lead, Table(PLACES, places)), level=3))
+    for p in parity:
+        if p.modules:
+            lead = Paragraph(
+                "Which module of the port stands for which of the reference, and how that was found; the case's "
+                "`modules` corrects it. Inherited is the error of a module's output as the port computes it, "
+                "introduced the one on the reference's own inputs: both in float64, of the output's scale."
+            )
+            anchor = f"modules-{p.case}-{p.variant}-{p.dtype}"
+            sections.append(Section(f"Modules of {_name(p)}", anchor, (lead, modules_table(p)), level=3))
     if tensors:
         lead = Paragraph(
             "For each variant the tensor with the largest error, the one with the largest error ratio, and those that "
@@ -82,6 +100,26 @@ def parity_sections(parity: Sequence[Parity]) -> list[Section]:
         lead = Paragraph("What the ports' outputs mean, in the words of each case.")
         sections.append(Section("Readings", "readings", (lead, Table(READINGS, readings)), level=3))
     return sections
+
+
+def modules_table(p: Parity) -> Table:
+    """Every called module of either side, the one that stands for it, and their errors."""
+    return Table(MODULES, tuple(_module_row(each) for each in p.modules))
+
+
+def _module_row(m: ModuleEvidence) -> tuple[Entry, ...]:
+    matched = m.port is not None and m.reference is not None
+    paths = ["-" if path is None else plain(path) or "the model itself" for path in (m.port, m.reference)]
+    classes = m.kind if m.kind == m.reference_kind else f"{m.kind or '-'}, {m.reference_kind or '-'}"
+    return (
+        Entry(paths[0], code=bool(m.port)),
+        Entry("same", "muted") if m.port == m.reference else Entry(paths[1], code=bool(m.reference)),
+        Entry(plain(classes)),
+        Entry(plain(m.how) if matched else "no counterpart", "" if matched else "warn"),
+        Entry(str(m.calls)),
+        Entry(error_text(m.inherited, holds=True) if matched else "-"),
+        Entry(error_text(m.introduced, holds=m.equal) if matched else "-", "" if m.equal else "bad"),
+    )
 
 
 def _verdict(p: Parity) -> tuple[Entry, ...]:

@@ -99,10 +99,37 @@ class Divergence(msgspec.Struct, frozen=True, kw_only=True):
         _drop_non_finite(self, "inherited")
 
 
+class ModuleEvidence(msgspec.Struct, frozen=True, kw_only=True):
+    """A called module and the one that stands for it: their paths (empty for the model, None where there is none),
+    classes, and `how` they were matched.
+
+    `inherited` is the largest error in float64 of its outputs as the port computes them by itself, and `introduced`
+    that of its outputs on the reference's own inputs; None where it is not finite, as of another shape, or was not
+    compared. It is `equal` where it introduces none; `index` and the values are those of the largest introduced error.
+    """
+
+    port: str | None
+    reference: str | None
+    kind: str = ""
+    reference_kind: str = ""
+    how: str = ""
+    calls: int = 0
+    inherited: float | None = None
+    introduced: float | None = None
+    equal: bool = True
+    index: tuple[int, ...] = ()
+    port_value: str = ""
+    reference_value: str = ""
+
+    def __post_init__(self) -> None:
+        _drop_non_finite(self, "inherited", "introduced")
+
+
 class Parity(msgspec.Struct, frozen=True, kw_only=True):
     """The two verdicts on one variant of one case, with the evidence; *precise* is one in `dtype`. `side` is who was
     judged: the port, or a further variant of the reference. A port that is not equal has `divergences`, the modules
-    that introduce the error, first ones first. `warnings` say what the inputs do not cover: what no verdict can tell.
+    that introduce the error, first ones first, and `modules`, all that were called, each with the one that stands for
+    it. `warnings` say what the inputs do not cover: what no verdict can tell.
     """
 
     case: str
@@ -118,6 +145,7 @@ class Parity(msgspec.Struct, frozen=True, kw_only=True):
     duration_s: float = 0.0
     dtype: str = "float32"
     divergences: list[Divergence] = msgspec.field(default_factory=list)
+    modules: list[ModuleEvidence] = msgspec.field(default_factory=list)
     warnings: list[str] = msgspec.field(default_factory=list)
 
     @property

@@ -9,6 +9,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from . import parity_tables
 from .divergence_text import told
 from .headline import headline
 from .page import Bullets, Page, Paragraph
@@ -145,6 +146,11 @@ def page_view(page: Page) -> RenderableType:
             elif isinstance(block, Paragraph):
                 parts.append(Text(block.text, style=STYLES[block.tone]))
     return Lines(*parts)
+
+
+def modules_table(parity: Parity) -> Table:
+    """Which module of a port stands for which of the reference, and the error that each inherits and introduces."""
+    return _page_table(parity_tables.modules_table(parity))
 
 
 def _page_table(table: PageTable) -> Table:

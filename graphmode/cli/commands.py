@@ -72,6 +72,13 @@ def check(
     steps: Annotated[
         int, typer.Option("--steps", "-n", help="Also train in lockstep for so many.", min=0, show_default="none")
     ] = 0,
+    modules: Annotated[
+        bool,
+        typer.Option(
+            "--modules",
+            help="List which module of the port stands for which, and the error that each inherits and introduces.",
+        ),
+    ] = False,
     shrink: Annotated[
         Path | None,
         typer.Option(help="Folder for a small script that shows what is wrong, of each port.", show_default="none"),
@@ -94,7 +101,7 @@ def check(
         verify_certificate(verify, cases, tag)
         return
     plans: dict[str, Any] = {"device": device, "dtypes": tuple(dtype or ()), "seed": seed, "quick": quick}
-    run_plan(cases, tag, out, speed=False, steps=steps, shrink=shrink, **plans)
+    run_plan(cases, tag, out, speed=False, steps=steps, modules=modules, shrink=shrink, **plans)
 
 
 @app.command()

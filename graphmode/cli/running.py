@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from graphmode.compare import Case
     from graphmode.compare.comparison import Listener, Plan
     from graphmode.compare.report import Results
+    from graphmode.compare.report.records import Parity
 
 
 def run_plan(
@@ -61,7 +62,7 @@ def _run(cases: dict[str, Case], plan: Plan, folder: Path | None) -> None:
     save_to = folder / "results.json" if folder else None
     interrupted = False
     with console.status("starting") if console.is_terminal else nullcontext() as status:
-        listener = _listener(console, status, len(cases))
+        listener = _listener(console, status, len(cases), modules=plan.modules)
         try:
             locations = [location(text) for text in cases]
             results: Results = run(cases.values(), plan, listener=listener, save_to=save_to, locations=locations)
@@ -112,9 +113,9 @@ def verify_certificate(path: Path, names: list[str] | None, tags: list[str] | No
         raise typer.Exit(FAILURE)
 
 
-def _listener(console: Console, status: object, total: int) -> Listener:
+def _listener(console: Console, status: object, total: int, *, modules: bool) -> Listener:
     from graphmode.compare.comparison import Listener
-    from graphmode.compare.report.terminal import parity_text, speed_table
+    from graphmode.compare.report.terminal import modules_table, parity_text, speed_table
 
     start, seen = perf_counter(), iter(range(1, total + 1))
 
@@ -127,10 +128,15 @@ def _listener(console: Console, status: object, total: int) -> Listener:
         if status is not None:
             status.update(text)  # type: ignore[attr-defined]
 
+    def on_parity(parity: Parity) -> None:
+        console.print(parity_text(parity))
+        if modules and parity.modules:
+            console.print(modules_table(parity))
+
     return Listener(
         on_case=on_case,
         on_step=on_step,
-        on_parity=lambda parity: console.print(parity_text(parity)),
+        on_parity=on_parity,
         on_told=lambda text: console.print(text, markup=False, highlight=False, soft_wrap=True),
         on_cells=lambda cells: console.print(speed_table(cells[0].case, cells[0].mode, cells)) if cells else None,
         on_problem=lambda info: console.print(info.problem, style="bold red", markup=False),

@@ -12,7 +12,7 @@ import numpy as np
 from flax import nnx
 
 from ...jax_side import PortSide
-from ...report.records import Divergence, Finding
+from ...report.records import Divergence, Finding, ModuleEvidence
 from ...torch_side import TorchSide
 from ..judge import Question
 from ..yardstick import SMALLEST_GRADIENT, Difference, difference, magnitude
@@ -72,6 +72,7 @@ class Look:
     Attributes:
       calls: of the reference's modules.
       run: the port's.
+      nodes, reference_nodes: the called modules of either side.
       matching, matches: which modules stand for which, and which calls.
       suspects: the modules that introduce error, by path.
       outside: what is off although no module introduces it: in the case's `to_model`, `to_reference` or `loss`.
@@ -98,6 +99,7 @@ class Look:
         nodes = port_nodes(model, {call: shape.kind for call, shape in shapes.items()}, port.case.weights)
         carried = frozenset(key for node in nodes for key in node.keys)
         theirs = reference_nodes({c.id: c.kind for c in calls.values()}, list(judge.module.state_dict()), carried)
+        self.nodes, self.reference_nodes = nodes, theirs
         self.matching = match_modules(nodes, theirs, table)
         self.kinds = {call.path: shape.kind for call, shape in shapes.items()}
         self.matches = self.matching.of_calls(list(shapes), list(calls))
@@ -185,7 +187,7 @@ class Look:
     def divergences(self) -> list[Divergence]:
         """The suspects as a report has them, in the order in which the reference calls them; inner ones first."""
         order = {call.path: i for i, call in reversed(list(enumerate(self.calls)))}
-        modules = self._modules()
+        modules = self._by_path()
 
         def first(path: str) -> tuple[int, int]:
             there = self.matching.to_reference(path)
@@ -202,6 +204,41 @@ class Look:
             if self.outside
             else []
         )
+
+    def modules(self) -> list[ModuleEvidence]:
+        """Every called module of either side, the port's first, in the order of their first calls."""
+        by_path: dict[str, list[Activation]] = {}
+        for each in self.activations:
+            by_path.setdefault(each.module, []).append(each)
+        nodes = {node.path: node for node in self.nodes}
+        there = {node.path: node for node in self.reference_nodes}
+        found = []
+        for match in self.matching.matches:
+            seen = by_path.get(match.port, [])
+            worst = max((each.introduced for each in seen), key=lambda d: d.error, default=None)
+            found.append(
+                ModuleEvidence(
+                    port=match.port,
+                    reference=match.reference,
+                    kind=nodes[match.port].kind,
+                    reference_kind=there[match.reference].kind,
+                    how=match.how,
+                    calls=nodes[match.port].calls,
+                    inherited=max((each.inherited.error for each in seen), default=None),
+                    introduced=None if worst is None else worst.error,
+                    equal=match.port not in self.suspects,
+                    index=() if worst is None else worst.index,
+                    port_value="" if worst is None else worst.port,
+                    reference_value="" if worst is None else worst.reference,
+                )
+            )
+        found += [
+            ModuleEvidence(port=n.path, reference=None, kind=n.kind, calls=n.calls) for n in self.matching.only_port
+        ]
+        return found + [
+            ModuleEvidence(port=None, reference=n.path, reference_kind=n.kind, calls=n.calls)
+            for n in self.matching.only_reference
+        ]
 
     def _divergence(self, suspect: Suspect, module: nnx.Module | None) -> Divergence:
         there = self.matching.to_reference(suspect.path)
@@ -236,7 +273,7 @@ class Look:
                     introduced=difference(seen.port, seen.reference),
                 )
 
-    def _modules(self) -> dict[str, nnx.Module]:
+    def _by_path(self) -> dict[str, nnx.Module]:
         return {".".join(map(str, path)): module for path, module in nnx.iter_modules(self.port.model, graph=True)}
 
 
@@ -258,6 +295,9 @@ def _source(module: nnx.Module | None) -> str:
         return ""
     try:
         code = inspect.unwrap(type(module).__call__).__code__
-        return f"{Path(code.co_filename).name}:{code.co_firstlineno}"
+        file = inspect.getsourcefile(type(module)) or ""
+        # what wraps a call may come from elsewhere
+        line = code.co_firstlineno if code.co_filename == file else inspect.getsourcelines(type(module))[1]
+        return f"{Path(file).name}:{line}"
     except (AttributeError, TypeError, OSError):
         return ""

@@ -1,0 +1,213 @@
+"""A port on inputs of the check's own making: what fails there, and what is only worth saying."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...errors import describe_briefly
+from ...observation import Observation
+from ...quiet import quiet
+from ...report.records import Tensor
+from ...trees import is_floating
+from ..yardstick import EQUAL_TOLERANCE, PRECISE_RATIO, Difference, difference, error_ratio, magnitude
+from .inputs import KINDS, TIED, adversarial_inputs
+
+if TYPE_CHECKING:
+    from ...jax_side import PortSide
+    from ...torch_side import TorchSide
+    from ..examination import Examination
+    from ..judge import Key, Truth
+
+MOST_PARAMETERS = 30_000_000  # above, these inputs would double minutes
+SMALLEST = 1e-3  # of a tensor's scale on random inputs: below, these inputs make it the rounding of a cancellation
+PRECISION = "a large mean"  # where a variance by E[x^2] - E[x]^2 loses its digits
+UNORDERED = {"topk", "sort", "argsort", "kthvalue", "median", "nanmedian", "mode", "msort"}  # among ties
+
+
+@dataclass
+class Found:
+    """What a port makes of these inputs.
+
+    Attributes:
+      tensors: those that are not equal, or not finite where the reference's are.
+      warnings: what differs and is no fault by itself: a gradient at a kink, where either side's is one; a loss of
+        precision; a shape that the port does not take.
+      labels: of the inputs that were asked.
+    """
+
+    tensors: list[Tensor] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    labels: list[str] = field(default_factory=list)
+
+
+class OwnInputs:
+    """The judge's answers on inputs of the check's own making, and the ports' beside them.
+
+    What the reference refuses, or answers with what is not finite, is outside its domain and left out; so are ties
+    where it sorts, since PyTorch promises no order among them.
+
+    Args:
+      exam: whose judge answers.
+    """
+
+    def __init__(self, exam: Examination):
+        self.exam = exam
+
+    @functools.cached_property
+    def truths(self) -> list[Truth]:
+        exam = self.exam
+        kinds = exam.case.adversarial if exam.case.adversarial is not None else KINDS
+        if not kinds or exam.judge.parameters > MOST_PARAMETERS:
+            return []
+        draws = [t.question.inputs for t in exam.truths if t.question.is_random and not t.question.is_timed]
+        modes = [mode for mode in exam.case.modes if mode != "train_step"]
+        found: list[Truth] = []
+        with quiet():
+            for kind, inputs in adversarial_inputs(draws, kinds):
+                found += self._answers(kind, inputs, modes)
+        return found
+
+    def _answers(self, kind: str, inputs: Any, modes: Iterable[Any]) -> Iterator[Truth]:
+        judge = self.exam.judge
+        for mode in modes:
+            try:
+                with _sorting_noted() as sorts:
+                    (question,) = judge.questions([(kind, inputs, False)], [mode])
+                    truth = judge.own_truth(question)
+            except Exception:
+                return  # it is outside of the reference's domain
+            if (sorts and kind in TIED) or not all(_is_finite(array).all() for array in _floating(truth.reference)):
+                return
+            yield truth
+
+    @property
+    def notes(self) -> Iterator[str]:
+        case = self.exam.case
+        if case.adversarial is not None:
+            yield f"the case asks of the check's own inputs {', '.join(case.adversarial) or 'none'} alone"
+        elif self.exam.judge.parameters > MOST_PARAMETERS:
+            yield "the check asked none of its own inputs, since the model is large; adversarial= in the case asks them"
+
+    def examine(self, exact: PortSide | TorchSide, usual: PortSide | TorchSide) -> Found:
+        """A candidate on each of them, in float64 and in the dtype that people run."""
+        found = Found()
+        for truth in self.truths:
+            question = truth.question
+            found.labels.append(question.label)
+            try:
+                sides = [
+                    side.run(question.inputs, question.mode, question.cotangents).renamed(truth.reference)
+                    for side in (exact, usual)
+                ]
+            except Exception as error:
+                found.warnings.append(
+                    f"on {question.label!r}, an input of the check's own, it fails where the reference does not: "
+                    f"{describe_briefly(error)}"
+                )
+                continue
+            self._compare(truth, *sides, found)
+        found.labels = list(dict.fromkeys(found.labels))
+        found.warnings = list(dict.fromkeys(found.warnings))
+        return found
+
+    def _compare(self, truth: Truth, ours: Observation, usual: Observation, found: Found) -> None:
+        mode, label = truth.question.mode, truth.question.label
+        kinks = []
+        for kind, name, reference in truth.reference.tensors():
+            key = kind, name
+            array, rough = ours.find(key), usual.find(key)
+            if array is None or rough is None:
+                continue  # told on the random inputs
+            apart = difference(array, reference, self._scale(truth, key, reference))
+            if apart.error == np.inf and reference.dtype.kind in "iub" and truth.unrest.get(key):
+                continue  # the last digit of a parameter decides it
+            same_shape = array.shape == reference.shape
+            if not apart.equal and kind.endswith("gradient") and same_shape and _is_finite(array).all():
+                kinks.append(f"{name} by {apart.error:.2g} of its scale")
+            elif not apart.equal:
+                found.tensors.append(_failed(mode, label, key, apart))
+            elif blame := _not_finite(rough, truth.torch.find(key)):
+                found.tensors.append(_failed(mode, label, key, Difference(0.0, note=blame), precise=False))
+            elif label == PRECISION and kind == "output" and (ratio := self._ratio(key, rough, truth)) > PRECISE_RATIO:
+                found.warnings.append(
+                    f"on {label!r} (100 standard deviations), the output {name} has {ratio:.3g} times PyTorch's error "
+                    f"in {self.exam.dtype}: a variance as E[x^2] - E[x]^2 loses its digits there"
+                )
+        if kinks:
+            told = ", ".join(kinks[:2]) + (f" and {len(kinks) - 2} more" if len(kinks) > 2 else "")
+            found.warnings.append(
+                f"on {label!r}, an input of the check's own, gradients differ ({told}): at a kink or a tie either side "
+                "takes another one; if such inputs occur, add one to edge_inputs, where it counts"
+            )
+
+    def _scale(self, truth: Truth, key: Key, reference: np.ndarray) -> float:
+        exam, mode = self.exam, truth.question.mode
+        least = exam.allowed_unrest(truth.unrest.get(key, 0.0))
+        if key[0].endswith("gradient"):
+            overall = max((t.largest_gradient for t in exam.truths if t.question.mode == mode), default=0.0)
+            return max(truth.largest_gradient, SMALLEST * overall, least)
+        return max(magnitude(reference), SMALLEST * exam.magnitude(mode, key), least)
+
+    def _ratio(self, key: Key, ours: np.ndarray, truth: Truth) -> float:
+        ratio = error_ratio([ours], [truth.torch.get(key)], [truth.reference.get(key)], dtype=self.exam.dtype)
+        return ratio if ratio is not None else 0.0
+
+
+def _floating(answer: Observation) -> Iterator[np.ndarray]:
+    return (array for _, _, array in answer.tensors() if is_floating(array))
+
+
+def _is_finite(array: np.ndarray) -> np.ndarray:
+    return np.isfinite(array.astype(np.float32) if array.dtype.kind == "V" else array)
+
+
+def _not_finite(ours: np.ndarray, theirs: np.ndarray | None) -> str:
+    if theirs is None or not is_floating(ours) or ours.shape != theirs.shape:
+        return ""
+    new = ~_is_finite(ours) & _is_finite(theirs)
+    return f"{int(new.sum())} of {ours.size} elements are not finite, and PyTorch's are" if new.any() else ""
+
+
+def _failed(mode: str, label: str, key: Key, apart: Difference, *, precise: bool = True) -> Tensor:
+    kind, name = key
+    return Tensor(
+        name=name,
+        kind=kind,  # type: ignore[arg-type]
+        mode=mode,
+        equal=apart.error <= EQUAL_TOLERANCE,
+        precise=precise,
+        error=apart.error if np.isfinite(apart.error) else None,
+        input=label,
+        index=apart.index,
+        port_value=apart.port,
+        reference_value=apart.reference,
+        note=apart.note,
+    )
+
+
+class _sorting_noted:
+    """Collects which operations that order elements PyTorch runs inside."""
+
+    def __enter__(self) -> list[str]:
+        from torch.overrides import TorchFunctionMode
+
+        found: list[str] = []
+
+        class Noting(TorchFunctionMode):
+            def __torch_function__(self, function, types, args=(), kwargs=None):
+                name = getattr(function, "__name__", "")
+                if name in UNORDERED and not (kwargs or {}).get("stable"):
+                    found.append(name)
+                return function(*args, **(kwargs or {}))
+
+        self._mode = Noting()
+        self._mode.__enter__()
+        return found
+
+    def __exit__(self, *exception) -> None:
+        self._mode.__exit__(*exception)

@@ -1,0 +1,183 @@
+"""Inputs of the check's own making: which there are, and what counts on them."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from flax import nnx
+from graphmode.compare import Case, CaseError, check
+from graphmode.compare.parity.adversarial import KINDS, adversarial_inputs
+
+import graphmode.nn as gnn
+
+
+def made(*draws, kinds=KINDS):
+    return dict(adversarial_inputs([draw if isinstance(draw, dict) else (draw,) for draw in draws], kinds))
+
+
+def normal(shape=(4, 3), seed=0):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def test_each_kind_is_what_its_name_says():
+    x = normal()
+    found = {kind: inputs[0] for kind, inputs in made(x).items()}
+    assert found.keys() == {"zeros", "ties", "a large mean", "all positive", "all negative", "a batch of one"}
+    assert not found["zeros"].any()
+    assert len(np.unique(found["ties"])) < len(np.unique(x))
+    assert found["a large mean"].mean() > 50 * x.std()
+    assert (found["all positive"] >= 0).all()
+    assert (found["all negative"] <= 0).all()
+    assert found["a batch of one"].shape == (1, 3)
+    assert all(array.dtype == np.float32 for array in found.values())
+
+
+def test_the_domain_is_that_of_the_draws():
+    """What is never negative stays so, and what is a probability does not leave its interval."""
+    found = made(np.abs(normal()), np.abs(normal(seed=1)))
+    assert not {"a large mean", "all negative"} & found.keys()
+    assert all((inputs[0] >= 0).all() for inputs in found.values())
+    probabilities = np.float32([[0.02, 0.97], [0.5, 0.4]])
+    assert made(probabilities)["ties"][0].max() <= np.float32(0.97)
+
+
+def test_masks_are_booleans_and_matrices_of_zeros_and_ones():
+    inputs = {"mask": np.array([[True, False]] * 2), "attention": np.array([[1, 0]] * 2), "lengths": np.array([1, 0])}
+    found = made(inputs)
+    for kind, value in (("masks of zeros", 0), ("masks of ones", 1)):
+        assert (found[kind]["mask"] == value).all()
+        assert (found[kind]["attention"] == value).all()
+        assert (found[kind]["lengths"] == inputs["lengths"]).all()
+    assert found["a batch of one"]["lengths"].shape == (1,)
+
+
+def test_what_is_the_same_is_not_asked_twice():
+    assert made(np.zeros((1, 3), np.float32)) == {}
+    assert "a batch of one" not in made({"a": normal((4, 3)), "b": normal((3, 4))})  # no axis that both share
+
+
+def case(forward, port, inputs=lambda rng: (rng.standard_normal((4, 6)),), **fields) -> Case:
+    """A model of two functions, without parameters."""
+
+    class Reference(torch.nn.Module):
+        def forward(self, *args):
+            return forward(*args)
+
+    class Port(nnx.Module):
+        def __init__(self, rngs):
+            pass
+
+        def __call__(self, *args):
+            return port(*args)
+
+    return Case(name="own", summary="", reference=Reference, model=Port, inputs=inputs, **fields)
+
+
+def relu_like(x):
+    return jnp.where(x > 0, x, 0)
+
+
+@pytest.mark.parametrize(
+    ("forward", "port", "label"),
+    [
+        (torch.sign, lambda x: jnp.where(x < 0, -1.0, 1.0), "zeros"),
+        (lambda x: x.argmax(1), lambda x: x.shape[1] - 1 - jnp.argmax(x[:, ::-1], axis=1), "ties"),
+        (lambda x: x * (x.sum() < 12), lambda x: x, "all positive"),
+        (lambda x: torch.linalg.norm(x, dim=1), lambda x: jnp.sqrt((x**2).sum(1)), "zeros"),
+    ],
+    ids=["the sign of zero", "the last of ties", "a branch that random inputs never take", "the gradient is NaN"],
+)
+def test_a_fault_that_random_inputs_do_not_show_is_caught(forward, port, label):
+    report = check(case(forward, port), draws=1)
+    assert not report.passed, str(report)
+    assert label in {t.input for t in report.parity[0].tensors if not t.equal}
+    assert check(case(forward, port, adversarial=()), draws=1).passed
+
+
+def test_another_gradient_at_a_kink_is_said_and_is_no_failure():
+    report = check(case(torch.relu, lambda x: jnp.maximum(x, 0)), draws=1)
+    assert report.passed, str(report)
+    assert any(
+        "on 'zeros', an input of the check's own, gradients differ" in text for text in report.parity[0].warnings
+    )
+
+
+def test_lost_digits_at_a_large_mean_are_said():
+    def fast(x):
+        mean = x.mean(1, keepdims=True)
+        return (x - mean) / jnp.sqrt((x**2).mean(1, keepdims=True) - mean**2 + 1e-5)
+
+    def inputs(rng):
+        return (rng.standard_normal((8, 64)),)
+
+    report = check(case(lambda x: torch.layer_norm(x, (64,)), fast, inputs), draws=1)
+    assert report.equal, str(report)
+    assert any("times PyTorch's error in float32" in warning for warning in report.parity[0].warnings)
+
+
+@pytest.mark.parametrize(
+    ("forward", "port"),
+    [
+        (torch.log, jnp.log),  # of zero and of negatives: outside of the domain
+        (lambda x: torch.topk(x, 2).indices, lambda x: jax.lax.top_k(x, 2)[1]),  # ties: PyTorch promises no order
+        (lambda x: x / x.abs().sum(), lambda x: x / jnp.abs(x).sum()),
+    ],
+    ids=["log", "topk", "a quotient"],
+)
+def test_what_the_reference_does_not_define_is_not_asked(forward, port):
+    report = check(case(forward, port, lambda rng: (rng.uniform(0.5, 2, (4, 6)),)), draws=1)
+    assert report.passed, str(report)
+    assert "zeros" not in report.parity[0].inputs
+
+
+def test_a_shape_that_the_port_does_not_take_is_said_and_is_no_failure():
+    def fixed(x):
+        assert x.shape == (4, 6), "made for four rows"
+        return 2 * x
+
+    report = check(case(lambda x: 2 * x, fixed), draws=1)
+    assert report.passed, str(report)
+    (warning,) = report.parity[0].warnings
+    assert "on 'a batch of one'" in warning
+    assert "made for four rows" in warning
+
+
+def test_a_fault_on_them_is_located():
+    class Reference(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.act = torch.nn.Hardshrink(0.0)
+            self.fc = torch.nn.Linear(6, 3)
+
+        def forward(self, x):
+            return self.fc(self.act(x) + (x == 0))
+
+    class Shifted(nnx.Module):
+        def __call__(self, x):
+            return jnp.where(x == 0, 0.5, x)
+
+    class Port(nnx.Module):
+        def __init__(self, rngs):
+            self.act = Shifted()
+            self.fc = gnn.Linear(6, 3, rngs=rngs)
+
+        def __call__(self, x):
+            return self.fc(self.act(x) + (x == 0))
+
+    wrong = Case(
+        name="own", summary="", reference=Reference, model=Port, inputs=lambda rng: (rng.standard_normal((4, 6)),)
+    )
+    report = check(wrong, draws=1)
+    assert not report.equal
+    assert [d.module for d in report.divergences] == ["act"], str(report)
+
+
+def test_what_a_case_asks_shows_in_the_report():
+    asked = case(torch.relu, relu_like, adversarial=("zeros",))
+    (parity,) = check(asked, draws=1).parity
+    assert parity.inputs == ["random 0", "zeros"]
+    assert any("of the check's own inputs zeros alone" in note for note in parity.notes)
+    for wrong in (("zero",), "zeros"):
+        with pytest.raises(CaseError, match="adversarial names '"):
+            case(torch.relu, relu_like, adversarial=wrong)
