@@ -31,7 +31,6 @@ CACHE_ALL = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": 0.0, "JAX_PERSISTENT_
 QUICK_TO_COMPILE = (
     "--xla_backend_optimization_level=0",
     "--xla_llvm_disable_expensive_passes=true",
-    "--xla_cpu_use_fusion_emitters=false",
 )
 IS_WORKER = "PYTEST_XDIST_WORKER" in os.environ
 # each compiled graph holds several; a process may have 65,530 on Linux, and XLA dies of the next one

@@ -291,7 +291,8 @@ class _Book:
                 continue
             if self._is_laid_out(entry, shape):
                 (value,) = entry.tensors.transform.to_model(value)
-            slots[slot][entry.name] = jnp.array(value, slots[slot][entry.name].dtype)
+            # a copy that is there before PyTorch steps on: JAX reads numpy arrays later
+            slots[slot][entry.name] = jnp.asarray(np.array(value), slots[slot][entry.name].dtype)
         return problems
 
     def _is_laid_out(self, entry: _Entry, shape: tuple[int, ...]) -> bool:

@@ -70,7 +70,8 @@ def load(module: nnx.Module, state_dict: Mapping[str, Any], rules: Iterable[Weig
     problems += _leftovers(arrays, [key for key in arrays if key in unused], silent, rules)
     if problems:
         raise WeightsError(problems, subject=f"the weights do not match {type(module).__name__}")
-    values = [(leaf.variable, jnp.array(array)) for leaf, array in written.values()]
+    # a copy that is there before the original moves on: JAX reads numpy arrays, its own copies of them too, later
+    values = [(leaf.variable, jnp.asarray(np.array(array))) for leaf, array in written.values()]
     for variable, value in values:
         variable.set_value(value)
 

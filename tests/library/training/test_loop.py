@@ -185,10 +185,11 @@ def test_stops_at_the_step_that_is_not_finite_and_names_the_batch(per_launch):
     assert raised.value.tensor.startswith("batch['x'] is inf at [1, 1] (1 of 12 elements")
     assert int(raised.value.state.step) == 4
     good = fit(make_step(), data, steps=4, progress=False)
-    for mine, theirs in zip(
+    for (path, mine), (_, theirs) in zip(
         nnx.to_flat_state(raised.value.state.params), nnx.to_flat_state(good.state.params), strict=True
     ):
-        np.testing.assert_allclose(mine[1][...], theirs[1][...], rtol=1e-5)
+        if path != ("inner", "bias"):  # before a norm its gradient is rounding, of which Adam makes whole steps
+            np.testing.assert_allclose(mine[...], theirs[...], rtol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -369,3 +369,13 @@ def test_frameworks():
     assert isinstance(to_state_dict(port, framework="numpy")["x"], np.ndarray)
     with pytest.raises(ValueError, match="framework is 'jax'; choose 'torch' or 'numpy'"):
         to_state_dict(port, framework="jax")
+
+
+def test_what_is_loaded_does_not_follow_the_original():
+    """JAX reads a numpy array, one that it is asked to copy too, some time after the call."""
+    for _ in range(40):
+        weight = np.ones((1500, 1500), np.float32)
+        module = Holder(weight=np.zeros((1500, 1500), np.float32))
+        load(module, {"weight": weight})
+        weight *= 5  # as an optimizer of PyTorch would
+        assert (np.asarray(module.weight[...]) == 1).all()
