@@ -1,8 +1,8 @@
 """What all tests share: a `gpu` test is skipped, with the reason, where no CUDA device is seen; no deadlines.
 
 More than half of the tests' time is XLA's, which compiles some 30,000 small graphs. What one test has compiled another
-one, of any worker, reads from a cache that lasts as long as the run; and the quick tests compile with XLA's
-optimisations off. The slow ones compile as users do.
+one, of any worker, reads from a cache that lasts as long as the run; and XLA's optimisations are off, but where
+XLA_FLAGS is set: with `XLA_FLAGS= make test` graphs are compiled as users compile them.
 """
 
 import functools
@@ -28,10 +28,7 @@ hypothesis.settings.load_profile("no_deadline")
 
 CACHE = "JAX_COMPILATION_CACHE_DIR"
 CACHE_ALL = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": 0.0, "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": -1}
-QUICK_TO_COMPILE = (
-    "--xla_backend_optimization_level=0",
-    "--xla_llvm_disable_expensive_passes=true",
-)
+QUICK_TO_COMPILE = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 IS_WORKER = "PYTEST_XDIST_WORKER" in os.environ
 # each compiled graph holds several; a process may have 65,530 on Linux, and XLA dies of the next one
 MOST_MAPS = 20_000
@@ -39,13 +36,12 @@ MAPS = Path("/proc/self/maps")
 counted = itertools.count()
 
 
-def pytest_configure(config: pytest.Config) -> None:
+def pytest_configure() -> None:
     """Sets what JAX reads in this process, in the workers that it starts, and in their children."""
     if not IS_WORKER:
         os.environ[CACHE] = tempfile.mkdtemp(prefix="graphmode-tests-")
         os.environ.update({name: str(value) for name, value in CACHE_ALL.items()})
-        if config.getoption("markexpr") == "not slow":
-            os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *QUICK_TO_COMPILE]).strip()
+        os.environ.setdefault("XLA_FLAGS", QUICK_TO_COMPILE)
     for name, value in {CACHE: os.environ[CACHE], **CACHE_ALL}.items():
         jax.config.update(name.lower(), value)
 

@@ -19,23 +19,18 @@ from ..observation import Observation
 from ..quiet import quiet
 from ..release import trim
 from ..report.records import Parity, Tensor
-from . import yardstick
 from .adversarial import OwnInputs
 from .coverage import coverage_warnings, nan_notes
 from .diagnosis import Diagnosis, diagnose, look_inside
 from .judge import Judge, Key, Question, Truth, shares_scale
 from .port_draws import draws_note
+from .precision import Precision
 from .yardstick import (
     EQUAL_TOLERANCE,
-    PRECISE_RATIO,
     SMALLEST_SCALE,
     Difference,
     difference,
-    is_judged,
     magnitude,
-    port_error,
-    ratio_to,
-    torch_error,
 )
 
 if TYPE_CHECKING:
@@ -74,7 +69,7 @@ class Examination:
         self.truths = self.judge.truths(draws) if truths is None else truths
         self.own = OwnInputs(self)
         self._magnitudes: dict[tuple[str, Key], float] = {}
-        self._torch_errors: dict[tuple[Key, tuple[int, ...]], float] = {}
+        self.precision = Precision(self)
 
     def ask_timed(self, modes: Sequence[Mode]) -> None:
         """Adds the judge's answers on what is timed, where the verdicts were found on smaller inputs."""
@@ -267,7 +262,7 @@ class Examination:
             found = differences[i].get(key)
             if found is not None and (found.error > worst.error or not at):
                 worst, at = found, self.truths[i].question.label
-        ratio, precise, why = self.precision(mode, key, rows, answers)
+        ratio, precise, why = self.precision.verdict(mode, key, rows, answers)
         return Tensor(
             name=name,
             kind=kind,  # type: ignore[arg-type]
@@ -323,65 +318,6 @@ class Examination:
         """The scale of a tensor that float64 itself tells no better than so."""
         return ALLOWED_UNREST * unrest / EQUAL_TOLERANCE
 
-    def precision(
-        self, mode: str, key: Key, rows: list[int], usual: list[Observation]
-    ) -> tuple[float | None, bool, str]:
-        """The worst error ratio, the verdict, and what to say about it: random inputs pooled, each edge by itself."""
-        edges = [[i] for i in rows if not self.truths[i].question.is_random] if key[0] == "output" else []
-        pools = [[i for i in rows if self.truths[i].question.is_random], *edges]
-        worst: float | None = None
-        notes: list[str] = []
-        kinked = _may_jump(mode, key)
-        for pool in filter(None, pools):
-            triples = [
-                (usual[i].find(key), self.truths[i].torch.find(key), self.truths[i].reference.find(key)) for i in pool
-            ]
-            if any(array is None for triple in triples for array in triple):
-                continue
-            ours, torch, reference = (list(column) for column in zip(*triples, strict=True))
-            for p, t, r in zip(ours, torch, reference, strict=True):
-                if blame := gross_fault(p, t, r):
-                    return worst, False, blame
-            if not is_judged(reference):
-                notes.append(f"precision not judged: {reference[0].size} elements")
-                continue
-            theirs = self._torch_error(key, tuple(pool), torch, reference)
-            ratio = ratio_to(port_error(ours, reference, kinked=kinked), theirs)
-            if worst is None or ratio > worst:
-                worst = ratio
-        note = "" if worst is not None else (notes[0] if notes else "")
-        return worst, worst is None or worst <= PRECISE_RATIO, note
-
-    def _torch_error(
-        self, key: Key, pool: tuple[int, ...], torch: list[np.ndarray], reference: list[np.ndarray]
-    ) -> float:
-        """PyTorch's own error in a tensor, over these inputs and, for a gradient, jittered ones; found once."""
-        if (key, pool) not in self._torch_errors:
-            kinked = _may_jump(self.truths[pool[0]].question.mode, key)
-            self._torch_errors[key, pool] = torch_error(
-                torch,
-                reference,
-                dtype=self.dtype,
-                floor_scale=self._floor_scale(key, list(pool)),
-                kinked=kinked,
-                further=[errors[key] for i in pool for errors in self.truths[i].jitter if key in errors and kinked],
-            )
-        return self._torch_errors[key, pool]
-
-    def _floor_scale(self, key: Key, rows: list[int]) -> float:
-        """For a gradient that is nothing but rounding (zero in exact arithmetic), the size of the model's largest.
-
-        For a parameter's change, the parameter's own size, since it is the sum of the two that is rounded.
-        """
-        kind, name = key
-        if kind == "parameter" and name in self.judge.state_dict:
-            return yardstick.rms(self.judge.state_dict[name])
-        if not shares_scale(kind):
-            return 0.0
-        sizes = [(yardstick.rms(self.truths[i].reference.get(key)), self.truths[i].largest_gradient_rms) for i in rows]
-        own, largest = np.median(sizes, axis=0)
-        return float(largest) if own < SMALLEST_SCALE * largest else 0.0
-
     @property
     def _kept(self) -> set[str]:
         """Names that the case does not drop."""
@@ -390,24 +326,6 @@ class Examination:
         dropped = [rule for rule in self.case.weights if isinstance(rule, Drop)]
         names = {name for truth in self.truths for _, name, _ in truth.reference.tensors()}
         return {name for name in names if not any(rule.matches(name) for rule in dropped)}
-
-
-def _may_jump(mode: str, key: Key) -> bool:
-    """Whether a gradient is in it, which jumps where one rounding decides a relu."""
-    return mode == "train_step" or key[0].endswith("gradient")
-
-
-def gross_fault(port: np.ndarray, torch: np.ndarray, reference: np.ndarray) -> str:
-    """What no precision excuses: another shape, a new NaN or infinity, an integer that PyTorch gets right."""
-    if port.shape != torch.shape:
-        return f"shape {port.shape}, and PyTorch has {torch.shape}"
-    if reference.dtype.kind in "iub":
-        wrong = (port != reference) & (torch == reference)
-        return f"{int(wrong.sum())} of {port.size} elements differ" if wrong.any() else ""
-    if np.isfinite(port).all():
-        return ""
-    new = ~np.isfinite(port) & np.isfinite(torch) & np.isfinite(reference)
-    return f"{int(new.sum())} of {port.size} elements are not finite, and PyTorch's are" if new.any() else ""
 
 
 def _plain(outputs: dict[str, np.ndarray]) -> object:

@@ -54,7 +54,7 @@ class Gate:
             # wrong gradient is wrong in every draw
             if faults and ((kind == "output" and mode != "train_step") or len(faults) == len(rows)):
                 raise Wrong(faults[0])
-            ratio, precise, why = self.exam.precision(mode, key, rows, usual)
+            ratio, precise, why = self.exam.precision.verdict(mode, key, rows, usual)
             if not precise:
                 raise Wrong(f"{kind} {name}: error ratio {ratio}, at most {PRECISE_RATIO:g} was wanted {why}", ratio)
             if ratio is not None and (worst is None or ratio > worst):

@@ -107,7 +107,7 @@ def check_answers(row, exam, step, batch_of):
     usual = [answers.get(i, truth.torch) for i, truth in enumerate(exam.truths)]
     seen = [(kind, name) for kind, name, _ in answers[rows[0]].tensors()]
     for key in seen:
-        ratio, precise, why = exam.precision("train_step", key, rows, usual)
+        ratio, precise, why = exam.precision.verdict("train_step", key, rows, usual)
         assert precise, (key, ratio, why)
         for i in rows:
             theirs, ours = exam.truths[i].reference.get(key), answers[i].get(key)

@@ -3,7 +3,7 @@
 import ml_dtypes
 import numpy as np
 import pytest
-from graphmode.compare.parity.examination import gross_fault
+from graphmode.compare.parity.precision import gross_fault
 from graphmode.compare.parity.yardstick import HALF_ULP, difference, error_ratio, magnitude, rms_error
 from hypothesis import given
 from hypothesis import strategies as st

@@ -71,7 +71,13 @@ def another_activation(call: Called) -> Iterator[Variant]:
     for name, function in ACTIVATIONS.items():
         if name != usual and not (usual == "gelu" and name.startswith("gelu")):
             yield Variant("activation", f"computes {name} for {usual}", write, _of_first(function))
-    yield Variant("activation-missing", f"leaves {usual} out", write, _of_first(lambda x: x.clone()))
+    if usual == "hardtanh":  # which cannot be told from limits beyond all values
+        says = "does not limit: hardtanh is left out, or min_val and max_val are beyond every value here"
+        low, high = call.get("min_val", -1.0), call.get("max_val", 1.0)
+        fix = f"limit by min_val={low} and max_val={high}"
+        yield Variant("limits", says, fix, _of_first(lambda x: x.clone()))
+    else:
+        yield Variant("activation-missing", f"leaves {usual} out", write, _of_first(lambda x: x.clone()))
     yield Variant("activation-twice", f"applies {usual} twice", write, lambda f, a, k: f(f(*a, **k), *a[1:], **k))
 
 

@@ -1,0 +1,98 @@
+"""The verdict *precise* on one tensor: the port's error beside PyTorch's own, over the inputs of one mode."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..observation import Observation
+from . import yardstick
+from .judge import Key, shares_scale
+from .yardstick import PRECISE_RATIO, SMALLEST_SCALE, is_judged, port_error, ratio_to, torch_error
+
+if TYPE_CHECKING:
+    from .examination import Examination
+
+
+class Precision:
+    """Judges tensors of an examination; PyTorch's own errors are found once."""
+
+    def __init__(self, exam: Examination):
+        self.exam = exam
+        self._torch_errors: dict[tuple[Key, tuple[int, ...]], float] = {}
+
+    def verdict(self, mode: str, key: Key, rows: list[int], usual: list[Observation]) -> tuple[float | None, bool, str]:
+        """The worst error ratio, the verdict, and what to say about it: random inputs pooled, each edge by itself."""
+        truths = self.exam.truths
+        edges = [[i] for i in rows if not truths[i].question.is_random] if key[0] == "output" else []
+        pools = [[i for i in rows if truths[i].question.is_random], *edges]
+        worst: float | None = None
+        notes: list[str] = []
+        kinked = _may_jump(mode, key)
+        for pool in filter(None, pools):
+            triples = [(usual[i].find(key), truths[i].torch.find(key), truths[i].reference.find(key)) for i in pool]
+            if any(array is None for triple in triples for array in triple):
+                continue
+            ours, torch, reference = (list(column) for column in zip(*triples, strict=True))
+            for p, t, r in zip(ours, torch, reference, strict=True):
+                if blame := gross_fault(p, t, r):
+                    return worst, False, blame
+            if not is_judged(reference):
+                notes.append(f"precision not judged: {reference[0].size} elements")
+                continue
+            theirs = self._torch_error(key, tuple(pool), torch, reference)
+            ratio = ratio_to(port_error(ours, reference, kinked=kinked), theirs)
+            if worst is None or ratio > worst:
+                worst = ratio
+        note = "" if worst is not None else (notes[0] if notes else "")
+        return worst, worst is None or worst <= PRECISE_RATIO, note
+
+    def _torch_error(
+        self, key: Key, pool: tuple[int, ...], torch: list[np.ndarray], reference: list[np.ndarray]
+    ) -> float:
+        """PyTorch's own error in a tensor, over these inputs and, for a gradient, jittered ones; found once."""
+        if (key, pool) not in self._torch_errors:
+            truths = self.exam.truths
+            kinked = _may_jump(truths[pool[0]].question.mode, key)
+            self._torch_errors[key, pool] = torch_error(
+                torch,
+                reference,
+                dtype=self.exam.dtype,
+                floor_scale=self._floor_scale(key, list(pool)),
+                kinked=kinked,
+                further=[errors[key] for i in pool for errors in truths[i].jitter if key in errors and kinked],
+            )
+        return self._torch_errors[key, pool]
+
+    def _floor_scale(self, key: Key, rows: list[int]) -> float:
+        """For a gradient that is nothing but rounding (zero in exact arithmetic), the size of the model's largest.
+
+        For a parameter's change, the parameter's own size, since it is the sum of the two that is rounded.
+        """
+        kind, name = key
+        if kind == "parameter" and name in self.exam.judge.state_dict:
+            return yardstick.rms(self.exam.judge.state_dict[name])
+        if not shares_scale(kind):
+            return 0.0
+        sizes = [(yardstick.rms(truths[i].reference.get(key)), truths[i].largest_gradient_rms) for i in rows]
+        own, largest = np.median(sizes, axis=0)
+        return float(largest) if own < SMALLEST_SCALE * largest else 0.0
+
+
+def _may_jump(mode: str, key: Key) -> bool:
+    """Whether a gradient is in it, which jumps where one rounding decides a relu."""
+    return mode == "train_step" or key[0].endswith("gradient")
+
+
+def gross_fault(port: np.ndarray, torch: np.ndarray, reference: np.ndarray) -> str:
+    """What no precision excuses: another shape, a new NaN or infinity, an integer that PyTorch gets right."""
+    if port.shape != torch.shape:
+        return f"shape {port.shape}, and PyTorch has {torch.shape}"
+    if reference.dtype.kind in "iub":
+        wrong = (port != reference) & (torch == reference)
+        return f"{int(wrong.sum())} of {port.size} elements differ" if wrong.any() else ""
+    if np.isfinite(port).all():
+        return ""
+    new = ~np.isfinite(port) & np.isfinite(torch) & np.isfinite(reference)
+    return f"{int(new.sum())} of {port.size} elements are not finite, and PyTorch's are" if new.any() else ""
