@@ -75,6 +75,7 @@ class Precision:
             return yardstick.rms(self.exam.judge.state_dict[name])
         if not shares_scale(kind):
             return 0.0
+        truths = self.exam.truths
         sizes = [(yardstick.rms(truths[i].reference.get(key)), truths[i].largest_gradient_rms) for i in rows]
         own, largest = np.median(sizes, axis=0)
         return float(largest) if own < SMALLEST_SCALE * largest else 0.0
