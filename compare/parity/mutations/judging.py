@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -40,7 +41,8 @@ def judge(plant: Plant, *, seed: int = 0, examine: Check = check) -> Outcome:
     """
     start = time.perf_counter()
     case = specimen(plant.specimen)
-    broken = plant.change(case)
+    # a plant is caught, or not, on the inputs of its case
+    broken = dataclasses.replace(plant.change(case), adversarial=())
     found = {"kind": plant.kind, "specimen": plant.specimen, "site": plant.site, "wanted": _told(plant)}
     try:
         report = examine(broken, seed=seed, draws=DRAWS, compiled=False)
