@@ -51,6 +51,13 @@ def pytest_unconfigure() -> None:
         shutil.rmtree(os.environ[CACHE], ignore_errors=True)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _graphs_are_let_go() -> Iterator[None]:
+    """What is kept alive slows every garbage collection down."""
+    yield
+    jax.clear_caches()
+
+
 @pytest.fixture(autouse=True)
 def _few_graphs() -> Iterator[None]:
     yield

@@ -142,13 +142,13 @@ def _explained(look: Look, divergences: list[Divergence]) -> Iterator[Divergence
 
 
 def questions(exam: Examination, tensors: Sequence[Tensor]) -> Iterable[Question]:
-    """Of each mode, the first inputs on which some tensor is worst; random ones before edges."""
-    for mode in exam.case.modes[:2]:
-        labels = {t.input for t in tensors if t.mode == mode and not t.equal}
-        asked = [
-            t.question
-            for t in (*exam.truths, *exam.own.truths)
-            if t.question.mode == mode and t.question.label in labels
-        ]
-        randoms = [q for q in asked if q.is_random][:1]
-        yield from [*randoms, *(q for q in asked if not q.is_random)][:LOOKS]
+    """Of each mode, the first inputs on which some tensor is worst: random ones before edges, and the check's own where
+    no other fails."""
+    failed = {(t.mode, t.input) for t in tensors if not t.equal}
+    for truths in (exam.truths, exam.own.truths):
+        asked = [t.question for t in truths if (t.question.mode, t.question.label) in failed]
+        for mode in exam.case.modes[:2]:
+            randoms = [q for q in asked if q.mode == mode and q.is_random][:1]
+            yield from [*randoms, *(q for q in asked if q.mode == mode and not q.is_random)][:LOOKS]
+        if asked:
+            return

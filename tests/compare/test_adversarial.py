@@ -143,6 +143,20 @@ def test_a_shape_that_the_port_does_not_take_is_said_and_is_no_failure():
     assert "made for four rows" in warning
 
 
+def test_an_edge_input_is_not_asked_again_and_keeps_its_name():
+    def zeros(rng):
+        return (np.zeros((4, 6)),)
+
+    def ones(rng):
+        return (np.ones((4, 6)),)
+
+    asked = check(case(torch.relu, relu_like, edge_inputs={"nothing": zeros}), draws=1).parity[0].inputs
+    assert "nothing" in asked
+    assert "zeros" not in asked
+    asked = check(case(torch.relu, relu_like, edge_inputs={"zeros": ones}), draws=1).parity[0].inputs
+    assert {"zeros", "zeros, derived"} <= set(asked)
+
+
 def test_a_fault_on_them_is_located():
     class Reference(torch.nn.Module):
         def __init__(self):

@@ -9,6 +9,7 @@ import pytest
 import torch
 from flax import nnx
 from graphmode.compare import Case, CaseError, check
+from graphmode.compare.parity.adversarial import KINDS
 
 from graphmode.weights import Drop, Rename, WeightsError
 
@@ -87,7 +88,8 @@ def test_a_correct_port_passes_with_evidence():
     }
     assert {t.name for t in parity.tensors if t.kind == "parameter_gradient"} == set(Reference().state_dict())
     assert all(t.error is not None for t in parity.tensors)
-    assert parity.inputs == ["random 0", "random 1", "random 2", "zeros", "one"]
+    assert parity.inputs[:5] == ["random 0", "random 1", "random 2", "zeros", "one"]
+    assert set(parity.inputs[5:]) == set(KINDS) - {"zeros", "masks of zeros", "masks of ones"}
     assert "passed" in str(report)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...draw import edge_inputs
 from ...errors import describe_briefly
 from ...observation import Observation
 from ...quiet import quiet
@@ -67,17 +68,19 @@ class OwnInputs:
         draws = [t.question.inputs for t in exam.truths if t.question.is_random and not t.question.is_timed]
         modes = [mode for mode in exam.case.modes if mode != "train_step"]
         found: list[Truth] = []
+        edges = [inputs for _, inputs in edge_inputs(exam.case, exam.seed)]
         with quiet():
-            for kind, inputs in adversarial_inputs(draws, kinds):
+            for kind, inputs in adversarial_inputs(draws, kinds, but=edges):
                 found += self._answers(kind, inputs, modes)
         return found
 
     def _answers(self, kind: str, inputs: Any, modes: Iterable[Any]) -> Iterator[Truth]:
         judge = self.exam.judge
+        label = f"{kind}, derived" if kind in self.exam.case.edge_inputs else kind
         for mode in modes:
             try:
                 with _sorting_noted() as sorts:
-                    (question,) = judge.questions([(kind, inputs, False)], [mode])
+                    (question,) = judge.questions([(label, inputs, False)], [mode])
                     truth = judge.own_truth(question)
             except Exception:
                 return  # it is outside of the reference's domain
@@ -133,7 +136,11 @@ class OwnInputs:
                 found.tensors.append(_failed(mode, label, key, apart))
             elif blame := _not_finite(rough, truth.torch.find(key)):
                 found.tensors.append(_failed(mode, label, key, Difference(0.0, note=blame), precise=False))
-            elif label == PRECISION and kind == "output" and (ratio := self._ratio(key, rough, truth)) > PRECISE_RATIO:
+            elif (
+                label.startswith(PRECISION)
+                and kind == "output"
+                and (ratio := self._ratio(key, rough, truth)) > PRECISE_RATIO
+            ):
                 found.warnings.append(
                     f"on {label!r} (100 standard deviations), the output {name} has {ratio:.3g} times PyTorch's error "
                     f"in {self.exam.dtype}: a variance as E[x^2] - E[x]^2 loses its digits there"
@@ -154,6 +161,9 @@ class OwnInputs:
         return max(magnitude(reference), SMALLEST * exam.magnitude(mode, key), least)
 
     def _ratio(self, key: Key, ours: np.ndarray, truth: Truth) -> float:
+        """Of the error at a large mean, where it is judged."""
+        if not truth.question.label.startswith(PRECISION):
+            return 0.0
         ratio = error_ratio([ours], [truth.torch.get(key)], [truth.reference.get(key)], dtype=self.exam.dtype)
         return ratio if ratio is not None else 0.0
 

@@ -87,13 +87,16 @@ _MAKERS: dict[str, Callable[[Leaf], np.ndarray]] = {
 KINDS = tuple(_MAKERS)
 
 
-def adversarial_inputs(draws: Sequence[Inputs], kinds: Sequence[str] = KINDS) -> Iterator[tuple[str, Inputs]]:
+def adversarial_inputs(
+    draws: Sequence[Inputs], kinds: Sequence[str] = KINDS, *, but: Sequence[Inputs] = ()
+) -> Iterator[tuple[str, Inputs]]:
     """Inputs made from random ones, those alone that differ from the first draw and from each other.
 
     Args:
       draws: random inputs of one structure. The first is changed; all of them tell the domain: what has no negative
         element in any is given none.
       kinds: of `KINDS`.
+      but: inputs that are asked anyway.
 
     Returns:
       Names and inputs. Integers stay as they are, but for masks; a batch of one is cut where all arrays share the
@@ -105,7 +108,7 @@ def adversarial_inputs(draws: Sequence[Inputs], kinds: Sequence[str] = KINDS) ->
         for path, _ in leaves[0]
     }
     lengths = {np.asarray(leaf).shape[0] for _, leaf in leaves[0] if np.ndim(leaf)}
-    told = {_fingerprint(draws[0])}
+    told = {_fingerprint(each) for each in (draws[0], *but)}
     for kind in kinds:
         if kind == BATCH_OF_ONE and (len(lengths) != 1 or lengths == {0}):
             continue
