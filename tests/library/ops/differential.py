@@ -9,6 +9,7 @@ infinities) mixed in by `values_of`.
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -25,7 +26,7 @@ from hypothesis import strategies as st
 
 import graphmode as gm
 
-QUICK, THOROUGH = 5, 200
+QUICK, THOROUGH = 5, int(os.environ.get("GRAPHMODE_TEST_EXAMPLES", "200"))
 LANES = 3
 FLOATING = ("float32", "float64", "bfloat16")
 DTYPES = (*FLOATING, "int32", "bool")
