@@ -424,7 +424,9 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
         }
 
 
-def _drop_non_finite(record: Tensor | Finding | Divergence | StepFinding | FreeStep | Cell, *names: str) -> None:
+def _drop_non_finite(
+    record: Tensor | Finding | Divergence | ModuleEvidence | StepFinding | FreeStep | Cell, *names: str
+) -> None:
     """JSON has no infinity, so a record holds from the start what a reader of its file gets."""
     for name in names:
         value = getattr(record, name)
