@@ -10,7 +10,7 @@ import jax.tree_util as jtu
 import numpy as np
 
 from .case import Case, CaseError, Inputs
-from .errors import describe
+from .errors import describe_with_line
 
 
 def generator(case: Case, seed: int, label: str, index: int = 0) -> np.random.Generator:
@@ -52,7 +52,7 @@ def _checked(case: Case, field: str, make: Callable[[np.random.Generator], Input
     except CaseError:
         raise
     except Exception as error:
-        raise CaseError(f"case {case.name!r}: {field} fails with {describe(error)}") from error
+        raise CaseError(f"case {case.name!r}: {field} fails with {describe_with_line(error)}") from error
     if not isinstance(inputs, tuple | dict):
         raise CaseError(
             f"case {case.name!r}: {field} gives {type(inputs).__name__}, and a tuple of positional arguments or a dict "

@@ -2,18 +2,50 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
+import sysconfig
+import traceback
 from pathlib import Path
+
+import graphmode
 
 from .report.wording import plain
 
 LONGEST = 600  # characters of one line of a report
+LIBRARIES = ("jax", "jaxlib", "flax", "optax", "chex", "numpy", "torch", "torchvision", "transformers")
+# of ours, all but the models, which are read as a user's
+OURS = (
+    str(Path(__file__).parent),
+    *(
+        str(Path(folder) / part)
+        for folder in graphmode.__path__
+        for part in ("graph", "nn", "ops", "optim", "training", "weights")
+    ),
+)
 
 
 def describe(error: BaseException) -> str:
     """Its type and its text, files named from where Python finds them: `models/lstm/model.py`."""
     return f"{type(error).__name__}: {_portable(str(error))}"
+
+
+def describe_with_line(error: BaseException) -> str:
+    """The same, with the innermost line that a user wrote, `model.py:31`, where one is on the way."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not is_of_a_library(f.filename)]
+    place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    return f"{describe(error)}{place}"
+
+
+@functools.cache
+def is_of_a_library(file: str) -> bool:
+    """Whether a line of this file is ours, JAX's, Flax's, PyTorch's or Python's own, and not one of a model."""
+    packages = [
+        folder for name in LIBRARIES if name in sys.modules for folder in getattr(sys.modules[name], "__path__", ())
+    ]
+    in_python = file.startswith(("<", sysconfig.get_path("stdlib"))) and "site-packages" not in file
+    return in_python or file.startswith((*OURS, *packages))
 
 
 def describe_briefly(error: BaseException) -> str:

@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 
 from .case import Case, CaseError, Inputs
-from .errors import describe
+from .errors import describe_with_line
 
 T = TypeVar("T")
 
@@ -56,7 +56,9 @@ def _inputs(case: Case, size: int, rng: np.random.Generator) -> Inputs:
     try:
         return case.sweep(rng, size)
     except Exception as error:
-        raise CaseError(f"case {case.name!r}: sweep fails at the batch size {size} with {describe(error)}") from error
+        raise CaseError(
+            f"case {case.name!r}: sweep fails at the batch size {size} with {describe_with_line(error)}"
+        ) from error
 
 
 def _of(said: Mapping[str, T], variants: Mapping[str, object]) -> dict[str, T]:

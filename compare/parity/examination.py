@@ -14,7 +14,7 @@ import numpy as np
 
 from ..case import Case, CaseError, Mode
 from ..draw import signature
-from ..errors import describe
+from ..errors import describe_with_line
 from ..observation import Observation
 from ..quiet import quiet
 from ..release import trim
@@ -100,6 +100,7 @@ class Examination:
                 name,
                 functools.partial(self.port_side, name),
             )
+        self.own.forget()
 
     def _reference_side(self, module: torch.nn.Module, dtype: str) -> TorchSide:
         from ..torch_side import TorchSide
@@ -227,7 +228,7 @@ class Examination:
             whose = "port" if side == "jax" else "reference's variant"
             raise CaseError(
                 f"case {self.case.name!r}: the {whose} {variant!r} fails on the input {question.label!r} in "
-                f"{question.mode}: {describe(error)}"
+                f"{question.mode}: {describe_with_line(error)}"
             ) from error
         if answer.outputs.keys() != truth.reference.outputs.keys():
             raise CaseError(

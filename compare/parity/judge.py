@@ -15,7 +15,7 @@ from graphmode.weights import as_numpy
 from ..case import Case, CaseError, Inputs, Mode
 from ..draw import check_inputs, edge_inputs, generator, random_inputs
 from ..dtypes import HALF_ULP, allow_tf32
-from ..errors import describe
+from ..errors import describe_with_line
 from ..observation import Observation
 from ..quiet import quiet
 from ..release import trim
@@ -219,7 +219,7 @@ class Judge:
         except Exception as error:
             raise CaseError(
                 f"case {self.case.name!r}: the reference {self.name!r} fails on the input {question.label!r} in "
-                f"{question.mode}: {describe(error)}"
+                f"{question.mode}: {describe_with_line(error)}"
             ) from error
 
     def own_truth(self, question: Question) -> Truth:

@@ -116,19 +116,30 @@ def test_lost_digits_at_a_large_mean_are_said():
     assert any("times PyTorch's error in float32" in warning for warning in report.parity[0].warnings)
 
 
+def checked_for_zero(x):
+    assert (x != 0).all(), "no zeros, please"
+    return x
+
+
 @pytest.mark.parametrize(
-    ("forward", "port"),
+    ("forward", "port", "why"),
     [
-        (torch.log, jnp.log),  # of zero and of negatives: outside of the domain
-        (lambda x: torch.topk(x, 2).indices, lambda x: jax.lax.top_k(x, 2)[1]),  # ties: PyTorch promises no order
-        (lambda x: x / x.abs().sum(), lambda x: x / jnp.abs(x).sum()),
+        (torch.log, jnp.log, "the reference's answer is not finite"),
+        (
+            lambda x: torch.topk(x, 2).indices,
+            lambda x: jax.lax.top_k(x, 2)[1],
+            "the reference's topk promises no order among ties",
+        ),
+        (lambda x: x / x.abs().sum(), lambda x: x / jnp.abs(x).sum(), "the reference's answer is not finite"),
+        (checked_for_zero, lambda x: x, "the reference raises AssertionError"),
     ],
-    ids=["log", "topk", "a quotient"],
+    ids=["log", "topk", "a quotient", "a check"],
 )
-def test_what_the_reference_does_not_define_is_not_asked(forward, port):
+def test_what_the_reference_does_not_define_is_not_asked_and_that_is_said(forward, port, why):
     report = check(case(forward, port, lambda rng: (rng.uniform(0.5, 2, (4, 6)),)), draws=1)
     assert report.passed, str(report)
     assert "zeros" not in report.parity[0].inputs
+    assert any(f"'zeros' ({why}" in note for note in report.parity[0].notes)
 
 
 def test_a_shape_that_the_port_does_not_take_is_said_and_is_no_failure():

@@ -279,6 +279,11 @@ def test_named_tuples_compare_with_tuples():
     assert check(case(TwoPort, reference=Two)).passed
 
 
+def branching(x):
+    return x if x.sum() > 0 else -x
+
+
+LINE = branching.__code__.co_firstlineno + 1
 REFUSED = {
     "another structure": (
         {"model": faulty(__call__=lambda self, x: self.head(self.fc(x)))},
@@ -296,10 +301,10 @@ REFUSED = {
     "inputs that are no tuple": ({"inputs": lambda rng: np.ones((2, 6))}, CaseError, ["inputs gives ndarray"]),
     "inputs that are no arrays": ({"inputs": lambda rng: ([1.0],)}, CaseError, ["float at input.0.0"]),
     "a reference that fails": ({"inputs": lambda rng: (np.ones((2, 5)),)}, CaseError, ["reference", "random 0"]),
-    "a port that fails": (
-        {"model": faulty(gelu=staticmethod(lambda x: x if x.sum() > 0 else -x))},
+    "a port that fails, with the line of its author": (
+        {"model": faulty(gelu=staticmethod(branching))},
         CaseError,
-        ["port 'default' fails on the input 'random 0'", "TracerBoolConversionError"],
+        ["port 'default' fails on the input 'random 0'", "TracerBoolConversionError", f"(test_check.py:{LINE})"],
     ),
     "an integer that JAX would wrap": (
         {"inputs": lambda rng: (np.array([[2**31 + 5] * 6]),), "reference": torch.nn.Identity},

@@ -54,10 +54,14 @@ class OwnInputs:
 
     Args:
       exam: whose judge answers.
+
+    Attributes:
+      left_out: the kinds that were, and why.
     """
 
     def __init__(self, exam: Examination):
         self.exam = exam
+        self.left_out: dict[str, str] = {}
 
     @functools.cached_property
     def truths(self) -> list[Truth]:
@@ -74,6 +78,10 @@ class OwnInputs:
                 found += self._answers(kind, inputs, modes)
         return found
 
+    def forget(self) -> None:
+        """Lets go of the answers, gradients of every parameter among them; they are found again when asked for."""
+        self.__dict__.pop("truths", None)
+
     def _answers(self, kind: str, inputs: Any, modes: Iterable[Any]) -> Iterator[Truth]:
         judge = self.exam.judge
         label = f"{kind}, derived" if kind in self.exam.case.edge_inputs else kind
@@ -82,9 +90,14 @@ class OwnInputs:
                 with _sorting_noted() as sorts:
                     (question,) = judge.questions([(label, inputs, False)], [mode])
                     truth = judge.own_truth(question)
-            except Exception:
-                return  # it is outside of the reference's domain
-            if (sorts and kind in TIED) or not all(_is_finite(array).all() for array in _floating(truth.reference)):
+            except Exception as error:
+                self.left_out[kind] = f"the reference raises {type(error).__name__}"
+                return
+            if not all(_is_finite(array).all() for array in _floating(truth.reference)):
+                self.left_out[kind] = "the reference's answer is not finite"
+                return
+            if sorts and kind in TIED:
+                self.left_out[kind] = f"the reference's {sorts[0]} promises no order among ties"
                 return
             yield truth
 
@@ -95,6 +108,9 @@ class OwnInputs:
             yield f"the case asks of the check's own inputs {', '.join(case.adversarial) or 'none'} alone"
         elif self.exam.judge.parameters > MOST_PARAMETERS:
             yield "the check asked none of its own inputs, since the model is large; adversarial= in the case asks them"
+        if self.left_out:
+            told = "; ".join(f"{kind!r} ({why})" for kind, why in self.left_out.items())
+            yield f"of the check's own inputs some are outside of the reference's domain and were left out: {told}"
 
     def examine(self, exact: PortSide | TorchSide, usual: PortSide | TorchSide) -> Found:
         """A candidate on each of them, in float64 and in the dtype that people run."""

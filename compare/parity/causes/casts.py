@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import flax
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jax.extend import core as jex
 
-import graphmode
-
+from ...errors import is_of_a_library
 from ...report.records import Cause
 from ...trees import named_leaves, to_arrays
 from ..inside.port_calls import numbered
@@ -29,12 +27,6 @@ if TYPE_CHECKING:
 SCOPE = "graphmode:"
 INLINED = ("jit", "pjit", "closed_call", "custom_jvp_call", "custom_vjp_call", "checkpoint", "remat2", "core_call")
 DTYPES = ("new_dtype", "dtype", "preferred_element_type", "accumulation_type", "out_dtype")
-LIBRARY = Path(graphmode.__path__[0])
-OWN = (
-    *(str(Path(package.__path__[0])) for package in (jax, flax)),
-    *(str(LIBRARY / part) for part in ("graph", "nn", "ops", "optim", "training", "weights", "compare")),
-    str(Path(__file__).parents[2]),
-)
 
 
 @dataclass(frozen=True)
@@ -152,7 +144,7 @@ def _source(eqn: Any) -> str:
     """The innermost line that is neither JAX's nor Flax's nor ours."""
     traceback = eqn.source_info.traceback
     for frame in traceback.frames if traceback is not None else ():
-        if not frame.file_name.startswith(OWN):
+        if not is_of_a_library(frame.file_name):
             return f"{Path(frame.file_name).name}:{frame.line_num}"
     return ""
 

@@ -12,7 +12,7 @@ from graphmode.weights import Drop
 from ...case import Case, CaseError
 from ...draw import check_inputs
 from ...dtypes import HALF_ULP
-from ...errors import describe
+from ...errors import describe_with_line
 from ...jax_side import PortSide
 from ...quiet import quiet
 from ...report.records import FreeStep, Lockstep, StepFinding
@@ -102,7 +102,7 @@ class _Run:
                 raise
             except Exception as error:
                 raise CaseError(
-                    f"case {self.case.name!r}: step {number + 1} of lockstep fails: {describe(error)}"
+                    f"case {self.case.name!r}: step {number + 1} of lockstep fails: {describe_with_line(error)}"
                 ) from error
         return Lockstep(
             case=self.case.name,

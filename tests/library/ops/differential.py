@@ -33,6 +33,7 @@ DTYPES = (*FLOATING, "int32", "bool")
 # relative to the largest entry: sums and products in another order
 ROUNDING = {"float64": 1e-12, "float32": 2e-5, "bfloat16": 4e-2}
 MOST_ERROR = 5  # times PyTorch's own
+AS_FOR_USERS = {"xla_backend_optimization_level": "3", "xla_llvm_disable_expensive_passes": "false"}
 
 Arrays = dict[str, np.ndarray]
 Config = Mapping[str, Any]
@@ -51,6 +52,8 @@ class Differential:
       dtypes: those that make sense.
       gradients: names of the arrays that are differentiated, in floating dtypes.
       exact: whether results must be the same to the last bit, or to rounding; gradients are compared to rounding.
+      optimised: whether XLA compiles as for users, which matters where multiplication and addition may become one
+        operation that rounds once, or as `tests/conftest.py` says.
     """
 
     name: str
@@ -61,6 +64,7 @@ class Differential:
     dtypes: tuple[str, ...] = DTYPES
     gradients: tuple[str, ...] = ()
     exact: bool = True
+    optimised: bool = False
 
 
 def cases(table: Iterable[Differential]) -> list[Any]:
@@ -158,12 +162,12 @@ def mask_of(rng: np.random.Generator, shape: int | tuple[int, ...]) -> np.ndarra
 
 @functools.cache
 def _jitted(one: Differential, key: tuple[tuple[str, Any], ...]) -> Callable[[Arrays], Any]:
-    return jax.jit(lambda arrays: one.ours(SimpleNamespace(**dict(key)), **arrays))
+    return _compiled(one, lambda arrays: one.ours(SimpleNamespace(**dict(key)), **arrays))
 
 
 @functools.cache
 def _mapped(one: Differential, key: tuple[tuple[str, Any], ...]) -> Callable[[Arrays], Any]:
-    return jax.jit(jax.vmap(lambda arrays: one.ours(SimpleNamespace(**dict(key)), **arrays)))
+    return _compiled(one, jax.vmap(lambda arrays: one.ours(SimpleNamespace(**dict(key)), **arrays)))
 
 
 @functools.cache
@@ -175,7 +179,11 @@ def _pulled_back(one: Differential, key: tuple[tuple[str, Any], ...]) -> Callabl
 
         return jax.vjp(floating, chosen)[1](cotangents)[0]
 
-    return jax.jit(pull)
+    return _compiled(one, pull)
+
+
+def _compiled(one: Differential, function: Callable[..., Any]) -> Callable[..., Any]:
+    return jax.jit(function, compiler_options=AS_FOR_USERS if one.optimised else None)
 
 
 def _compare_gradients(

@@ -72,6 +72,7 @@ NMS = Differential(
     ours=lambda c, boxes, scores, threshold: gm.nms(boxes, scores, iou_threshold=threshold, capacity=c.capacity),
     eager=lambda c, boxes, scores, threshold: padded(kernel(boxes, scores, float(threshold)), c.capacity, c.n),
     dtypes=("float32", "float64"),
+    optimised=True,
 )
 MIN = Differential(
     name="nms, Min of facenet-pytorch",
@@ -84,6 +85,7 @@ MIN = Differential(
         kernel(boxes, scores, float(threshold), "min", 1), c.capacity, c.n
     ),
     dtypes=("float32", "float64"),
+    optimised=True,
 )
 
 
@@ -102,6 +104,7 @@ BATCHED = Differential(
         vanilla(boxes, scores, idxs, float(threshold)), c.capacity, c.n
     ),
     dtypes=("float32", "float64"),
+    optimised=True,
 )
 
 
@@ -130,6 +133,7 @@ VALID = Differential(
     ),
     eager=of_those_there,
     dtypes=("float32", "float64"),
+    optimised=True,
 )
 TABLE = [NMS, MIN, BATCHED, VALID]
 
