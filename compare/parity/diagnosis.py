@@ -15,6 +15,7 @@ from ..report.records import Cause, Divergence, Finding, ModuleEvidence, Tensor
 from .judge import Question
 
 if TYPE_CHECKING:
+    from ..jax_side import PortSide
     from .examination import Examination
     from .inside.localise import Look
 
@@ -85,6 +86,57 @@ def diagnose(exam: Examination, variant: str, tensors: Sequence[Tensor]) -> Diag
             found[OPTIMIZER] = _of_steps(exam, moved)
     diagnosis.divergences = list(found.values())
     return diagnosis
+
+
+def diagnose_precision(exam: Examination, variant: str, tensors: Sequence[Tensor]) -> Diagnosis:
+    """Looks for where a port that is equal, and not precise, loses digits: random inputs together, edges by themselves.
+
+    Args:
+      exam: whose judge answered.
+      variant: of the port.
+      tensors: the verdicts on it.
+    """
+    from .inside.localise import Look
+
+    diagnosis = Diagnosis()
+    failed = {t.mode for t in tensors if not t.precise}
+    with quiet():
+        exact, usual = exam.port_side(variant, "float64"), exam.port_side(variant, exam.dtype)
+        for mode in (mode for mode in exam.case.modes[:2] if mode in failed):
+            for pool in _pools(exam, mode, tensors):
+                try:
+                    looks = [Look(exact, exam.judge.exact, question, exam.case.modules) for question in pool]
+                    diagnosis.modules = diagnosis.modules or looks[0].modules()
+                    found = list(_imprecise(exam, looks, usual))
+                except Exception as error:
+                    told = describe_briefly(error)
+                    diagnosis.notes.append(f"{mode}: no look for lost digits on {pool[0].label!r}: {told}")
+                    continue
+                if found:
+                    diagnosis.divergences = found
+                    return diagnosis
+    diagnosis.notes.append(f"in {exam.dtype} no module by itself is less precise than PyTorch's")
+    return diagnosis
+
+
+def _pools(exam: Examination, mode: str, tensors: Sequence[Tensor]) -> Iterator[list[Question]]:
+    asked = [t.question for t in [*exam.truths, *exam.own.truths] if t.question.mode == mode]
+    yield [q for q in asked if q.is_random and not q.is_timed][:LOOKS]
+    failed = [t.input for t in tensors if t.mode == mode and not t.precise]
+    edges = [q for q in asked if not q.is_random]
+    yield from ([q] for q in sorted(edges, key=lambda q: q.label not in failed)[:LOOKS])
+
+
+def _imprecise(exam: Examination, looks: list[Look], usual: PortSide) -> Iterator[Divergence]:
+    """The modules that lose digits, with their causes."""
+    from .causes import explain_digits
+    from .inside.imprecise import PrecisionLook
+
+    look = PrecisionLook(looks, usual, exam.judge.usual)
+    known = [match.port for match in looks[0].matching.matches]
+    for each in look.divergences():
+        causes = explain_digits(usual, looks[0].question, each.module, known)
+        yield msgspec.structs.replace(each, causes=causes)
 
 
 def _of_optimizer(exam: Examination, update: Tensor) -> Divergence:

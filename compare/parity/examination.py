@@ -21,7 +21,7 @@ from ..release import trim
 from ..report.records import Parity, Tensor
 from .adversarial import OwnInputs
 from .coverage import coverage_warnings, nan_notes
-from .diagnosis import Diagnosis, diagnose, look_inside
+from .diagnosis import Diagnosis, diagnose, diagnose_precision, look_inside
 from .judge import Judge, Key, Question, Truth, shares_scale
 from .port_draws import draws_note
 from .precision import Precision
@@ -170,6 +170,8 @@ class Examination:
     def _seen_inside(self, variant: str, tensors: Sequence[Tensor]) -> Diagnosis:
         if self.locate and not all(t.equal for t in tensors):
             return diagnose(self, variant, tensors)
+        if self.locate and not all(t.precise for t in tensors):
+            return diagnose_precision(self, variant, tensors)
         return look_inside(self, variant) if self.inside else Diagnosis()
 
     @functools.cached_property

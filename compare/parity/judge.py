@@ -119,7 +119,7 @@ class Judge:
         return self._side("float64")
 
     @functools.cached_property
-    def _usual(self) -> TorchSide:
+    def usual(self) -> TorchSide:
         return self._side(self.dtype)
 
     @functools.cached_property
@@ -164,7 +164,7 @@ class Judge:
         """Of one step on this question's inputs, in the dtype that people run; `size` is the batch's, in a sweep."""
         from ..speed.work import least_work, optimizer_state_bytes
 
-        side = self._usual
+        side = self.usual
         with quiet():
             batch = side.place(question.inputs, mode, question.cotangents)
             state = optimizer_state_bytes(self.case, side) if mode == "train_step" else 0
@@ -199,17 +199,17 @@ class Judge:
 
     def _output_shapes(self, inputs: Inputs) -> dict[str, tuple[int, ...]]:
         """Of the floating outputs, by name."""
-        outputs = self._usual.run(inputs, "inference").outputs
+        outputs = self.usual.run(inputs, "inference").outputs
         return {name: value.shape for name, value in outputs.items() if is_floating(value)}
 
     def _truth(self, question: Question) -> Truth:
         try:
             reference = self._reference(question)
             jitter = tuple(
-                _errors(self._usual.run(self._jitter(question, i), question.mode, question.cotangents), reference)
+                _errors(self.usual.run(self._jitter(question, i), question.mode, question.cotangents), reference)
                 for i in range(JITTERS if question.is_random and question.mode != "inference" else 0)
             )
-            usual = self._usual.run(question.inputs, question.mode, question.cotangents)
+            usual = self.usual.run(question.inputs, question.mode, question.cotangents)
             trains = question.mode == "train_step" and not question.is_timed
             unrest = self._unrest(question, reference) if trains else {}
             floating = {key: error for key, error in unrest.items() if is_floating(reference.get(key))}
@@ -225,7 +225,7 @@ class Judge:
     def own_truth(self, question: Question) -> Truth:
         """The answer on an input of the check's own, with its unrest. Raises what the reference raises."""
         reference = self.exact.run(question.inputs, question.mode, question.cotangents)
-        usual = self._usual.run(question.inputs, question.mode, question.cotangents)
+        usual = self.usual.run(question.inputs, question.mode, question.cotangents)
         return Truth(question, reference, usual, (), self._unrest(question, reference))
 
     def _reference(self, question: Question) -> Observation:

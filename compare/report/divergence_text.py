@@ -26,7 +26,8 @@ def told(divergence: Divergence) -> Iterator[str]:
         yield "no module introduces the error: it arises in the case's to_model, to_reference or loss"
     else:
         there = f", the reference's {d.reference}" if d.reference and d.reference != d.module else ""
-        yield f"error arises in {place(d)}{there}, on {d.input!r} in {d.mode}"
+        what = f"digits are lost in {d.dtype} in" if d.dtype else "error arises in"
+        yield f"{what} {place(d)}{there}, on {d.input!r} in {d.mode}"
     if d.causes:
         for cause in d.causes:
             yield f"  cause ({cause.id}): {cause.says}"
@@ -56,5 +57,5 @@ def evidence(finding: Finding) -> str:
     values = (
         f" at {list(finding.index)}: {finding.port_value} for {finding.reference_value}" if finding.port_value else ""
     )
-    note = f" {finding.note}" if finding.note else ""
+    note = f", {finding.note}" if finding.note else ""
     return f"{_WORDS[finding.what]}, {finding.tensor}, is {size or 'off'}{values}{note}"

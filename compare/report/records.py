@@ -79,7 +79,8 @@ class Divergence(msgspec.Struct, frozen=True, kw_only=True):
     classes, `file:line` of the code, what is off, and why.
 
     `inherited` is the error of what it receives in a free run: what earlier modules introduced. `outside` marks an
-    error that arises in no module, but in the case's `to_model`, `to_reference` or `loss`.
+    error that arises in no module, but in the case's `to_model`, `to_reference` or `loss`. With a `dtype` the module is
+    equal in float64, and loses digits in this dtype that PyTorch keeps.
     """
 
     mode: str
@@ -94,6 +95,7 @@ class Divergence(msgspec.Struct, frozen=True, kw_only=True):
     causes: list[Cause] = msgspec.field(default_factory=list)
     inherited: float | None = None
     outside: bool = False
+    dtype: str = ""
 
     def __post_init__(self) -> None:
         _drop_non_finite(self, "inherited")
@@ -128,8 +130,9 @@ class ModuleEvidence(msgspec.Struct, frozen=True, kw_only=True):
 class Parity(msgspec.Struct, frozen=True, kw_only=True):
     """The two verdicts on one variant of one case, with the evidence; *precise* is one in `dtype`. `side` is who was
     judged: the port, or a further variant of the reference. A port that is not equal has `divergences`, the modules
-    that introduce the error, first ones first, and `modules`, all that were called, each with the one that stands for
-    it. `warnings` say what the inputs do not cover: what no verdict can tell.
+    that introduce the error, one that is not precise those that lose digits, first ones first, and `modules`, all that
+    were called, each with the one that stands for it. `warnings` say what the inputs do not cover: what no verdict can
+    tell.
     """
 
     case: str

@@ -1,7 +1,8 @@
 """Why a port goes wrong: known differences, tried on the reference until one gives exactly what the port gives."""
 
 from .casts import explain_casts
+from .digits import explain_digits
 from .explain import explain
 from .optimizer import explain_optimizer
 
-__all__ = ["explain", "explain_casts", "explain_optimizer"]
+__all__ = ["explain", "explain_casts", "explain_digits", "explain_optimizer"]

@@ -217,7 +217,7 @@ class _Recorded(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, call: Call, evidence: Evidence, count: int, *tensors: torch.Tensor) -> Any:
         ctx.call, ctx.evidence = call, evidence
-        ctx.inputs = [(x.shape, x.dtype) for x in tensors[:count]]
+        ctx.inputs = [(x.shape, x.dtype, x.device) for x in tensors[:count]]
         outputs = tuple(x.clone() for x in tensors[count:])
         ctx.mark_non_differentiable(*(x for x in outputs if not x.is_floating_point()))
         ctx.count = count
@@ -231,12 +231,12 @@ class _Recorded(torch.autograd.Function):
                 ctx.evidence["received_cotangent", f"{name} of {call.id}"] = as_numpy(gradient.detach().clone())
         names = [*call.inputs, *[None] * ctx.count][: ctx.count]
         back = []
-        for name, (shape, dtype) in zip(names, ctx.inputs, strict=True):
+        for name, (shape, dtype, device) in zip(names, ctx.inputs, strict=True):
             known = call.input_gradients.get(name)
             if known is None or known.shape != tuple(shape):
-                back.append(torch.zeros(shape, dtype=dtype) if dtype.is_floating_point else None)
-            else:
-                back.append(torch.tensor(known))  # of its own: autograd adds into what it is given
+                back.append(torch.zeros(shape, dtype=dtype, device=device) if dtype.is_floating_point else None)
+            else:  # of its own: autograd adds into what it is given
+                back.append(torch.tensor(known, dtype=dtype, device=device))
         return None, None, None, *back, *[None] * len(cotangents)
 
 

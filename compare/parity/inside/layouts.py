@@ -44,9 +44,14 @@ class Layouts:
 
     Where shapes leave a choice, a layout counts as found if values agree in it, and it is one that other tensors of the
     rank have or the usual one of channels last: a port that transposes by mistake is not to be excused.
+
+    Attributes:
+      seen: how often each order of axes was found.
+      tolerance: up to which error, of the largest element, values agree.
     """
 
     seen: Counter[Axes] = field(default_factory=Counter)
+    tolerance: float = EQUAL_TOLERANCE
 
     def fit(self, port: np.ndarray, reference: np.ndarray) -> Layout | None:
         """The likeliest layout, or None where the shapes admit none."""
@@ -56,7 +61,7 @@ class Layouts:
         same = tuple(reference.shape) == tuple(port.shape)
         likely = [one for one in found if not same or self._is_usual(one)]
         for one in likely:
-            if difference(one.to_reference(port), reference).error <= EQUAL_TOLERANCE:
+            if difference(one.to_reference(port), reference).error <= self.tolerance:
                 self.seen[one.axes] += 1
                 return one
         return max(likely or found, key=lambda one: self.seen[one.axes])

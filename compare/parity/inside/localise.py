@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -187,23 +188,20 @@ class Look:
     def divergences(self) -> list[Divergence]:
         """The suspects as a report has them, in the order in which the reference calls them; inner ones first."""
         order = {call.path: i for i, call in reversed(list(enumerate(self.calls)))}
-        modules = self._by_path()
 
         def first(path: str) -> tuple[int, int]:
             there = self.matching.to_reference(path)
             return (len(order) if there is None else order.get(there, len(order))), -path.count(".")
 
-        return [
-            self._divergence(self.suspects[path], modules.get(path)) for path in sorted(self.suspects, key=first)
-        ] + (
-            [
+        suspects = [self.suspects[path] for path in sorted(self.suspects, key=first)]
+        found = [self.divergence(each.path, each.call, each.findings) for each in suspects]
+        if self.outside:
+            found.append(
                 Divergence(
                     mode=self.question.mode, input=self.question.label, module="", findings=self.outside, outside=True
                 )
-            ]
-            if self.outside
-            else []
-        )
+            )
+        return found
 
     def modules(self) -> list[ModuleEvidence]:
         """Every called module of either side, the port's first, in the order of their first calls."""
@@ -240,24 +238,26 @@ class Look:
             for n in self.matching.only_reference
         ]
 
-    def _divergence(self, suspect: Suspect, module: nnx.Module | None) -> Divergence:
-        there = self.matching.to_reference(suspect.path)
+    def divergence(self, path: str, call: int, findings: list[Finding], dtype: str = "") -> Divergence:
+        """What is off in a call of a module of the port, as a report has it."""
+        there = self.matching.to_reference(path)
         received = [
             difference(seen.port, seen.reference).error
             for (at, what, _), seen in self._free.items()
-            if what == "received" and at == CallId(suspect.path, suspect.call)
+            if what == "received" and at == CallId(path, call)
         ]
         return Divergence(
             mode=self.question.mode,
             input=self.question.label,
-            module=suspect.path,
+            module=path,
             reference=there or "",
-            kind=self.kinds.get(suspect.path, ""),
+            kind=self.kinds.get(path, ""),
             reference_kind=next((c.kind for c in self.calls.values() if c.id.path == there), ""),
-            call=suspect.call,
-            source=_source(module),
-            findings=suspect.findings,
+            call=call,
+            source=_source(self._by_path.get(path)),
+            findings=findings,
             inherited=max(received, default=None),
+            dtype=dtype,
         )
 
     def _activations(self, forced: Sequence[Seen]) -> Iterable[Activation]:
@@ -273,6 +273,7 @@ class Look:
                     introduced=difference(seen.port, seen.reference),
                 )
 
+    @functools.cached_property
     def _by_path(self) -> dict[str, nnx.Module]:
         return {".".join(map(str, path)): module for path, module in nnx.iter_modules(self.port.model, graph=True)}
 

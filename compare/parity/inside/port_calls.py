@@ -83,13 +83,14 @@ class PortRun:
     Args:
       side: the port, in float64 mostly.
       question: whose inputs it runs on, and in which mode.
+      layouts: what is known of the port's from an earlier run.
     """
 
-    def __init__(self, side: PortSide, question: Question):
+    def __init__(self, side: PortSide, question: Question, layouts: Layouts | None = None):
         self.side, self.question = side, question
         self.program = side.program(question.mode)
         self.batch = side.place(question.inputs, question.mode, question.cotangents)
-        self.layouts = Layouts()
+        self.layouts = layouts or Layouts()
         self._borders: dict[CallId, Borders] = {}
 
     def borders(self, at: CallId) -> Borders:

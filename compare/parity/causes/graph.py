@@ -1,0 +1,192 @@
+"""The graph of a port's forward pass, run once more operation by operation, each as one likes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jax.extend import core as jex
+
+from ...errors import is_of_a_library
+from ..inside.port_calls import numbered
+
+if TYPE_CHECKING:
+    from ...jax_side import PortSide
+    from ..judge import Question
+
+SCOPE = "graphmode:"
+INLINED = ("jit", "pjit", "closed_call", "custom_jvp_call", "custom_vjp_call", "checkpoint", "remat2", "core_call")
+DTYPES = ("new_dtype", "dtype", "preferred_element_type", "accumulation_type", "out_dtype")
+
+
+class Operation(NamedTuple):
+    """One operation of the graph: its number, the path of the module that does it, and its equation."""
+
+    number: int
+    module: str
+    eqn: Any
+
+    @property
+    def source(self) -> str:
+        """`file:line`, the innermost line that is neither JAX's nor Flax's nor ours; empty where it is not known."""
+        traceback = self.eqn.source_info.traceback
+        for frame in traceback.frames if traceback is not None else ():
+            if not is_of_a_library(frame.file_name):
+                return f"{Path(frame.file_name).name}:{frame.line_num}"
+        return ""
+
+    @property
+    def narrows(self) -> bool:
+        """Whether it is a conversion to fewer digits."""
+        name = self.eqn.primitive.name
+        if name not in ("convert_element_type", "reduce_precision"):
+            return False
+        before, after = self.eqn.invars[0].aval.dtype, self.eqn.outvars[0].aval.dtype
+        floating = jnp.issubdtype(before, jnp.floating) and jnp.issubdtype(after, jnp.floating)
+        return name == "reduce_precision" or (floating and jnp.finfo(after).nmant < jnp.finfo(before).nmant)
+
+    def as_it_is(self, given: list[Any]) -> list[Any]:
+        """What it gives in its own dtypes, of values in any."""
+        pairs = zip(given, self.eqn.invars, strict=True)
+        return _bound(self.eqn, [_in(x, v.aval) for x, v in pairs], self.eqn.params)
+
+
+Visit = Callable[[Operation, list[Any], Callable[[list[Any]], list[Any]]], list[Any]]
+
+
+class Graph:
+    """The forward pass of a port on a question.
+
+    Args:
+      port: in any dtype.
+      question: whose inputs.
+
+    Attributes:
+      closed: the graph, each module's path in the names of its operations.
+    """
+
+    def __init__(self, port: PortSide, question: Question):
+        self.port = port
+        program = port.program(question.mode)
+        batch = port.place(question.inputs, question.mode, question.cotangents)
+
+        def note(at: Any, module: nnx.Module, run: Any, args: Any, kwargs: Any) -> Any:
+            with jax.named_scope(f"{SCOPE}{at.path}"):
+                return run(module, *args, **kwargs)
+
+        def forward(params: Any, rest: Any, args: Any, kwargs: Any) -> Any:
+            return program.forward(params, rest, args, kwargs, through=numbered(note))[1][0]
+
+        given = program.params, program.rest, *batch.call
+        with port.context():
+            self.closed, shapes = jax.make_jaxpr(forward, return_shape=True)(*given)
+        self._args, self._structure = jax.tree.leaves(given), jax.tree.structure(shapes)
+
+    def operations(self) -> Iterator[Operation]:
+        """Every operation, those of loops and branches among them."""
+        return self._operations(self.closed.jaxpr, "")
+
+    def _operations(self, jaxpr: Any, around: str) -> Iterator[Operation]:
+        for eqn in jaxpr.eqns:
+            module = _module(eqn, around)
+            yield Operation(-1, module, eqn)
+            for inner in _inner(eqn):
+                yield from self._operations(inner, module)
+
+    def outputs(self, flat: Sequence[Any]) -> Any:
+        """What `evaluate` gives, as the port's outputs."""
+        return jax.tree.unflatten(self._structure, flat)
+
+    def evaluate(self, visit: Visit | None = None) -> list[Any]:
+        """Runs it with nothing narrower than float64; loops and branches are one operation, in its own dtypes.
+
+        Args:
+          visit: `(operation, arguments, in_float64)` gives its results, say `in_float64(arguments)`.
+        """
+        with self.port.context(), jax.enable_x64(True):
+            self._count = 0
+            args = [_widened(x) for x in self._args]
+            return self._run(self.closed.jaxpr, self.closed.consts, args, "", visit)
+
+    def _run(
+        self, jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], around: str, visit: Visit | None
+    ) -> list[Any]:
+        values: dict[Any, Any] = {}
+
+        def read(atom: Any) -> Any:
+            return _widened(atom.val) if isinstance(atom, jex.Literal) else values[atom]
+
+        for names, given in ((jaxpr.constvars, consts), (jaxpr.invars, args)):
+            values.update(zip(names, map(_widened, given), strict=True))
+        for eqn in jaxpr.eqns:
+            module = _module(eqn, around)
+            given = [read(atom) for atom in eqn.invars]
+            inner = next(iter(_closed(eqn)), None)
+            if eqn.primitive.name in INLINED and inner is not None:
+                results = self._run(inner.jaxpr, inner.consts, given, module, visit)
+            else:
+                operation = Operation(self._count, module, eqn)
+                self._count += 1
+                wide = _in_float64(operation, inner is not None)
+                results = wide(given) if visit is None else visit(operation, given, wide)
+            values.update(zip(eqn.outvars, map(_widened, results), strict=True))
+        return [read(atom) for atom in jaxpr.outvars]
+
+
+def _in_float64(operation: Operation, keeps_dtypes: bool) -> Callable[[list[Any]], list[Any]]:
+    eqn = operation.eqn
+
+    def run(given: list[Any]) -> list[Any]:
+        if eqn.primitive.name == "reduce_precision":
+            return given
+        if keeps_dtypes:
+            return operation.as_it_is(given)
+        return _bound(eqn, given, {k: _wide(v) if k in DTYPES else v for k, v in eqn.params.items()})
+
+    return run
+
+
+def _bound(eqn: Any, given: list[Any], params: dict[str, Any]) -> list[Any]:
+    results = eqn.primitive.bind(*given, **params)
+    return list(results) if eqn.primitive.multiple_results else [results]
+
+
+def _in(x: Any, aval: Any) -> Any:
+    return x.astype(aval.dtype) if hasattr(aval, "dtype") and hasattr(x, "astype") else x
+
+
+def _closed(eqn: Any) -> Iterator[Any]:
+    for value in eqn.params.values():
+        if isinstance(value, jex.ClosedJaxpr):
+            yield value
+
+
+def _inner(eqn: Any) -> Iterator[Any]:
+    for value in eqn.params.values():
+        for each in value if isinstance(value, tuple | list) else (value,):
+            if isinstance(each, jex.ClosedJaxpr):
+                yield each.jaxpr
+            elif isinstance(each, jex.Jaxpr):
+                yield each
+
+
+def _module(eqn: Any, around: str) -> str:
+    scopes = str(eqn.source_info.name_stack).split(SCOPE)
+    return scopes[-1].partition("/")[0].rstrip(")") if len(scopes) > 1 else around
+
+
+def _wide(dtype: Any) -> Any:
+    if dtype is not None and jnp.issubdtype(dtype, jnp.floating):
+        return np.dtype(np.float64)
+    return dtype
+
+
+def _widened(x: Any) -> Any:
+    if hasattr(x, "dtype") and jnp.issubdtype(x.dtype, jnp.floating) and x.dtype != jnp.float64:
+        return jnp.asarray(x, jnp.float64)
+    return jnp.asarray(x) if isinstance(x, np.ndarray | np.generic | int | float | bool) else x
