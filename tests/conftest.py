@@ -17,6 +17,7 @@ from pathlib import Path
 import hypothesis
 import jax
 import pytest
+from compiling import QUICKLY, as_flags
 from graphmode.compare.speed.environment import spin_briefly
 
 spin_briefly()
@@ -28,7 +29,6 @@ hypothesis.settings.load_profile("no_deadline")
 
 CACHE = "JAX_COMPILATION_CACHE_DIR"
 CACHE_ALL = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": 0.0, "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": -1}
-QUICK_TO_COMPILE = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 IS_WORKER = "PYTEST_XDIST_WORKER" in os.environ
 # each compiled graph holds several; a process may have 65,530 on Linux, and XLA dies of the next one
 MOST_MAPS = 20_000
@@ -41,7 +41,7 @@ def pytest_configure() -> None:
     if not IS_WORKER:
         os.environ[CACHE] = tempfile.mkdtemp(prefix="graphmode-tests-")
         os.environ.update({name: str(value) for name, value in CACHE_ALL.items()})
-        os.environ.setdefault("XLA_FLAGS", QUICK_TO_COMPILE)
+        os.environ.setdefault("XLA_FLAGS", as_flags(QUICKLY))
     for name, value in {CACHE: os.environ[CACHE], **CACHE_ALL}.items():
         jax.config.update(name.lower(), value)
 

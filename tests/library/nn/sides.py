@@ -18,18 +18,13 @@ import graphmode.nn as ours
 from graphmode.weights import load
 from graphmode.weights.carry import named_arrays
 
+from ...compiling import QUICKLY
 from .adapters import ADAPTERS, FUNCTION_ADAPTERS, PLAIN, Adapter
 from .samples import Sample
 from .trees import arrays_of, as_torch_integers, cast, tensors_of, to_jax, with_arrays
 
 Tensors = dict[str, np.ndarray]  # every tensor that comes of a call, by name
 SHARED = "gradient"  # tensors of this kind are small or large beside each other
-
-QUICK = {  # to compile: a quarter of the usual time, of which nearly all of a judge's goes
-    "xla_backend_optimization_level": 0,
-    "xla_llvm_disable_expensive_passes": True,
-    "xla_cpu_use_fusion_emitters": False,
-}
 
 
 def adapter_of(sample: Sample) -> Adapter:
@@ -110,7 +105,7 @@ class Ours:
         self.adapter, self.layout = adapter, layout
         same = like is not None and (like.graphdef, like.skeleton) == (self.graphdef, self.skeleton)
         self.step: Any = like.step if same else self._step
-        options = QUICK if dtype == "float64" else None  # float32 as people run it
+        options = QUICKLY if dtype == "float64" else None  # float32 as people run it, in a table
         self.graph: Any = like.graph if same else jax.jit(self._step, compiler_options=options)
 
     @property

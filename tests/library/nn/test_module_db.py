@@ -4,17 +4,10 @@ import pytest
 
 import graphmode.nn as ours
 
-from .verdicts import MODULES, glance_at_module, judge_module
+from .verdicts import MODULES, judge_module
 
 MANY = 3  # of up to 1,714; `make tables` judges them all
 THERE = [name for name in MODULES if hasattr(ours, name)]
-
-
-@pytest.mark.parametrize("name", THERE)
-def test_some_samples_agree(name):
-    verdict = glance_at_module(name)
-    assert not verdict.failures, "\n".join(verdict.failures)
-    assert verdict.tried
 
 
 @pytest.mark.slow

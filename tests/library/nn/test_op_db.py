@@ -4,16 +4,10 @@ import pytest
 
 import graphmode.nn as ours
 
-from .verdicts import FUNCTIONS, glance_at_function, judge_function
+from .verdicts import FUNCTIONS, judge_function
 
 MANY = 3  # of up to 1,440; `make tables` judges them all
 THERE = [name for name, info in FUNCTIONS.items() if hasattr(ours.functional, info.name.removeprefix("nn.functional."))]
-
-
-@pytest.mark.parametrize("name", THERE)
-def test_some_samples_agree(name):
-    verdict = glance_at_function(name)
-    assert not verdict.failures, "\n".join(verdict.failures)
 
 
 @pytest.mark.slow

@@ -22,6 +22,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
+from compiling import AS_FOR_USERS
 from hypothesis import strategies as st
 
 import graphmode as gm
@@ -33,7 +34,6 @@ DTYPES = (*FLOATING, "int32", "bool")
 # relative to the largest entry: sums and products in another order
 ROUNDING = {"float64": 1e-12, "float32": 2e-5, "bfloat16": 4e-2}
 MOST_ERROR = 5  # times PyTorch's own
-AS_FOR_USERS = {"xla_backend_optimization_level": "3", "xla_llvm_disable_expensive_passes": "false"}
 
 Arrays = dict[str, np.ndarray]
 Config = Mapping[str, Any]
@@ -53,7 +53,7 @@ class Differential:
       gradients: names of the arrays that are differentiated, in floating dtypes.
       exact: whether results must be the same to the last bit, or to rounding; gradients are compared to rounding.
       optimised: whether XLA compiles as for users, which matters where multiplication and addition may become one
-        operation that rounds once, or as `tests/conftest.py` says.
+        operation that rounds once, or quickly.
     """
 
     name: str
