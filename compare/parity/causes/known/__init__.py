@@ -7,6 +7,7 @@ from . import (  # noqa: F401
     elementwise,
     embedding,
     gradient,
+    integer,
     loss,
     norm,
     pooling,
