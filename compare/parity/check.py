@@ -90,6 +90,7 @@ def check(
     locate: bool = True,
     inside: bool = False,
     compiled: bool = True,
+    hasty: bool = False,
     on_verdict: Callable[[Parity], None] = lambda _: None,
 ) -> CheckReport:
     """Compares every port of a case, and every further variant of its reference, with the judge.
@@ -111,6 +112,7 @@ def check(
       inside: whether to look inside ports that are equal, too: `Parity.modules` then has every module, the one that
         stands for it, and its error.
       compiled: False for a port that runs operation by operation: for tiny ones, whose graphs take longest to compile.
+      hasty: whether to judge the precision of those ports alone that are equal.
       on_verdict: called with each verdict as it is found.
 
     Raises:
@@ -123,7 +125,7 @@ def check(
       >>> check(zoo.load("scale_add")).passed
       True
     """
-    how: dict[str, Any] = {"locate": locate, "inside": inside, "compiled": compiled}
+    how: dict[str, Any] = {"locate": locate, "inside": inside, "compiled": compiled, "hasty": hasty}
     exam = Examination(case, seed=seed, draws=draws, dtype=dtype, device=device, **how)
     report = CheckReport(case.name)
     for parity in exam.verdicts():

@@ -72,13 +72,12 @@ def diagnose(exam: Examination, variant: str, tensors: Sequence[Tensor]) -> Diag
                 notes.append(f"{question.mode}: no look inside on {question.label!r}: {describe_briefly(error)}")
                 continue
             diagnosis.modules = diagnosis.modules or look.modules()
-            divergences = look.divergences()
+            divergences = [each for each in look.divergences() if _place(each) not in found]
             try:
                 divergences = list(_explained(look, divergences))
             except Exception as error:
                 notes.append(f"{question.mode}: causes were not tried on {question.label!r}: {describe_briefly(error)}")
-            for each in divergences:
-                found.setdefault(f"{each.module}{each.outside}", each)
+            found.update({_place(each): each for each in divergences})
         update = next((t for t in tensors if t.kind == "update" and not t.equal), None)
         if update is not None:
             found[OPTIMIZER] = _of_optimizer(exam, update)
@@ -137,6 +136,10 @@ def _imprecise(exam: Examination, looks: list[Look], usual: PortSide) -> Iterato
     for each in look.divergences():
         causes = explain_digits(usual, looks[0].question, each.module, known)
         yield msgspec.structs.replace(each, causes=causes)
+
+
+def _place(divergence: Divergence) -> str:
+    return f"{divergence.module}{divergence.outside}"
 
 
 def _of_optimizer(exam: Examination, update: Tensor) -> Divergence:

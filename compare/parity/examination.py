@@ -19,7 +19,7 @@ from ..observation import Observation
 from ..quiet import quiet
 from ..release import trim
 from ..report.records import Parity, Tensor
-from .adversarial import OwnInputs
+from .adversarial import Found, OwnInputs
 from .coverage import coverage_warnings, nan_notes
 from .diagnosis import Diagnosis, diagnose, diagnose_precision, look_inside
 from .judge import Judge, Key, Question, Truth, shares_scale
@@ -47,7 +47,8 @@ class Examination:
     """The judge's answers to every question about a case, and the way to judge somebody else's.
 
     Building one builds the references and runs the judge, unless its answers are given as `truths`, found elsewhere
-    with the same seed; `verdicts` then runs the ports.
+    with the same seed; `verdicts` then runs the ports. A `hasty` one judges the precision of those alone that are
+    equal, and asks its own inputs of no other.
     """
 
     def __init__(
@@ -62,9 +63,10 @@ class Examination:
         locate: bool = True,
         inside: bool = False,
         compiled: bool = True,
+        hasty: bool = False,
     ):
         self.case, self.seed, self.dtype, self.device = case, seed, dtype, device
-        self.locate, self.inside, self.compiled = locate, inside, compiled
+        self.locate, self.inside, self.compiled, self.hasty = locate, inside, compiled, hasty
         self.judge = Judge(case, seed=seed, dtype=dtype, device=device)
         self.truths = self.judge.truths(draws) if truths is None else truths
         self.own = OwnInputs(self)
@@ -125,10 +127,11 @@ class Examination:
         start = time.perf_counter()
         truths = [truth for truth in self.truths if not truth.question.is_timed]
         notes = list(nan_notes(truths))
-        exact, usual = build("float64"), build(self.dtype)
+        exact, usual = build("float64"), None if self.hasty else build(self.dtype)
         if side == "jax" and self.compiled:
-            self._compile_ahead([exact, usual], truths)  # type: ignore[list-item]
+            self._compile_ahead([exact] if usual is None else [exact, usual], truths)  # type: ignore[list-item]
             trim()
+        answers, own = None, Found()
         with quiet():
             # of an answer in float64 what differs is kept, and not the arrays: they are the largest thing here
             differences = [
@@ -136,18 +139,20 @@ class Examination:
             ]
             if side == "jax":
                 notes += self._draws(exact, truths, differences)  # type: ignore[arg-type]
-            answers = [self._answer(usual, truth, side, variant) for truth in truths]
-            own = self.own.examine(exact, usual)
+            if not self.hasty or all(d.equal for found in differences for d in found.values()):
+                usual = usual or build(self.dtype)
+                answers = [self._answer(usual, truth, side, variant) for truth in truths]
+                own = self.own.examine(exact, usual)
+                notes += self.own.notes
             del exact
-        notes += self.own.notes
-        tensors = self._tensors(differences, answers, notes) + own.tensors
+        tensors = self._tensors(differences, answers) + own.tensors
         if side == "jax" and "train_step" in self.case.modes:
             found = self._optimizer
             (notes if isinstance(found, str) else tensors).append(found)  # type: ignore[arg-type]
         seen = self._seen_inside(variant, tensors) if side == "jax" else Diagnosis()
         notes += seen.notes
         readings: dict[str, str] = {}
-        for truth, answer in zip(truths, answers, strict=True):
+        for truth, answer in zip(truths, answers or (), strict=answers is not None):
             if truth.question.mode == "inference" and (read := self.case.interpret.get(truth.question.label)):
                 readings.update(read(_plain(answer.outputs)))
         return Parity(
@@ -240,13 +245,11 @@ class Examination:
             )
         return answer
 
-    def _tensors(
-        self, differences: list[dict[Key, Difference]], answers: list[Observation], notes: list[str]
-    ) -> list[Tensor]:
+    def _tensors(self, differences: list[dict[Key, Difference]], answers: list[Observation] | None) -> list[Tensor]:
         """Every tensor's verdicts, the worst over all inputs."""
         judged = []
         for mode in self.case.modes:
-            rows = [i for i in range(len(answers)) if self.truths[i].question.mode == mode]
+            rows = [i for i in range(len(differences)) if self.truths[i].question.mode == mode]
             for key in dict.fromkeys(key for i in rows for key in differences[i]):
                 judged.append(self._tensor(mode, key, rows, differences, answers))
         return judged
@@ -257,7 +260,7 @@ class Examination:
         key: Key,
         rows: list[int],
         differences: list[dict[Key, Difference]],
-        answers: list[Observation],
+        answers: list[Observation] | None,
     ) -> Tensor:
         kind, name = key
         worst, at = Difference(0.0), ""
@@ -265,7 +268,9 @@ class Examination:
             found = differences[i].get(key)
             if found is not None and (found.error > worst.error or not at):
                 worst, at = found, self.truths[i].question.label
-        ratio, precise, why = self.precision.verdict(mode, key, rows, answers)
+        ratio, precise, why = None, worst.equal, ""
+        if answers is not None:
+            ratio, precise, why = self.precision.verdict(mode, key, rows, answers)
         return Tensor(
             name=name,
             kind=kind,  # type: ignore[arg-type]

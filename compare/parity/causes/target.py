@@ -106,6 +106,7 @@ def target_of(look: Look, path: str, call: int) -> Target:
                 aims["parameter_gradient", name] = Aim(look.backward.by_parameters[name], wanted, scale)
     if look.question.mode == "forward_backward" and calls == 1:
         for name, wanted in look.observed.buffers.items():
-            if name in look.buffers and look.holder(name) == path:
+            counts = name.endswith("num_batches_tracked")  # whatever the statistics are, the module itself counts
+            if name in look.buffers and look.holder(name) == path and not counts:
                 aims["buffer", name] = Aim(look.buffers[name], wanted, magnitude(wanted))
     return Target(aims)

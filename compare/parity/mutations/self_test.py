@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import threading
 import time
 from collections import deque
@@ -21,6 +22,11 @@ from .specimens import SPECIMENS
 
 SEEDS, QUICK_SEEDS = 5, 1
 WORKERS = 2
+FLAGS = "XLA_FLAGS"
+QUICK_TO_COMPILE = (
+    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true --xla_cpu_use_fusion_emitters=false"
+)
+_starting = threading.Lock()
 
 Job = tuple[str, int]  # a plant by name and number, or a correct port and its seed
 
@@ -36,10 +42,10 @@ def run_self_test(
     """Plants every bug, one at a time, and checks every correct port.
 
     Ports run operation by operation, not compiled: compiling takes ten times as long as all else, and what is tested is
-    the judging and the look inside.
+    the judging and the look inside. Of the operations XLA's optimisations are off unless `XLA_FLAGS` is set.
 
     Args:
-      quick: one plant a kind, and one seed for each correct port.
+      quick: one plant a kind, and for each correct port one seed, and no batch of one.
       seed: of weights and inputs; false alarms are looked for with this and the next ones.
       only: kinds or specimens, with shell wildcards; all where none is named.
       workers: processes; all plants of a specimen go to one, which keeps what it has compiled.
@@ -69,7 +75,7 @@ def run_self_test(
                 for item, number in group:
                     result: Outcome | Alarm
                     try:
-                        result = pool.submit(_run, item, number, seed).result()
+                        result = pool.submit(_run, item, number, seed, quick).result()
                     except Exception as error:
                         result = _failed(item, number, error)
                         if isinstance(error, BrokenProcessPool):
@@ -110,10 +116,10 @@ def _groups(chosen: Sequence[Plant], seeds: Sequence[int], only: Sequence[str]) 
     return deque(sorted(files.values(), key=len, reverse=True))
 
 
-def _run(item: str, number: int, seed: int) -> Outcome | Alarm:
+def _run(item: str, number: int, seed: int, quick: bool) -> Outcome | Alarm:
     """In a worker."""
     if item in SPECIMENS:
-        return judging.alarm(item, seed=number)
+        return judging.alarm(item, seed=number, quick=quick)
     return judging.judge(PLANTS[number], seed=seed)
 
 
@@ -126,7 +132,17 @@ def _failed(item: str, number: int, error: Exception) -> Outcome | Alarm:
 
 
 def _new_pool() -> ProcessPoolExecutor:
-    return ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
+    """One worker, which compiles single operations without optimisation: XLA takes half of the time otherwise."""
+    pool = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
+    with _starting:
+        given = os.environ.get(FLAGS)
+        os.environ[FLAGS] = QUICK_TO_COMPILE if given is None else given
+        try:
+            pool.submit(int).result()
+        finally:
+            if given is None:
+                del os.environ[FLAGS]
+    return pool
 
 
 def _is_wanted(only: Sequence[str], *names: str) -> bool:

@@ -64,8 +64,8 @@ def narrower(call: Called) -> Iterator[Variant]:
             yield Variant(
                 "integer-overflow",
                 f"counts in {str(dtype).removeprefix('torch.')}, beyond which the result goes",
-                f"count in {str(result.dtype).removeprefix('torch.')}: JAX's integers have 32 bits unless jax_enable_x64 "
-                "is set; or take the remainder before the numbers grow",
+                f"count in {str(result.dtype).removeprefix('torch.')}: JAX's integers have 32 bits unless "
+                "jax_enable_x64 is set; or take the remainder before the numbers grow",
                 after(lambda x, dtype=dtype: x.to(dtype).to(x.dtype)),
             )
 
