@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from ..report.divergence_text import told
+from ..report.divergence_text import happens, told
 from ..report.records import Parity, Tensor
 from ..report.wording import count, dtype_text, parity_verdict, plain
 
@@ -51,7 +51,7 @@ def _headline(report: CheckReport, failed: Sequence[Parity]) -> str:
     if not failed:
         return f"{report.case}: {'passed' if report.passed else 'nothing was judged'}"
     first = next((d for p in failed for d in p.divergences), None)
-    place = "" if first is None or first.outside else f", error arises in {first.module or 'the model itself'}"
+    place = "" if first is None or first.outside else f", {happens(first)} {first.module or 'the model itself'}"
     return f"{report.case}: FAILED, {_name(failed[0])} is {_verdict(failed[0])}{place}"
 
 

@@ -19,6 +19,11 @@ def place(divergence: Divergence) -> str:
     return f"{d.module or 'the model itself'}{kind}"
 
 
+def happens(divergence: Divergence) -> str:
+    """`"error arises in"`, or that digits are lost."""
+    return f"digits are lost in {divergence.dtype} in" if divergence.dtype else "error arises in"
+
+
 def told(divergence: Divergence) -> Iterator[str]:
     """A divergence in a few lines: place, cause, fix and evidence."""
     d = divergence
@@ -26,8 +31,7 @@ def told(divergence: Divergence) -> Iterator[str]:
         yield "no module introduces the error: it arises in the case's to_model, to_reference or loss"
     else:
         there = f", the reference's {d.reference}" if d.reference and d.reference != d.module else ""
-        what = f"digits are lost in {d.dtype} in" if d.dtype else "error arises in"
-        yield f"{what} {place(d)}{there}, on {d.input!r} in {d.mode}"
+        yield f"{happens(d)} {place(d)}{there}, on {d.input!r} in {d.mode}"
     if d.causes:
         for cause in d.causes:
             yield f"  cause ({cause.id}): {cause.says}"

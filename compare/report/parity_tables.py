@@ -77,7 +77,9 @@ def parity_sections(parity: Sequence[Parity]) -> list[Section]:
     if places:
         lead = Paragraph(
             "The modules that introduce error: each was run on the reference's own inputs, and backward on its own "
-            "gradients. A cause is a change with which the reference gives exactly what the port gives."
+            "gradients. A cause is a change with which the reference gives exactly what the port gives. Where a port "
+            "is equal and not precise, those that round worse than PyTorch's on the same values; a cause is then the "
+            "one operation whose right result makes the error go away."
         )
         sections.append(Section("Where it goes wrong", "places", (lead, Table(PLACES, places)), level=3))
     for p in parity:
@@ -194,7 +196,7 @@ def _place_row(p: Parity, d: Divergence) -> tuple[Entry, ...]:
         Entry(plain(p.variant), code=True),
         Entry("no module" if d.outside else plain(d.module or "the model itself"), code=bool(d.module)),
         Entry(plain(f"{d.kind} at {d.source}" if d.source else d.kind) or "-"),
-        Entry(plain(f"{d.input}, {d.mode}")),
+        Entry(plain(", ".join(filter(None, (d.input, d.mode, d.dtype))))),
         Entry(plain(causes)),
         Entry(plain(d.causes[0].fix) if d.causes else "-"),
         Entry(plain("; ".join(evidence(finding) for finding in d.findings[:2]))),

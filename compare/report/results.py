@@ -12,7 +12,7 @@ from .atomic import write_atomically
 from .certificates import Certificate
 from .certificates import merged as merged_certificates
 from .derived import Derived, derive
-from .divergence_text import place
+from .divergence_text import happens, place
 from .records import CaseInfo, Cell, Environment, Floors, Lockstep, Parity, Work
 from .results_error import ResultsError
 from .wording import batch_text, dtype_text
@@ -213,4 +213,4 @@ def _blamed(p: Parity) -> str:
     if first is None:
         return ""
     why = f": {first.causes[0].says}" if first.causes else ""
-    return f"; the error arises in {place(first)}{why}"
+    return f"; {happens(first)} {place(first)}{why}"

@@ -1,5 +1,6 @@
 """Where an error arises, in words: on the terminal, in the line that fails a run, and on the page."""
 
+import msgspec
 from graphmode.compare.report.divergence_text import evidence, place, told
 from graphmode.compare.report.parity_tables import parity_sections
 from graphmode.compare.report.records import Cause, Divergence, Finding, Parity, Tensor
@@ -53,8 +54,18 @@ def test_an_error_outside_of_all_modules_names_the_fields():
 
 def test_another_shape_has_no_size():
     assert evidence(Finding(what="output", tensor="x", note="shape (2,), and the reference has (3,)")) == (
-        "its output, x, is off shape (2,), and the reference has (3,)"
+        "its output, x, is off, shape (2,), and the reference has (3,)"
     )
+
+
+def test_lost_digits_are_told_with_their_dtype():
+    lost = msgspec.structs.replace(WRONG, dtype="float32")
+    first = next(told(lost))
+    assert first.startswith(
+        "digits are lost in float32 in layers.0.bn (BatchNorm2d at batch.py:48), the reference's 0.bn"
+    )
+    (section,) = [s for s in parity_sections([parity(lost)]) if s.title == "Where it goes wrong"]
+    assert "random 0, inference, float32" in str(section)
 
 
 def test_terminal_failure_and_page_have_it():
@@ -64,7 +75,7 @@ def test_terminal_failure_and_page_have_it():
     results = Results(created="", seed=0, quick=True, environment=None, parity=[parity(WRONG)])
     (failure,) = results.failed_verdicts()
     assert failure.endswith(
-        "the error arises in layers.0.bn (BatchNorm2d at batch.py:48): adds eps=0.001 to the variance"
+        "; error arises in layers.0.bn (BatchNorm2d at batch.py:48): adds eps=0.001 to the variance"
     )
     (section,) = [s for s in parity_sections([parity(WRONG)]) if s.title == "Where it goes wrong"]
     assert "layers.0.bn" in str(section)
