@@ -3,6 +3,7 @@
 import block_sample
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 import pytest
 import torch
@@ -10,7 +11,11 @@ from block_sample import becomes, sets
 from flax import nnx
 from graphmode.compare import Case
 from graphmode.compare.parity.causes import explain, explain_optimizer
+from graphmode.compare.parity.causes.dropout import dropout_on
 from graphmode.compare.parity.causes.fit import plain, solve
+from graphmode.compare.parity.causes.replay import Site
+from graphmode.compare.parity.causes.target import Aim, Target
+from graphmode.compare.parity.causes.variants import Variant, variants
 from test_inside import look, skips_norm, stopped, without_residual
 
 from graphmode import nn
@@ -100,6 +105,8 @@ def test_a_cast_beside_another_bug_is_not_taken_for_the_whole_of_it():
         (lambda p: torch.optim.Adam(p, weight_decay=0.1), optax.adamw(1e-3, weight_decay=0.1), "weight-decay"),
         (lambda p: torch.optim.AdamW(p, 1e-3), optax.adamw(1e-3), "weight-decay"),
         (lambda p: torch.optim.SGD(p, 0.1, 0.9), optax.sgd(0.1, momentum=0.9, nesterov=True), "nesterov"),
+        (lambda p: torch.optim.RMSprop(p, eps=1e-4), optax.rmsprop(0.01, 0.99, 1e-4), "optimizer-epsilon-place"),
+        (lambda p: torch.optim.Adam(p, eps=1e-4), optax.adam(1e-3, eps=0.0, eps_root=1e-4), "optimizer-epsilon-place"),
         (lambda p: torch.optim.Adam(p, 1e-3), optax.adam(1e-3), None),
         (lambda p: torch.optim.Adam(p, 1e-3), optax.adagrad(1e-3), None),
     ],
@@ -115,6 +122,50 @@ def test_the_setting_of_an_optimizer_is_named(make, port, cause):
     )
     found = [each.id for each in explain_optimizer(case, seed=0, device="cpu")]
     assert found == ([] if cause is None else [cause])
+
+
+def forms(function, *args, **kwargs):
+    """What the known differences make of a call, by their ids."""
+    site = Site(0, function.__name__, function, args, kwargs, function(*args, **kwargs))
+    return [(v.id, v.apply(function, args, kwargs)) for v in variants(site) if isinstance(v, Variant)]
+
+
+@pytest.mark.parametrize(
+    ("function", "args", "kwargs", "cause", "wrong"),
+    [
+        (torch.floor, (torch.tensor([-1.5, 0.7]),), {}, "rounding", [-1, 0]),
+        (torch.round, (torch.tensor([-1.5, 0.7]),), {}, "rounding", [-2, 0]),
+        (torch.div, (torch.tensor([-7]), 2), {"rounding_mode": "floor"}, "rounding", [-3]),
+        (torch.floor_divide, (torch.tensor([-7]), 2), {}, "rounding", [-3]),
+        (torch.remainder, (torch.tensor([-7]), 3), {}, "rounding", [-1]),
+        (torch.mul, (torch.tensor([2**20]), 2**12), {}, "integer-overflow", [0]),
+        (torch.cumsum, (torch.tensor([2**30, 2**30, 2**30]), 0), {}, "integer-overflow", [2**30, -(2**31), -(2**30)]),
+        (torch.Tensor.unflatten, (torch.arange(6), 0, (2, 3)), {}, "head-order", [[0, 2, 4], [1, 3, 5]]),
+        (torch.Tensor.unflatten, (torch.arange(6), 0, (2, 3)), {}, "heads", [[0, 1], [2, 3], [4, 5]]),
+    ],
+)
+def test_a_known_difference_of_a_call_gives_what_the_port_gives(function, args, kwargs, cause, wrong):
+    assert any(id == cause and made.tolist() == wrong for id, made in forms(function, *args, **kwargs))
+
+
+def test_integers_that_fit_do_not_overflow():
+    assert not [id for id, _ in forms(torch.mul, torch.tensor([3]), 4) if id == "integer-overflow"]
+
+
+@pytest.mark.parametrize(
+    ("made", "cause"),
+    [
+        (lambda x, kept: np.where(kept, x / 0.75, 0), "p=0.25 is on"),
+        (lambda x, kept: np.where(kept, x, 0), None),  # a mask
+        (lambda x, kept: np.where(kept, 2 * x, 0), None),  # too few for this factor
+        (lambda x, kept: x / 0.75, None),
+    ],
+)
+def test_dropout_is_told_by_its_mark(made, cause):
+    rng = np.random.default_rng(0)
+    x, kept = rng.standard_normal((20, 20)), rng.random((20, 20)) < 0.75
+    found = dropout_on(Target({("output", "output"): Aim(made(x, kept), x, 1.0)}))
+    assert (found and cause in found.says) if cause else found is None
 
 
 def test_numbers_are_found_and_written_short():

@@ -17,6 +17,7 @@ from ..inside.calls import CallId
 from ..yardstick import difference
 from . import known  # noqa: F401  (registers the variants)
 from .composite import composites
+from .dropout import dropout_on
 from .fit import plain, solve
 from .known.gradient import scaled
 from .origins import origins
@@ -78,6 +79,7 @@ class _Trial:
         self.forward = self.target.forward
         sites = self.replay.sites()
         stages = (
+            self._dropout,
             self._origins,
             self._single,
             self._composites,
@@ -93,6 +95,11 @@ class _Trial:
             if self.found or time.monotonic() > self.deadline:
                 break
         return self.found[:MOST]
+
+    def _dropout(self, sites: list[Site]) -> None:
+        cause = dropout_on(self.target)
+        if cause is not None:
+            self._add(cause)
 
     def _origins(self, sites: list[Site]) -> None:
         for cause in origins(self.replay, self.target, sites):
@@ -166,7 +173,8 @@ class _Trial:
                 return
             if a.shape == b.shape and not torch.equal(a, b):
                 says = f"takes {one} for {other}, and the other way round"
-                self._try("tensors-exchanged", says, "hand on what the reference does", Change(exchanged=(i, j)))
+                change = Change(exchanged=(i, j), later=(a.detach(), b.detach()))
+                self._try("tensors-exchanged", says, "hand on what the reference does", change)
 
     def _borders(self, sites: list[Site]) -> None:
         """The gradient at the module's own border stopped or multiplied."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import torch
+from torch.overrides import TorchFunctionMode
 
 from ...case import Case
 from ...draw import generator
@@ -53,17 +55,18 @@ def explain_optimizer(case: Case, *, seed: int, device: str, budget_s: float = B
     port = in_jax(transformation, given, "float64", device, start=start) - start
     scale = float(np.abs(port).max()) or 1.0
 
-    def left(change: Callable[[Settings], None]) -> np.ndarray | None:
+    def left_by(make: Any) -> np.ndarray | None:
         try:
-            changed = _changed(make, change)
-            moved = in_torch(changed, given, "float64", device, start=start) - start
+            moved = in_torch(make, given, "float64", device, start=start) - start
         except Exception:
             return None  # a setting that the optimizer refuses
         return ((moved - port) / scale).ravel() if np.isfinite(moved).all() else None
 
+    def left(change: Callable[[Settings], None]) -> np.ndarray | None:
+        return left_by(_changed(make, change))
+
     def residual(change: Callable[[Settings], None]) -> float:
-        found = left(change)
-        return np.inf if found is None else float(np.abs(found).max())
+        return _largest(left(change))
 
     if residual(lambda settings: None) <= EXPLAINED:
         return []
@@ -74,6 +77,13 @@ def explain_optimizer(case: Case, *, seed: int, device: str, budget_s: float = B
         off = residual(change)
         if off <= EXPLAINED:
             found.append(Cause(id=WORDS.get(name, name.replace("_", "-")), says=says, fix=fix, residual=off))
+    for corrected in (False, True) if not found and usual.get("eps") else ():
+        off = _largest(left_by(_with_eps_inside(make, corrected=corrected)))
+        if off <= EXPLAINED:
+            says = f"adds eps={usual['eps']:.12g} inside the root, to the mean of squares"
+            fix = "add it outside: optax has it so with eps=, eps_root=0 and eps_in_sqrt=False; or take gm.optim"
+            found.append(Cause(id="optimizer-epsilon-place", says=says, fix=fix, residual=off))
+            break
     for name, known in _numbers(usual):
         if found or time.monotonic() > deadline:
             break
@@ -86,6 +96,42 @@ def explain_optimizer(case: Case, *, seed: int, device: str, budget_s: float = B
             id = WORDS.get(name, name.partition("[")[0])
             found.append(Cause(id=id, says=f"has {name}={value:.12g}", fix=f"give {known:.12g}", residual=off))
     return found
+
+
+def _with_eps_inside(make: Any, *, corrected: bool) -> Any:
+    """The optimizer with eps under the root; `corrected` where the bias of the mean of squares is taken out first."""
+
+    def build(parameters: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
+        optimizer = make(parameters)
+        (group,) = optimizer.param_groups
+        eps, beta, step = group["eps"], group.get("betas", (0.0, 0.0))[1], optimizer.step
+        group.update(eps=0.0, foreach=False)
+        count = itertools.count(1)
+
+        def changed() -> None:
+            with _EpsInside(eps * (1 - beta ** next(count) if corrected else 1.0)):
+                step()
+
+        optimizer.step = changed  # type: ignore[method-assign, assignment]
+        return optimizer
+
+    return build
+
+
+class _EpsInside(TorchFunctionMode):
+    """Adds a number to what a root is taken of."""
+
+    def __init__(self, eps: float):
+        self.eps = eps
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(func, "__name__", "") in ("sqrt", "sqrt_") and isinstance(args[0], torch.Tensor):
+            return func(args[0] + self.eps)
+        return func(*args, **(kwargs or {}))
+
+
+def _largest(left: np.ndarray | None) -> float:
+    return np.inf if left is None else float(np.abs(left).max())
 
 
 def _left(left: Callable[[Any], np.ndarray | None], name: str, value: float) -> np.ndarray | None:

@@ -48,6 +48,7 @@ class Change:
       sites: the numbers of the calls that are changed.
       parameters: by name below the module, functions that make another tensor of a parameter.
       exchanged: two tensors, by their numbers, each of which is taken for the other.
+      later: what the two are, for a call that comes before one of them is made; no gradient flows through that.
       input, output: functions of each floating input that has a gradient, and of each floating output.
       rewired: the argument of a call, and the earlier tensor that takes its place, by its number.
     """
@@ -57,6 +58,7 @@ class Change:
     parameters: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = field(default_factory=dict)
     rewired: tuple[int, int, int] | None = None
     exchanged: tuple[int, int] | None = None
+    later: tuple[torch.Tensor, torch.Tensor] | None = None
     input: Callable[[torch.Tensor], torch.Tensor] | None = None
     output: Callable[[torch.Tensor], torch.Tensor] | None = None
 
@@ -256,10 +258,12 @@ class _Changed(TorchFunctionMode):
 
     def _other(self, value: Any) -> Any:
         assert self.change.exchanged is not None
-        if max(self.change.exchanged) < len(self.tensors):
-            a, b = (self.tensors[i][2] for i in self.change.exchanged)
-            return b if value is a else a if value is b else value
-        return value
+        later = self.change.later or (None, None)
+        made = [self.tensors[i][2] if i < len(self.tensors) else None for i in self.change.exchanged]
+        a, b = (each if each is not None else known for each, known in zip(made, later, strict=True))
+        if a is None or b is None:
+            return value
+        return b if value is a else a if value is b else value
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}

@@ -17,7 +17,7 @@ signature("roll", "input shifts dims")
 signature("pixel_shuffle pixel_unshuffle", "input factor")
 
 
-@of("flatten", "reshape", "view")
+@of("flatten", "unflatten", "reshape", "view")
 def order_of_axes(call: Called) -> Iterator[Variant]:
     """The axes in another order before they are merged; the split ones in another order."""
     x = call.args[0]
@@ -49,6 +49,15 @@ def order_of_axes(call: Called) -> Iterator[Variant]:
             f"split it as {tuple(result.shape[place : place + 2])}: features are [heads, head_dim]",
             other,
         )
+        heads, size = result.shape[place], result.shape[place + 1]
+        for count in range(1, heads * size + 1):
+            if heads * size % count == 0 and count != heads:
+                yield Variant(
+                    "heads",
+                    f"splits axis {place} into {count} parts",
+                    f"split it into {heads}",
+                    lambda func, args, kwargs, count=count: args[0].unflatten(place, (count, -1)),
+                )
 
 
 @of("transpose", "permute", "swapaxes", "movedim", "moveaxis", "t", "mT")
