@@ -78,6 +78,7 @@ def ahead(path, *names):
         yield process
 
 
+@pytest.mark.slow
 def test_findings_are_those_of_the_main_process(path):
     with ahead(path, "FIRST", "SECOND") as process:
         found = [Findings.read(process.findings()) for _ in range(2)]

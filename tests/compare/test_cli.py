@@ -147,6 +147,7 @@ def test_several_cases_end_with_the_worst_code(folder):
     assert "equal and precise" in both.stdout  # what came after was still compared
 
 
+@pytest.mark.slow
 def test_every_case_that_cannot_be_compared_is_told_and_costs_no_other(folder):
     names = ("GOOD", "STRUCTURE", "WEIGHTS", "EMPTY", "SHAPE", "BARE", "LOST")
     rows = ("-r", "torch.eager", "-r", "jax.jit")

@@ -145,6 +145,7 @@ def _fits_one_screen(shown):
     assert places == sorted(places), message
 
 
+@pytest.mark.slow
 def test_workers_of_xdist_record_what_they_check(session, pytester):
     (pytester.path / "out").mkdir()
     earlier = pytester.path / "out" / "test_of_yesterday.parity.json"

@@ -32,6 +32,7 @@ ENDS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "site"), ENDS)
 def test_a_plant_is_caught_and_located(kind, site):
     outcome = judging.judge(plant(kind, site))
@@ -145,6 +146,7 @@ def test_an_edit_of_what_is_not_there_is_an_error():
         module_at(Thing(), "absent")
 
 
+@pytest.mark.slow
 def test_a_run_in_processes_has_every_result_and_its_pages(tmp_path):
     seen = []
     test = run_self_test(quick=True, only=["sort-direction"], on_result=lambda *each: seen.append(each), workers=1)

@@ -49,6 +49,7 @@ def test_a_fault_comes_down_to_its_module_and_size(name):
         assert not array.any()
 
 
+@pytest.mark.slow
 def test_the_script_fails_until_the_fault_is_mended(tmp_path):
     found = shrunk("IMAGES")
     assert found.module == "norm"
@@ -65,6 +66,7 @@ def test_the_script_fails_until_the_fault_is_mended(tmp_path):
     assert found.script == script.read_text()
 
 
+@pytest.mark.slow
 def test_large_arrays_are_kept_beside_the_script(tmp_path):
     found = shrunk("ALWAYS", budget_s=1e-9)
     assert found.tries == 0

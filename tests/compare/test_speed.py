@@ -151,6 +151,7 @@ def test_a_row_out_of_its_budget_is_a_timeout():
     assert time.perf_counter() - start < 60
 
 
+@pytest.mark.slow
 def test_compile_runs_and_is_gated():
     case = scale_case(modes=("inference",))
     cells = by_row(bench(case, Plan(rows=("torch.eager", "torch.compile"), budget=BUDGET, device="cpu")))

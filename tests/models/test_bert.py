@@ -166,12 +166,14 @@ FAULTS = {  # name: (what is planted, the module of the port that is to be found
 }
 
 
+@pytest.mark.slow
 @needs_transformers
 def test_faults_are_caught_and_located():
     found = located(CASE, {name: plant for name, (plant, _) in FAULTS.items()}, edge_inputs={})
     assert found == {name: [module] for name, (_, module) in FAULTS.items()}
 
 
+@pytest.mark.slow
 @needs_transformers
 def test_a_gradient_to_the_padding_row_is_located():
     """The forward pass is right."""

@@ -166,6 +166,7 @@ FAULTS = {  # name: (what is planted, the module of the port that is to be found
 PADDING_FIRST = {name: CASE.edge_inputs[name] for name in ("padding before the text",)}
 
 
+@pytest.mark.slow
 @needs_transformers
 def test_faults_are_caught_and_located():
     """Some show only where padding comes first."""
