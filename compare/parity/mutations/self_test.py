@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import threading
@@ -14,6 +15,7 @@ from fnmatch import fnmatchcase
 
 from ...case import CaseError
 from ...errors import describe_briefly
+from ...release import release
 from . import judging
 from .plant import Plant
 from .plants import PLANTS, first_of_each_kind
@@ -84,6 +86,8 @@ def run_self_test(
                         done += 1
                         (test.alarms if isinstance(result, Alarm) else test.outcomes).append(result)  # type: ignore[arg-type]
                         on_result(result, done, total)
+                with contextlib.suppress(BrokenProcessPool):
+                    pool.submit(_forget).result()
         finally:
             pool.shutdown()
 
@@ -121,6 +125,14 @@ def _run(item: str, number: int, seed: int, quick: bool) -> Outcome | Alarm:
     if item in SPECIMENS:
         return judging.alarm(item, seed=number, quick=quick)
     return judging.judge(PLANTS[number], seed=seed)
+
+
+def _forget() -> None:
+    """What was compiled for one specimen is of no use to the next, and takes a gigabyte."""
+    import jax
+
+    jax.clear_caches()
+    release()
 
 
 def _failed(item: str, number: int, error: Exception) -> Outcome | Alarm:

@@ -1,12 +1,14 @@
 """PyTorch's own test cases for its functions, through those of the same name here."""
 
+import os
+
 import pytest
 
 import graphmode.nn as ours
 
 from .verdicts import FUNCTIONS, judge_function
 
-MANY = 3  # of up to 1,440; `make tables` judges them all
+MANY = int(os.environ.get("GRAPHMODE_TEST_SAMPLES", "3"))  # of up to 1,440; `make tables` judges them all
 THERE = [name for name, info in FUNCTIONS.items() if hasattr(ours.functional, info.name.removeprefix("nn.functional."))]
 
 
