@@ -29,8 +29,10 @@ FIX = {
     "norm-extra": "do not normalise there: the reference normalises elsewhere",
     "layer-missing": "call it",
     "layer-extra": "do not call it there",
+    "limits": "write jnp.clip with the reference's limits",
     "wiring": "hand on what the reference does",
 }
+LIMITING = {"hardtanh", "hardtanh_", "clamp", "clamp_", "clip", "clip_"}
 
 
 class Known(NamedTuple):
@@ -70,6 +72,8 @@ def origins(replay: Replay, target: Target, sites: list[Site]) -> Iterator[Cause
 
 
 def _remark(kind: str) -> str:
+    if kind == "limits":
+        return ": no value is limited, or the limits are beyond them all"
     what, _, how = kind.rpartition("-")
     return f": the {what} is {'left out' if how == 'missing' else 'too much there'}" if what else ""
 
@@ -127,6 +131,8 @@ def _kind_of(known: Known, what: str) -> str:
         return f"residual-{what}"
     if "norm" in name:
         return f"norm-{what}"
+    if known.site and name in LIMITING and what == "missing":
+        return "limits"  # these values do not tell the one from the other
     return f"activation-{what}" if name.rstrip("_") in NAMES else f"layer-{what}"
 
 
