@@ -112,7 +112,7 @@ def _with_eps_inside(make: Any, *, corrected: bool) -> Any:
             with _EpsInside(eps * (1 - beta ** next(count) if corrected else 1.0)):
                 step()
 
-        optimizer.step = changed  # type: ignore[method-assign, assignment]
+        optimizer.step = changed
         return optimizer
 
     return build
