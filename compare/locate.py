@@ -6,13 +6,12 @@ import difflib
 import importlib
 import importlib.util
 import sys
-import traceback
 from pathlib import Path
 from types import ModuleType
 from typing import Any, overload
 
 from .case import Case, CaseError
-from .errors import describe
+from .errors import describe, describe_with_line
 
 
 def is_location(text: str) -> bool:
@@ -83,7 +82,7 @@ def _from_file(path: Path) -> ModuleType:
     try:
         spec.loader.exec_module(module)
     except Exception as error:
-        raise CaseError(f"{path.name} cannot be imported: {_where(error, path)}") from error
+        raise CaseError(f"{path.name} cannot be imported: {_where(error)}") from error
     finally:
         sys.path.remove(str(path.parent))
     return module
@@ -96,14 +95,12 @@ def _from_module(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         raise CaseError(f"there is no module {name!r} ({error}); give package.module:NAME") from error
     except Exception as error:
-        raise CaseError(f"{name} cannot be imported: {describe(error)}") from error
+        raise CaseError(f"{name} cannot be imported: {_where(error)}") from error
     finally:
         sys.path.remove("")
 
 
-def _where(error: Exception, path: Path) -> str:
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path]
-    if isinstance(error, SyntaxError):
-        lines = [error.lineno]
-    place = f" (line {lines[-1]})" if lines else ""
-    return f"{describe(error)}{place}"
+def _where(error: Exception) -> str:
+    if isinstance(error, SyntaxError):  # its text names file and line
+        return describe(error)
+    return describe_with_line(error)

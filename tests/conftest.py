@@ -17,7 +17,7 @@ from pathlib import Path
 import hypothesis
 import jax
 import pytest
-from compiling import QUICKLY, as_flags
+from graphmode.compare.quick_compile import QUICKLY, as_flags
 from graphmode.compare.speed.environment import spin_briefly
 
 spin_briefly()

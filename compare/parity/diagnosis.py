@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from ..errors import describe_briefly
 from ..quiet import quiet
 from ..report.divergence_text import OPTIMIZER
 from ..report.records import Cause, Divergence, Finding, ModuleEvidence, Tensor
+from .adversarial.examine import MOST_PARAMETERS
 from .judge import Question
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from .inside.localise import Look
 
 LOOKS = 3  # at inputs of one mode
+BUDGET_S = 60.0  # for the lines that lose digits
 
 
 @dataclass
@@ -60,7 +63,7 @@ def diagnose(exam: Examination, variant: str, tensors: Sequence[Tensor]) -> Diag
     """
     from .inside.localise import Look
 
-    found: dict[str, Divergence] = {}
+    found: dict[tuple[str, bool], Divergence] = {}
     diagnosis = Diagnosis()
     notes = diagnosis.notes
     with quiet():
@@ -80,9 +83,9 @@ def diagnose(exam: Examination, variant: str, tensors: Sequence[Tensor]) -> Diag
             found.update({_place(each): each for each in divergences})
         update = next((t for t in tensors if t.kind == "update" and not t.equal), None)
         if update is not None:
-            found[OPTIMIZER] = _of_optimizer(exam, update)
+            found[OPTIMIZER, False] = _of_optimizer(exam, update)
         elif not found and (moved := [t for t in tensors if t.kind == "parameter" and not t.equal]):
-            found[OPTIMIZER] = _of_steps(exam, moved)
+            found[OPTIMIZER, False] = _of_steps(exam, moved)
     diagnosis.divergences = list(found.values())
     return diagnosis
 
@@ -99,47 +102,60 @@ def diagnose_precision(exam: Examination, variant: str, tensors: Sequence[Tensor
 
     diagnosis = Diagnosis()
     failed = {t.mode for t in tensors if not t.precise}
+    looked = False
     with quiet():
         exact, usual = exam.port_side(variant, "float64"), exam.port_side(variant, exam.dtype)
         for mode in (mode for mode in exam.case.modes[:2] if mode in failed):
-            for pool in _pools(exam, mode, tensors):
+            for pool in filter(None, _pools(exam, mode, tensors)):
                 try:
                     looks = [Look(exact, exam.judge.exact, question, exam.case.modules) for question in pool]
                     diagnosis.modules = diagnosis.modules or looks[0].modules()
-                    found = list(_imprecise(exam, looks, usual))
+                    diagnosis.divergences = _imprecise(exam, looks, usual, diagnosis.notes)
                 except Exception as error:
                     told = describe_briefly(error)
                     diagnosis.notes.append(f"{mode}: no look for lost digits on {pool[0].label!r}: {told}")
                     continue
-                if found:
-                    diagnosis.divergences = found
+                if diagnosis.divergences:
                     return diagnosis
-    diagnosis.notes.append(f"in {exam.dtype} no module by itself is less precise than PyTorch's")
+                looked = True
+    if looked:
+        diagnosis.notes.append(f"in {exam.dtype} no module by itself is less precise than PyTorch's")
     return diagnosis
 
 
 def _pools(exam: Examination, mode: str, tensors: Sequence[Tensor]) -> Iterator[list[Question]]:
+    """Random inputs together, of a large model one since a look holds all that its modules give; then edges, those
+    first that are known to fail."""
     asked = [t.question for t in [*exam.truths, *exam.own.truths] if t.question.mode == mode]
-    yield [q for q in asked if q.is_random and not q.is_timed][:LOOKS]
+    draws = LOOKS if exam.judge.parameters <= MOST_PARAMETERS else 1
+    yield [q for q in asked if q.is_random and not q.is_timed][:draws]
     failed = [t.input for t in tensors if t.mode == mode and not t.precise]
     edges = [q for q in asked if not q.is_random]
     yield from ([q] for q in sorted(edges, key=lambda q: q.label not in failed)[:LOOKS])
 
 
-def _imprecise(exam: Examination, looks: list[Look], usual: PortSide) -> Iterator[Divergence]:
+def _imprecise(exam: Examination, looks: list[Look], usual: PortSide, notes: list[str]) -> list[Divergence]:
     """The modules that lose digits, with their causes."""
     from .causes import explain_digits
+    from .causes.graph import Graph
     from .inside.imprecise import PrecisionLook
 
-    look = PrecisionLook(looks, usual, exam.judge.usual)
+    found = PrecisionLook(looks, usual, exam.judge.usual).divergences()
+    if not found:
+        return []
     known = [match.port for match in looks[0].matching.matches]
-    for each in look.divergences():
-        causes = explain_digits(usual, looks[0].question, each.module, known)
-        yield msgspec.structs.replace(each, causes=causes)
+    graph, deadline = Graph(usual, looks[0].question), time.monotonic() + BUDGET_S
+    told: list[Divergence] = []
+    for each in found:
+        if time.monotonic() > deadline:
+            notes.append(f"the line was looked for in {len(told)} of {len(found)} modules: {BUDGET_S:.0f} s were over")
+            return told + found[len(told) :]
+        told.append(msgspec.structs.replace(each, causes=explain_digits(graph, each.module, known)))
+    return told
 
 
-def _place(divergence: Divergence) -> str:
-    return f"{divergence.module}{divergence.outside}"
+def _place(divergence: Divergence) -> tuple[str, bool]:
+    return divergence.module, divergence.outside
 
 
 def _of_optimizer(exam: Examination, update: Tensor) -> Divergence:

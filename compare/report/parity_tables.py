@@ -79,7 +79,7 @@ def parity_sections(parity: Sequence[Parity]) -> list[Section]:
             "The modules that introduce error: each was run on the reference's own inputs, and backward on its own "
             "gradients. A cause is a change with which the reference gives exactly what the port gives. Where a port "
             "is equal and not precise, those that round worse than PyTorch's on the same values; a cause is then the "
-            "one operation whose right result makes the error go away."
+            "operation, or the line, whose right result makes the error go away."
         )
         sections.append(Section("Where it goes wrong", "places", (lead, Table(PLACES, places)), level=3))
     for p in parity:

@@ -172,7 +172,7 @@ REFUSED = {
     "no such attribute": (("check", "mine.py:CASE"), ("no attribute 'CASE'", "GOOD, WRONG")),
     "no case": (("check", "mine.py:NUMBER"), ("is int", "graphmode.compare.Case")),
     "which case": (("check", "mine.py"), ("8 cases (GOOD, WRONG, STRUCTURE, WEIGHTS, EMPTY",)),
-    "file that raises": (("check", "broken.py:CASE"), ("RuntimeError: of the user (line 3)",)),
+    "file that raises": (("check", "broken.py:CASE"), ("RuntimeError: of the user (broken.py:3)",)),
     "file with a syntax error": (("check", "syntax.py:CASE"), ("SyntaxError", "line 1")),
     "no such module": (("check", "no.such.module:CASE"), ("no.such.module",)),
     "no such row": (("bench", "mine.py:GOOD", "-r", "torch.jit"), ("'torch.jit'", "torch.script")),

@@ -56,7 +56,8 @@ class Operation(NamedTuple):
         return _bound(self.eqn, [_in(x, v.aval) for x, v in pairs], self.eqn.params)
 
 
-Visit = Callable[[Operation, list[Any], Callable[[list[Any]], list[Any]]], list[Any]]
+Run = Callable[[list[Any]], list[Any]]
+Visit = Callable[[Operation, list[Any], Run], list[Any]]
 
 
 class Graph:
@@ -138,7 +139,7 @@ class Graph:
         return [read(atom) for atom in jaxpr.outvars]
 
 
-def _in_float64(operation: Operation, keeps_dtypes: bool) -> Callable[[list[Any]], list[Any]]:
+def _in_float64(operation: Operation, keeps_dtypes: bool) -> Run:
     eqn = operation.eqn
 
     def run(given: list[Any]) -> list[Any]:

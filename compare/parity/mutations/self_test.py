@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import multiprocessing
 import os
 import threading
@@ -15,6 +14,7 @@ from fnmatch import fnmatchcase
 
 from ...case import CaseError
 from ...errors import describe_briefly
+from ...quick_compile import QUICKLY, as_flags
 from ...release import release
 from . import judging
 from .plant import Plant
@@ -25,9 +25,6 @@ from .specimens import SPECIMENS
 SEEDS, QUICK_SEEDS = 5, 1
 WORKERS = 2
 FLAGS = "XLA_FLAGS"
-QUICK_TO_COMPILE = (
-    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true --xla_cpu_use_fusion_emitters=false"
-)
 _starting = threading.Lock()
 
 Job = tuple[str, int]  # a plant by name and number, or a correct port and its seed
@@ -86,8 +83,10 @@ def run_self_test(
                         done += 1
                         (test.alarms if isinstance(result, Alarm) else test.outcomes).append(result)  # type: ignore[arg-type]
                         on_result(result, done, total)
-                with contextlib.suppress(BrokenProcessPool):
+                try:
                     pool.submit(_forget).result()
+                except BrokenProcessPool:
+                    pool = _new_pool()
         finally:
             pool.shutdown()
 
@@ -148,7 +147,7 @@ def _new_pool() -> ProcessPoolExecutor:
     pool = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
     with _starting:
         given = os.environ.get(FLAGS)
-        os.environ[FLAGS] = QUICK_TO_COMPILE if given is None else given
+        os.environ[FLAGS] = as_flags(QUICKLY) if given is None else given
         try:
             pool.submit(int).result()
         finally:

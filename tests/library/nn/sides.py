@@ -13,12 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 from flax import nnx
+from graphmode.compare.quick_compile import QUICKLY
 
 import graphmode.nn as ours
 from graphmode.weights import load
 from graphmode.weights.carry import named_arrays
 
-from ...compiling import QUICKLY
 from .adapters import ADAPTERS, FUNCTION_ADAPTERS, PLAIN, Adapter
 from .samples import Sample
 from .trees import arrays_of, as_torch_integers, cast, tensors_of, to_jax, with_arrays
