@@ -66,6 +66,14 @@ def _few_graphs() -> Iterator[None]:
 
 
 @pytest.fixture
+def retraced() -> Iterator[None]:
+    """Nothing traced before is used in this test, nor what it traces after it: for patches inside compiled functions."""
+    jax.clear_caches()
+    yield
+    jax.clear_caches()
+
+
+@pytest.fixture
 def ctrl_c() -> Iterator[None]:
     """Ctrl-C works, in children too, where the tests were started with it ignored, as in the background of a shell."""
     previous = signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -23,6 +23,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from ..compiled_once import compiled_once
 from ..layout import Layout
 from .geometry import Axes, Geometry
 from .lowering import convolve, convolve_on_cpu, dimension_numbers
@@ -59,6 +60,7 @@ class Transposed:
         return input.shape[1:-1] if self.layout == "channels_last" else input.shape[2:]
 
 
+@compiled_once("how")
 def convolve_transposed(input: jax.Array, weight: jax.Array, how: Transposed) -> jax.Array:
     """`input`, `[B, *spatial, C]` or as the layout says, through `weight`, `[*kernel, out / groups, C]`."""
     kernel = weight.shape[:-2]

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from ..arguments import check_same_dtype
+from ..compiled_once import compiled_once
 
 Axes = tuple[int, ...]
 
@@ -61,6 +62,27 @@ def standardize(
     Returns:
       The result, `x`'s shape; mean and variance, with the axes kept.
     """
+    return _standardized(x, weight, bias, axes, eps, axis_name, num_groups)
+
+
+@standardize.defjvp
+def _standardize_jvp(
+    axes: Axes, eps: float, axis_name: Hashable | None, num_groups: int | None, primals: Any, tangents: Any
+) -> Any:
+    out = standardize(*primals, axes, eps, axis_name, num_groups)
+    return out, _tangents(primals, tangents, out[1:], axes, eps, axis_name, num_groups)
+
+
+@compiled_once("axes", "eps", "axis_name", "num_groups")
+def _standardized(
+    x: jax.Array,
+    weight: jax.Array | None,
+    bias: jax.Array | None,
+    axes: Axes,
+    eps: float,
+    axis_name: Hashable | None,
+    num_groups: int | None,
+) -> tuple[jax.Array, jax.Array, jax.Array]:
     mean = _shared(_mean_over(x, axes), num_groups)
     shared = mean if axis_name is None else lax.pmean(mean, axis_name)
     # E[(x - mean)^2], never E[x^2] - mean^2: at mean 1000 that loses three more digits.
@@ -72,13 +94,20 @@ def standardize(
     return y if bias is None else y + bias, shared, variance
 
 
-@standardize.defjvp
-def _standardize_jvp(
-    axes: Axes, eps: float, axis_name: Hashable | None, num_groups: int | None, primals: Any, tangents: Any
-) -> Any:
+@compiled_once("axes", "eps", "axis_name", "num_groups")
+def _tangents(
+    primals: Any,
+    tangents: Any,
+    statistics: tuple[jax.Array, jax.Array],
+    axes: Axes,
+    eps: float,
+    axis_name: Hashable | None,
+    num_groups: int | None,
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Of the result, the mean and the variance."""
     x, weight, bias = primals
     dx, dweight, dbias = tangents
-    y, mean, variance = standardize(x, weight, bias, axes, eps, axis_name, num_groups)
+    mean, variance = statistics
 
     def average(values: jax.Array) -> jax.Array:
         values = _shared(_mean(values, axes), num_groups)
@@ -95,7 +124,7 @@ def _standardize_jvp(
     if bias is not None:
         offset = offset + dbias
     dy = scale * dx + offset + centered * slope
-    return (y, mean, variance), (dy, dmean, 2 * dvariance_half)
+    return dy, dmean, 2 * dvariance_half
 
 
 def _scale(variance: jax.Array, weight: jax.Array | None, eps: float) -> jax.Array:

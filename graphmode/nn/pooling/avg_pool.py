@@ -10,6 +10,7 @@ import numpy as np
 from jax import lax
 
 from ..autocast import autocasts
+from ..compiled_once import compiled_once
 from ..layer import Layer
 from ..layout import DataFormat, as_layout
 from .span import Sizes, Span, as_windows, check_pooled
@@ -17,6 +18,7 @@ from .span import Sizes, Span, as_windows, check_pooled
 UNROLLED = 32  # elements of a window that are added one by one; XLA's own loop takes ten times as long on a CPU
 
 
+@compiled_once("span")
 def sum_along(x: jax.Array, span: Span) -> jax.Array:
     """The sum of each window along one axis."""
     if span.count == 1 and span.kernel == span.size and not span.padding and span.dilation == 1:

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from ..compiled_once import compiled_once
 from .span import Span
 
 UNROLLED = 32  # elements of a window, beyond which a loop goes over them
@@ -69,6 +70,7 @@ def largest_over(input: jax.Array, walks: Sequence[Walk], *, positions: bool) ->
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(1,))
+@compiled_once("span")
 def largest_along(x: jax.Array, span: Span) -> tuple[jax.Array, jax.Array]:
     """The largest element of each window along one axis, and which element of the window it is.
 
@@ -136,6 +138,7 @@ def _largest_of_few_jvp(axis: int, windows: tuple[tuple[int, int], ...], primals
     return (largest, tap), (lax.concatenate(chosen, axis), np.zeros(tap.shape, jax.dtypes.float0))
 
 
+@compiled_once("span")
 def chosen_along(x: jax.Array, span: Span, index: jax.Array) -> jax.Array:
     """That element of each window along one axis; 0 in the padding."""
     padded = span.padded(x, 0)

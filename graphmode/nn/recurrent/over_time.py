@@ -9,8 +9,6 @@ as the sequence. `lax.scan` makes one body of it. Two things are then left to ga
 - Differentiating a scan adds the weight gradients up in its carry, a read and a write of a whole matrix at every step.
   `jax.custom_vjp` lets one product over the block do it.
 
-Both passes are jitted: a scan that runs eagerly by itself is compiled at every call, since its body is a new function.
-
 On a GPU the scan still launches its kernels step by step; cuDNN's recurrent kernels are not used.
 """
 
@@ -25,6 +23,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from ..compiled_once import compiled_once
 from .steps import Step
 
 BLOCK = 10  # steps; 5 to 25 measure alike
@@ -109,7 +108,7 @@ def over_time(way: Way, x: Array, weights: Weights, state: State, valid: Array |
     return history.hidden, state
 
 
-@functools.partial(jax.jit, static_argnames=("way", "keep"), inline=True)
+@compiled_once("way", "keep")
 def _scan(
     way: Way, x: Array, weights: Weights, state: State, valid: Array | None, *, keep: bool
 ) -> tuple[State, _History]:
@@ -134,7 +133,7 @@ def _forward(way: Way, x: Array, weights: Weights, state: State, valid: Array | 
     return (history.hidden, last), (x, weights, state, valid, history)
 
 
-@functools.partial(jax.jit, static_argnames="way", inline=True)
+@compiled_once("way")
 def _backward(way: Way, saved: tuple, gradients: tuple[Array, State]):
     x, weights, first, valid, history = saved
     d_output, d_last = gradients

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..arguments import as_integer, as_word, check_floating
+from ..compiled_once import compiled_once
 from ..layout import DataFormat, as_layout, check_shape, spatial_axes
 from .taps import Taps, antialiased, apply_phases, apply_taps, cubic, linear, nearest, phases
 
@@ -148,6 +149,7 @@ def _sizes(
     return sizes, [None] * count if recompute_scale_factor else list(numbers)
 
 
+@compiled_once("axis", "length", "out", "factor", "mode", "align_corners", "antialias")
 def _resized(
     input: jax.Array,
     axis: int,

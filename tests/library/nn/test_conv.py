@@ -527,7 +527,7 @@ def test_what_torch_refuses_is_refused(name):
             getattr(nn.functional, name)(*map(jnp.asarray, operands), **sample.kwargs, data_format=letters)
 
 
-def test_a_planted_fault_is_seen(monkeypatch):
+def test_a_planted_fault_is_seen(monkeypatch, retraced):
     arguments = {"in_channels": 4, "out_channels": 4, "kernel_size": 3, "groups": 2}
     reflected = {**arguments, "padding": 2, "padding_mode": "reflect"}
     monkeypatch.setitem(geometry.PADDING_MODES, "reflect", "symmetric")

@@ -416,7 +416,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_faults_are_seen(name, monkeypatch):
+def test_faults_are_seen(name, monkeypatch, retraced):
     cls, arguments, wrong = FAULTS[name]
     if not wrong:
         taps = Span.taps

@@ -112,7 +112,7 @@ def test_torch_s_own_packed_samples_agree(name):
         ("LSTM", "the reverse direction starts from the padding"),
     ],
 )
-def test_planted_faults_are_seen(name, fault, monkeypatch):
+def test_planted_faults_are_seen(name, fault, monkeypatch, retraced):
     if fault.startswith("the reset"):
         push = steps.GatedUnit.push
         monkeypatch.setattr(steps.GatedUnit, "push", lambda self, a, b, h, c: push(self, a + 0.1 * b, 0.9 * b, h, c))

@@ -49,7 +49,7 @@ def test_interpolation(name):
     agrees(function_sample("interpolate", image(2, 3, 5, 7), **RESIZES[name]))
 
 
-def test_taps_are_gathered_where_a_matrix_would_be_large(monkeypatch):
+def test_taps_are_gathered_where_a_matrix_would_be_large(monkeypatch, retraced):
     monkeypatch.setattr(taps, "LARGEST_MATRIX", 0)
     for mode in ("bilinear", "bicubic"):
         agrees(function_sample("interpolate", image(2, 3, 5, 7), size=(8, 4), mode=mode))
