@@ -67,7 +67,7 @@ def _few_graphs() -> Iterator[None]:
 
 @pytest.fixture
 def retraced() -> Iterator[None]:
-    """Nothing traced before is used in this test, nor what it traces after it: for patches inside compiled functions."""
+    """Nothing traced before is used in this test, nor what it traces after it: for patches of compiled functions."""
     jax.clear_caches()
     yield
     jax.clear_caches()

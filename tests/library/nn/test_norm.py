@@ -239,7 +239,7 @@ def test_the_backward_pass_reduces_twice():
     x, weight, bias = jnp.ones((8, 5, 3)), jnp.ones((1, 1, 3)), jnp.ones((1, 1, 3))
     _, pull = jax.vjp(lambda *a: standardize(*a, (0, 1), 1e-5)[0], x, weight, bias)
     graph = jax.jit(pull).lower(x).as_text()
-    assert graph.count("stablehlo.reduce(") and graph.count(": (tensor<8x5x3xf32>, tensor<f32>)") == 2, graph
+    assert graph.count(": (tensor<8x5x3xf32>, tensor<f32>)") == 2, graph
 
 
 @functools.partial(jax.jit, static_argnums=0)
