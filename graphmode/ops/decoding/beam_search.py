@@ -122,10 +122,9 @@ def beam_search(
     powers = np.arange(1, length + 1, dtype=np.float64) ** length_penalty
     spread = jnp.repeat(jnp.arange(batch, dtype=jnp.int32), beams)
     first_row = jnp.arange(batch, dtype=jnp.int32)[:, None] * beams
-    if reorder is None:
-        state = _rows_of(state, spread, batch, f"{batch}, one for each of tokens")
-    else:
-        state = reorder(state, spread)
+
+    def at_rows(state: Any, rows: jax.Array, count: int) -> Any:
+        return _rows_of(state, rows, count) if reorder is None else reorder(state, rows)
 
     def body(carry: Any) -> Any:
         i, running, finished, improvable, state = carry
@@ -146,10 +145,7 @@ def beam_search(
         parent = _picked(parent, place)
         going = Running(_picked(continued, place), _picked(token, place), next_scores)
 
-        takes_more = improvable
-        if early_stopping is True:
-            takes_more &= ~_all_there(finished)
-        counts = stops & (jnp.arange(kept) < beams) & takes_more[:, None]
+        counts = stops & (jnp.arange(kept) < beams) & improvable[:, None]
         new = Finished(
             continued,
             jnp.full_like(token, i + 1),
@@ -162,19 +158,11 @@ def beam_search(
 
         longest = power[-1] if early_stopping == "never" and length_penalty > 0 else power[i]
         hoped = going.scores[:, 0] / longest
-        improvable &= hoped > jnp.where(_all_there(finished), finished.scores[:, -1], -jnp.inf)
-        rows = (first_row + parent).reshape(-1)
-        state = (
-            _rows_of(state, rows, batch * beams, f"B * num_beams = {batch * beams}")
-            if reorder is None
-            else (reorder(state, rows))
-        )
-        return i + 1, going, finished, improvable, state
-
-    def goes_on(carry: Any) -> jax.Array:
-        _, _, finished, improvable, _ = carry
-        more = jnp.any(improvable)
-        return more & ~jnp.all(_all_there(finished)) if early_stopping is True else more
+        full = finished.scores[:, -1] > -jnp.inf  # they are in order
+        improvable &= hoped > jnp.where(full, finished.scores[:, -1], -jnp.inf)
+        if early_stopping is True:
+            improvable &= ~full
+        return i + 1, going, finished, improvable, at_rows(state, (first_row + parent).reshape(-1), batch * beams)
 
     none = jnp.full((batch, beams, length), pad, jnp.int32)
     alone = jnp.broadcast_to(jnp.where(jnp.arange(beams) == 0, 0.0, -jnp.inf), (batch, beams))
@@ -182,14 +170,9 @@ def beam_search(
     running = Running(none, jnp.repeat(tokens[:, None], beams, axis=1), alone)
     zeros = jnp.zeros((batch, beams), jnp.int32)
     finished = Finished(none, zeros, no_scores, zeros.astype(bool))
-    carry = (jnp.int32(0), running, finished, jnp.ones(batch, bool), state)
-    (_, _, finished, _, state), _ = while_loop(goes_on, body, carry, max_steps=length)
+    carry = (jnp.int32(0), running, finished, jnp.ones(batch, bool), at_rows(state, spread, batch))
+    (_, _, finished, _, state), _ = while_loop(lambda carry: jnp.any(carry[3]), body, carry, max_steps=length)
     return Decoded(*(part[:, :returned] for part in finished), state)
-
-
-def _all_there(finished: Finished) -> jax.Array:
-    """`[B]`, whether as many have ended as there are beams: they are in order."""
-    return finished.scores[:, -1] > -jnp.inf
 
 
 def _picked(x: jax.Array, index: jax.Array) -> jax.Array:
@@ -197,7 +180,7 @@ def _picked(x: jax.Array, index: jax.Array) -> jax.Array:
     return jnp.take_along_axis(x, index.reshape(*index.shape, *(1,) * (x.ndim - 2)), axis=1)
 
 
-def _rows_of(state: Any, rows: jax.Array, count: int, wanted: str) -> Any:
+def _rows_of(state: Any, rows: jax.Array, count: int) -> Any:
     """Each array at `rows` of its `count`; those of no axes belong to all sequences."""
 
     def one(path: Any, leaf: Any) -> Any:
@@ -212,8 +195,8 @@ def _rows_of(state: Any, rows: jax.Array, count: int, wanted: str) -> Any:
             return leaf
         if leaf.shape[0] != count:
             raise ValueError(
-                f"{where} has shape {leaf.shape}, and a first axis of {wanted} was wanted; close over parameters, or "
-                f"give reorder, which says where the sequences are"
+                f"{where} has shape {leaf.shape}, and a first axis of {count} sequences was wanted; close over "
+                f"parameters, or give reorder, which says where the sequences are"
             )
         return leaf[rows]
 
