@@ -75,9 +75,9 @@ def warp_logits(
 ) -> jax.Array:
     """Logits of what is sampled from: divided by the temperature, then of the `top_k`, then of the nucleus `top_p`.
 
-    Exactly what `TemperatureLogitsWarper`, `TopKLogitsWarper` and `TopPLogitsWarper` of transformers make of them, one
-    after another: entries as likely as the k-th all stay, and where the nucleus ends among equals, the lower indices
-    go. `top_p_mask` keeps the lower ones there.
+    What `TemperatureLogitsWarper`, `TopKLogitsWarper` and `TopPLogitsWarper` of transformers make of them, one
+    after another: entries as likely as the k-th all stay. Where the nucleus ends among equals, which torch's sort
+    leaves open, the lower indices stay, as in `top_p_mask`.
 
     Args:
       logits: `[..., V]` floating.
@@ -112,7 +112,7 @@ def warp_logits(
 
 
 def _outside_nucleus(logits: jax.Array, p: jax.Array | float) -> jax.Array:
-    order = jnp.argsort(logits, axis=-1, stable=True)
+    order = jnp.flip(jnp.argsort(-logits, axis=-1, stable=True), axis=-1)
     likelihoods = jax.nn.softmax(jnp.take_along_axis(logits, order, axis=-1), axis=-1)
     outside = (jnp.cumsum(likelihoods, axis=-1) <= 1 - p) & (p < 1)
     outside = outside.at[..., -1].set(False)
