@@ -28,20 +28,31 @@ def padded(tokens, length):
     return [*tokens, *[PAD] * (length - len(tokens))]
 
 
-@pytest.mark.parametrize("seed", range(6))
+def with_weights(call):
+    """`call(model)` as one graph for all models."""
+
+    @jax.jit
+    def compiled(weights):
+        model = SmallDecoder(0)
+        vars(model).update(weights)
+        return call(model)
+
+    return lambda model: compiled(vars(model))
+
+
 @pytest.mark.parametrize("eos_id", [None, 2, (4, 1)])
-def test_greedy_is_the_eager_loop(seed, eos_id):
-    model, most = SmallDecoder(seed), 9
-    eos_ids = () if eos_id is None else np.atleast_1d(eos_id).tolist()
-    found = jax.jit(
-        lambda first: gm.greedy(model.step, model.start(4), first, max_new_tokens=most, eos_id=eos_id, pad_id=PAD)
-    )(FIRST)
-    wanted = [eager_greedy(model.logits_after, first, most, eos_ids) for first in FIRST]
-    assert found.tokens.tolist() == [padded(tokens, most) for tokens, *_ in wanted]
-    assert found.lengths.tolist() == [len(tokens) for tokens, *_ in wanted]
-    assert found.cut_short.tolist() == [cut for *_, cut in wanted]
-    np.testing.assert_allclose(found.scores, [score for _, score, _ in wanted], rtol=1e-13)
-    assert int(found.state["steps"]) == max(len(tokens) for tokens, *_ in wanted)
+def test_greedy_is_the_eager_loop(eos_id):
+    most, eos_ids = 9, () if eos_id is None else np.atleast_1d(eos_id).tolist()
+    options = {"max_new_tokens": most, "eos_id": eos_id, "pad_id": PAD}
+    greedy = with_weights(lambda model: gm.greedy(model.step, model.start(4), FIRST, **options))
+    for model in map(SmallDecoder, range(6)):
+        found = greedy(model)
+        wanted = [eager_greedy(model.logits_after, first, most, eos_ids) for first in FIRST]
+        assert found.tokens.tolist() == [padded(tokens, most) for tokens, *_ in wanted]
+        assert found.lengths.tolist() == [len(tokens) for tokens, *_ in wanted]
+        assert found.cut_short.tolist() == [cut for *_, cut in wanted]
+        np.testing.assert_allclose(found.scores, [score for _, score, _ in wanted], rtol=1e-13)
+        assert int(found.state["steps"]) == max(len(tokens) for tokens, *_ in wanted)
 
 
 def test_the_seeds_end_early_late_and_never():
@@ -131,15 +142,9 @@ def assert_beams(found, wanted, most, returned):
 def test_beam_search_is_the_eager_loop(options):
     eager = eager_options(options)
 
-    @jax.jit
-    def found_by(weights):
-        model = SmallDecoder(0)
-        vars(model).update(weights)
-        return beam_search(model, **options)
-
-    for seed in range(4):
-        model = SmallDecoder(seed)
-        found = found_by(vars(model))
+    search = with_weights(lambda model: beam_search(model, **options))
+    for model in map(SmallDecoder, range(4)):
+        found = search(model)
         wanted = [eager_beam_search(model.logits_after, first, **eager) for first in FIRST]
         assert_beams(found, wanted, eager["most"], options.get("num_return_sequences", 1))
         assert int(found.state["steps"]) == max(steps for _, steps in wanted)
