@@ -63,11 +63,11 @@ def transcripts(found, row):
     return [tuple(one[:length]) for one, length in zip(tokens, lengths, strict=True)]
 
 
-@pytest.mark.parametrize(("labels", "blank"), [(2, 0), (3, 0), (3, 1), (4, 3)])
-def test_a_wide_beam_knows_the_probability_of_every_label_sequence(labels, blank):
+@pytest.mark.parametrize(("labels", "blank", "impossible"), [(2, 0, 0), (3, 0, 0.3), (3, 1, 0), (4, 3, 0.3)])
+def test_a_wide_beam_knows_the_probability_of_every_label_sequence(labels, blank, impossible):
     lengths = [5, 4, 3, 0, 1]
     log_probs = log_probs_of(labels, 5, 5, labels)
-    log_probs[0, 2, (blank + 1) % labels] = -np.inf  # a label that cannot be
+    log_probs[np.random.default_rng(labels).random(log_probs.shape) < impossible] = -np.inf
     width = 2 + max(len(all_labels(one[:n], blank)) for one, n in zip(log_probs, lengths, strict=True))
     decode = jax.jit(lambda x, n: gm.ctc_beam_search(x, n, num_beams=width, blank=blank, pad_id=-1))
     found = decode(log_probs, jnp.array(lengths))

@@ -104,6 +104,8 @@ BEAMS = [
     {"num_beams": 4, "num_return_sequences": 4, "length_penalty": -1.3},
     {"num_beams": 3, "num_return_sequences": 3, "length_penalty": 2.5},
     {"num_beams": 3, "num_return_sequences": 3, "length_penalty": 0.4, "early_stopping": True, "eos_id": (0, 2, 5)},
+    {"num_beams": 2, "num_return_sequences": 2, "length_penalty": 3.0, "eos_id": (0, 2, 3, 5)},
+    {"num_beams": 3, "num_return_sequences": 3, "length_penalty": -1.0, "early_stopping": "never", "eos_id": (2, 5)},
     {"num_beams": 2, "max_new_tokens": 1, "num_return_sequences": 2},
     {"num_beams": 60, "max_new_tokens": 2, "num_return_sequences": 60},  # more beams than sequences
 ]
@@ -178,6 +180,20 @@ def test_a_beam_as_wide_as_all_sequences_finds_the_likeliest():
     best = sorted(scores, key=lambda one: -scores[one])[:5]
     assert found.tokens[0].tolist() == [padded(tokens, 4) for tokens in best]
     np.testing.assert_allclose(found.scores[0], [scores[tokens] for tokens in best], rtol=1e-13)
+
+
+def test_beams_go_on_though_the_likeliest_tokens_all_end_a_sequence():
+    logits, eos_ids = [0.3, 0.25, 0.25, 0.2], [0, 1, 2]
+    options = {"num_beams": 1, "max_new_tokens": 4, "length_penalty": 3.0, "early_stopping": "never"}
+    wanted = eager_beam_search(
+        lambda tokens: torch.tensor(logits, dtype=torch.float64).log(), 0, 1, 4, eos_ids, 3.0, "never"
+    )
+    assert wanted[0][0][0] == [3, 3, 3, 0]
+
+    def step(state, tokens, position):
+        return jnp.log(jnp.array([logits])), state
+
+    assert_beams(gm.beam_search(step, None, [0], eos_id=eos_ids, pad_id=PAD, **options), [wanted], 4, 1)
 
 
 def test_tokens_that_never_come_make_no_beams():
