@@ -172,7 +172,8 @@ def beam_search(
     finished = Finished(none, zeros, no_scores, zeros.astype(bool))
     carry = (jnp.int32(0), running, finished, jnp.ones(batch, bool), at_rows(state, spread, batch))
     (_, _, finished, _, state), _ = while_loop(lambda carry: jnp.any(carry[3]), body, carry, max_steps=length)
-    return Decoded(*(part[:, :returned] for part in finished), state)
+    best = Finished(*(part[:, :returned] for part in finished))
+    return Decoded(best.tokens, best.lengths, best.scores, best.cut_short, state)
 
 
 def _picked(x: jax.Array, index: jax.Array) -> jax.Array:

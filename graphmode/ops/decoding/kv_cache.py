@@ -123,14 +123,12 @@ class KVCache:
         if on_overflow == "raise":
             words = "KVCache.append: {length} tokens, and its capacity is {capacity}; give a larger capacity"
             check(~overflow, words, length=total, capacity=self.capacity)
-        if self.lengths.ndim:
-            parts = [jax.vmap(partial(_written, axis=1))(*pair, at) for pair in zip(self._parts(), new, strict=True)]
-        else:
-            parts = [_written(*pair, at, axis=2) for pair in zip(self._parts(), new, strict=True)]
+        write = jax.vmap(partial(_written, axis=1)) if self.lengths.ndim else partial(_written, axis=2)
+        written = KVCache(write(self.keys, new[0], at), write(self.values, new[1], at), total)
         if on_overflow == "nan":
-            lost = overflow.reshape(*overflow.shape, *(1,) * (4 - overflow.ndim))
-            parts = [jnp.where(lost, jnp.nan, part) for part in parts]
-        return KVCache(*parts, total)
+            lost = overflow.reshape(-1, 1, 1, 1)
+            return KVCache(jnp.where(lost, jnp.nan, written.keys), jnp.where(lost, jnp.nan, written.values), total)
+        return written
 
     def mask(self, position: ArrayLike | None = None) -> jax.Array:
         """Which slots a query attends to, for the attention mask of `gm.nn.functional.scaled_dot_product_attention`.
@@ -158,9 +156,6 @@ class KVCache:
         rows = as_integers(rows, name="rows")
         lengths = self.lengths[rows] if self.lengths.ndim else self.lengths
         return replace(self, keys=self.keys[rows], values=self.values[rows], lengths=lengths)
-
-    def _parts(self) -> tuple[jax.Array, jax.Array]:
-        return self.keys, self.values
 
     def _fitting(self, new: ArrayLike, name: str) -> jax.Array:
         array, room = jnp.asarray(new), getattr(self, name)
