@@ -111,8 +111,10 @@ def beam_search(
     returned = as_capacity(num_return_sequences, name="num_return_sequences")
     if returned > beams:
         raise ValueError(f"num_return_sequences is {returned}, and num_beams is {beams}; give at most as many")
-    if early_stopping not in (False, True, "never"):
+    if not isinstance(early_stopping, bool) and early_stopping != "never":
         raise ValueError(f"early_stopping is {early_stopping!r}; choose False, True or 'never'")
+    if not isinstance(length_penalty, int | float):
+        raise TypeError(f"length_penalty is {length_penalty!r}, and a number known to the graph was wanted")
     tokens = as_first_tokens(tokens)
     batch = tokens.shape[0]
     eos_ids = as_eos_ids(eos_id)

@@ -89,8 +89,8 @@ def warp_logits(
       `[..., V]` in at least single precision, -inf where an entry is never drawn.
 
     Raises:
-      ValueError: where logits are no floats `[..., V]`, temperature or top_p is known and not positive, or does not
-        broadcast, or top_k is below 1.
+      ValueError: where logits are no floats `[..., V]`, temperature or top_p is a Python number that is not
+        positive, or does not broadcast, or top_k is below 1.
       TypeError: where top_k is no integer known to the graph.
 
     Example:

@@ -366,6 +366,8 @@ def of_logits(logits):
             r"state\['h'\] has shape \(3, 5\)",
         ),
         ({"way": gm.beam_search, "num_beams": 2, "state": [nnx.Cache(jnp.zeros(2))]}, r"state\[0\] is a Cache"),
+        ({"way": gm.beam_search, "num_beams": 2, "early_stopping": 1}, "early_stopping is 1"),
+        ({"way": gm.beam_search, "num_beams": 2, "length_penalty": jnp.ones(())}, "length_penalty is Array"),
         ({"way": gm.sample, "key": jax.random.key(0), "temperature": 0.0}, "temperature is 0.0"),
         ({"way": gm.sample, "key": jax.random.key(0), "top_p": -1}, "top_p is -1"),
         ({"way": gm.sample, "key": jax.random.key(0), "top_k": 0}, "top_k is 0"),
