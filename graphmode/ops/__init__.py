@@ -6,6 +6,12 @@ from .control.layers import stack_layers
 from .control.loops import fori, while_loop
 from .control.scan_until import scan_until
 from .control.stack import Stack
+from .decoding.beam_search import beam_search
+from .decoding.ctc import Transcripts, ctc_beam_search, ctc_greedy
+from .decoding.decoded import Decoded
+from .decoding.greedy import greedy
+from .decoding.kv_cache import KVCache
+from .decoding.sample import sample, warp_logits
 from .detection.boxes import (
     box_area,
     box_convert,
@@ -63,6 +69,8 @@ from .sizes.topk import TopK, topk
 __all__ = [
     "BucketBatch",
     "CheckError",
+    "Decoded",
+    "KVCache",
     "Moments",
     "PackedSequences",
     "Padded",
@@ -70,12 +78,14 @@ __all__ = [
     "Segments",
     "Stack",
     "TopK",
+    "Transcripts",
     "append",
     "arange",
     "argwhere",
     "attempt",
     "batched_nms",
     "batches_by_bucket",
+    "beam_search",
     "bincount",
     "box_area",
     "box_convert",
@@ -90,6 +100,8 @@ __all__ = [
     "compact",
     "complete_box_iou",
     "cond",
+    "ctc_beam_search",
+    "ctc_greedy",
     "debug_print",
     "distance_box_iou",
     "fixed_point",
@@ -99,6 +111,7 @@ __all__ = [
     "generalized_box_iou",
     "geometric_lengths",
     "gradient_hook",
+    "greedy",
     "group_by",
     "gumbel_softmax",
     "intersect1d",
@@ -136,6 +149,7 @@ __all__ = [
     "safe_log",
     "safe_norm",
     "safe_sqrt",
+    "sample",
     "sample_top_p",
     "scale_gradient",
     "scan_until",
@@ -168,6 +182,7 @@ __all__ = [
     "unpack_sequences",
     "unpad_sequences",
     "value_hook",
+    "warp_logits",
     "where_safe",
     "while_loop",
 ]
