@@ -53,6 +53,6 @@ def check_dtype(name: str, device: str) -> None:
       DtypeError: where there is no such dtype, or the device has it not.
     """
     if name not in RUN_DTYPES:
-        raise DtypeError(f"--dtype is {name!r}; choose from {', '.join(RUN_DTYPES)}")
+        raise DtypeError(f"dtype is {name!r}; choose from {', '.join(RUN_DTYPES)}")
     if name == "tf32" and device != "gpu":
-        raise DtypeError("--dtype tf32 needs a GPU: a CPU has no TensorFloat-32 units; choose float32 or bfloat16")
+        raise DtypeError("dtype tf32 needs a GPU: a CPU has no TensorFloat-32 units; choose float32 or bfloat16")

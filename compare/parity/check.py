@@ -117,6 +117,7 @@ def check(
 
     Raises:
       CaseError: where the case cannot be compared as it is written, such as another structure of outputs.
+      DtypeError: where there is no such dtype, or the device has it not.
       WeightsError: where the weights do not match a port.
       ImportError: where PyTorch is not installed.
 

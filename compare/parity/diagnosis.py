@@ -13,7 +13,6 @@ from ..errors import describe_briefly
 from ..quiet import quiet
 from ..report.divergence_text import OPTIMIZER
 from ..report.records import Cause, Divergence, Finding, ModuleEvidence, Tensor
-from .adversarial.examine import MOST_PARAMETERS
 from .judge import Question
 
 if TYPE_CHECKING:
@@ -127,7 +126,7 @@ def _pools(exam: Examination, mode: str, tensors: Sequence[Tensor]) -> Iterator[
     """Random inputs together, of a large model one since a look holds all that its modules give; then edges, those
     first that are known to fail."""
     asked = [t.question for t in [*exam.truths, *exam.own.truths] if t.question.mode == mode]
-    draws = LOOKS if exam.judge.parameters <= MOST_PARAMETERS else 1
+    draws = 1 if exam.judge.is_large else LOOKS
     yield [q for q in asked if q.is_random and not q.is_timed][:draws]
     failed = [t.input for t in tensors if t.mode == mode and not t.precise]
     edges = [q for q in asked if not q.is_random]

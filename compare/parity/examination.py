@@ -71,6 +71,7 @@ class Examination:
         self.truths = self.judge.truths(draws) if truths is None else truths
         self.own = OwnInputs(self)
         self._magnitudes: dict[tuple[str, Key], float] = {}
+        self._ports: dict[tuple[str, str], PortSide] = {}
         self.precision = Precision(self)
 
     def ask_timed(self, modes: Sequence[Mode]) -> None:
@@ -110,9 +111,12 @@ class Examination:
         return TorchSide(module, self.case, dtype=dtype, device=self.judge.torch_device)
 
     def port_side(self, variant: str, dtype: str) -> PortSide:
+        """A variant of the port in a dtype. Building takes long, so small ones are kept until the verdict is found."""
         from ..jax_side import PortSide
 
-        return PortSide(
+        if (variant, dtype) in self._ports:
+            return self._ports[variant, dtype]
+        port = PortSide(
             self.case,
             variant,
             self.judge.state_dict,
@@ -121,6 +125,9 @@ class Examination:
             seed=self.seed,
             compiled=self.compiled,
         )
+        if not self.judge.is_large:
+            self._ports[variant, dtype] = port
+        return port
 
     def verdict(self, side: str, variant: str, build: Callable[[str], TorchSide | PortSide]) -> Parity:
         """Both verdicts on one candidate; `build` gives it in a dtype."""
@@ -150,6 +157,7 @@ class Examination:
             found = self._optimizer
             (notes if isinstance(found, str) else tensors).append(found)  # type: ignore[arg-type]
         seen = self._seen_inside(variant, tensors) if side == "jax" else Diagnosis()
+        self._ports.clear()
         notes += seen.notes
         readings: dict[str, str] = {}
         for truth, answer in zip(truths, answers or (), strict=answers is not None):

@@ -14,7 +14,7 @@ from graphmode.weights import as_numpy
 
 from ..case import Case, CaseError, Inputs, Mode
 from ..draw import check_inputs, edge_inputs, generator, random_inputs
-from ..dtypes import HALF_ULP, allow_tf32
+from ..dtypes import HALF_ULP, allow_tf32, check_dtype
 from ..errors import describe_with_line
 from ..observation import Observation
 from ..quiet import quiet
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 TIMED_DRAWS = 2
 JITTERS = 2
+MOST_PARAMETERS = 30_000_000  # of a model that is not large: a look at one takes seconds, and no gigabytes
 
 Key = tuple[str, str]  # kind and name of a tensor
 
@@ -94,17 +95,20 @@ class Judge:
       name: of the variant that judges.
       state_dict: its weights, as numpy arrays.
       parameters: how many numbers it learns.
+      is_large: whether what takes its whole weight in time or memory is done once, or left out.
       torch_device: where it runs, in PyTorch's words.
       sides: what its activations were seen to do while it answered.
 
     Raises:
       CaseError: where a reference cannot be built.
+      DtypeError: where a comparison cannot be made in the dtype.
       ImportError: where PyTorch is not installed.
     """
 
     def __init__(self, case: Case, *, seed: int, dtype: str, device: str):
         from ..torch_side import build_references
 
+        check_dtype(dtype, device)
         self.case, self.seed, self.dtype = case, seed, dtype
         allow_tf32(dtype)
         self.torch_device = "cuda" if device == "gpu" else "cpu"
@@ -112,6 +116,7 @@ class Judge:
         self.name, module = next(iter(self.references.items()))
         self.state_dict = {name: as_numpy(value) for name, value in module.state_dict().items()}
         self.parameters = sum(p.numel() for p in module.parameters())
+        self.is_large = self.parameters > MOST_PARAMETERS
         self.sides = Sides()
 
     @functools.cached_property

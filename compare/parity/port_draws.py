@@ -8,22 +8,24 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jax.extend.core import Literal
 
 from ..jax_side import PortSide
+from ..port_program import combine
 from .judge import Question
 from .yardstick import difference
 
 
 def draws_note(port: PortSide, question: Question) -> str:
-    """Runs the compiled port again with other keys; what to tell of it, empty where nothing depends on them.
+    """Runs the port twice, the second time with other keys; what to tell of it, empty where nothing depends on them.
 
-    A port without `nnx.Rngs` in its state is not run.
+    A port without `nnx.Rngs` in its state is not run, nor one none of whose outputs its keys go into.
     """
     with port.context():
         program = port.program(question.mode)
         moved, count = _other_keys(program.rest)
-    if not count:
-        return ""
+        if not count or not _keys_go_into_outputs(port, question):
+            return ""
     kept = program.rest
     first = port.run(question.inputs, question.mode, question.cotangents)
     program.rest = moved
@@ -41,6 +43,27 @@ def draws_note(port: PortSide, question: Question) -> str:
                 "check sets that attribute of every module), or take what is drawn as an input of the case"
             )
     return ""
+
+
+def _keys_go_into_outputs(port: PortSide, question: Question) -> bool:
+    """By the graph, which is traced and not run; true where it cannot be traced."""
+    program = port.program(question.mode)
+    batch = port.place(question.inputs, question.mode, question.cotangents)
+
+    def outputs(rest: Any) -> Any:
+        return program.forward(program.params, rest, *combine(batch.diff, batch.rest))[1][0]
+
+    try:
+        graph = jax.make_jaxpr(outputs)(program.rest).jaxpr
+    except Exception:  # it runs, or fails, with a better word
+        return True
+    variables = jax.tree.leaves(program.rest, is_leaf=lambda leaf: isinstance(leaf, nnx.Variable))
+    is_key = [isinstance(each, nnx.RngKey) for each in variables for _ in jax.tree.leaves(each)]
+    moved = {var for var, key in zip(graph.invars, is_key, strict=True) if key}
+    for eqn in graph.eqns:
+        if any(not isinstance(var, Literal) and var in moved for var in eqn.invars):
+            moved.update(eqn.outvars)
+    return any(not isinstance(var, Literal) and var in moved for var in graph.outvars)
 
 
 def _other_keys(rest: Any) -> tuple[Any, int]:

@@ -86,7 +86,7 @@ def test_a_port_that_casts_is_caught_in_the_dtype_in_which_it_does():
 def test_tf32_needs_a_gpu_and_no_dtype_is_guessed():
     with pytest.raises(DtypeError, match="tf32 needs a GPU"):
         run(dtypes=("tf32",))
-    with pytest.raises(DtypeError, match="--dtype is 'half'; choose from float32, tf32, bfloat16"):
+    with pytest.raises(DtypeError, match="dtype is 'half'; choose from float32, tf32, bfloat16"):
         run(dtypes=("half",))
 
 
@@ -171,7 +171,7 @@ def test_a_case_without_optimizer_has_no_training_step_however_it_is_called():
     [
         (("--sweep", "1,x"), "--sweep is '1,x'"),
         (("--sweep", "0"), "--sweep is '0'"),
-        (("--dtype", "float16"), "--dtype is 'float16'"),
+        (("--dtype", "float16"), "dtype is 'float16'"),
         (("--mode", "training"), "--mode is 'training'"),
     ],
 )

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from ..examination import Examination
     from ..judge import Key, Truth
 
-MOST_PARAMETERS = 30_000_000  # above, these inputs would double minutes
 SMALLEST = 1e-3  # of a tensor's scale on random inputs: below, these inputs make it the rounding of a cancellation
 PRECISION = "a large mean"  # where a variance by E[x^2] - E[x]^2 loses its digits
 UNORDERED = {"topk", "sort", "argsort", "kthvalue", "median", "nanmedian", "mode", "msort"}  # among ties
@@ -67,7 +66,7 @@ class OwnInputs:
     def truths(self) -> list[Truth]:
         exam = self.exam
         kinds = exam.case.adversarial if exam.case.adversarial is not None else KINDS
-        if not kinds or exam.judge.parameters > MOST_PARAMETERS:
+        if not kinds or exam.judge.is_large:
             return []
         draws = [t.question.inputs for t in exam.truths if t.question.is_random and not t.question.is_timed]
         modes = [mode for mode in exam.case.modes if mode != "train_step"]
@@ -106,7 +105,7 @@ class OwnInputs:
         case = self.exam.case
         if case.adversarial is not None:
             yield f"the case asks of the check's own inputs {', '.join(case.adversarial) or 'none'} alone"
-        elif self.exam.judge.parameters > MOST_PARAMETERS:
+        elif self.exam.judge.is_large:
             yield "the check asked none of its own inputs, since the model is large; adversarial= in the case asks them"
         if self.left_out:
             told = "; ".join(f"{kind!r} ({why})" for kind, why in self.left_out.items())
