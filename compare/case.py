@@ -76,6 +76,8 @@ class Case:
       adversarial: which inputs of its own the check derives from `inputs`, of `compare.parity.adversarial.KINDS`
         ("zeros", "ties", "a large mean", "all positive", "all negative", "masks of zeros", "masks of ones", "a batch of
         one"); all that the reference answers where it is None, and none for `()`.
+      pretrained: gives the reference's weights as a `state_dict`, from what is installed; where that raises ImportError
+        with a message that says what to install, the case is checked with random weights, and its rows are unavailable.
       tags: free words for selection (`graphmode list --tag vision`).
 
     Raises:
@@ -103,6 +105,7 @@ class Case:
     sweep: Callable[[np.random.Generator, int], Inputs] | None = None
     modules: Mapping[str, str | None] = field(default_factory=dict)
     adversarial: tuple[str, ...] | None = None
+    pretrained: Callable[[], Mapping[str, torch.Tensor]] | None = None
     tags: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -165,6 +168,8 @@ class Case:
         for name, make in self.edge_inputs.items():
             if not callable(make):
                 yield f"edge_inputs[{name!r}] is {type(make).__name__}; give a callable like inputs"
+        if self.pretrained is not None and not callable(self.pretrained):
+            yield f"pretrained is {type(self.pretrained).__name__}; give a callable that gives a state_dict"
         if self.sweep is not None and not callable(self.sweep):
             yield f"sweep is {type(self.sweep).__name__}; give a callable that takes a generator and a batch size"
         for name in self.interpret:

@@ -73,8 +73,18 @@ class Snapshot:
             self.restore()
 
 
-def build_references(case: Case, seed: int) -> dict[str, torch.nn.Module]:
-    """Every variant of the reference in float32 with the judge's weights.
+def pretrained_weights(case: Case) -> tuple[Mapping[str, torch.Tensor] | None, str]:
+    """Those of the case, if it has any, and if they are not installed, what to install."""
+    try:
+        return (None if case.pretrained is None else case.pretrained()), ""
+    except ImportError as error:
+        return None, str(error)
+
+
+def build_references(
+    case: Case, seed: int, weights: Mapping[str, torch.Tensor] | None = None
+) -> dict[str, torch.nn.Module]:
+    """Every variant of the reference in float32 with the judge's weights: the given ones, or random ones.
 
     A parameter or running statistic whose elements are all equal, as initialisation leaves it, would hide that it is
     lost, swapped or transposed; it is moved by up to a quarter, seeded.
@@ -98,6 +108,13 @@ def build_references(case: Case, seed: int) -> dict[str, torch.nn.Module]:
                 )
             built[name] = module.float()
     judge_name, judge = next(iter(built.items()))
+    if weights is not None:
+        try:
+            judge.load_state_dict(weights, strict=True)
+        except RuntimeError as error:
+            raise CaseError(
+                f"case {case.name!r}: the reference {judge_name!r} does not take what pretrained gives: {error}"
+            ) from error
     _perturb(judge, case.weights, seed)
     for name, module in built.items():
         if name != judge_name:

@@ -134,6 +134,8 @@ class Examination:
         start = time.perf_counter()
         truths = [truth for truth in self.truths if not truth.question.is_timed]
         notes = list(nan_notes(truths))
+        if self.judge.missing_weights:
+            notes.append(f"checked with random weights: {self.judge.missing_weights}")
         exact, usual = build("float64"), None if self.hasty else build(self.dtype)
         if side == "jax" and self.compiled:
             self._compile_ahead([exact] if usual is None else [exact, usual], truths)  # type: ignore[list-item]
@@ -161,6 +163,8 @@ class Examination:
         notes += seen.notes
         readings: dict[str, str] = {}
         for truth, answer in zip(truths, answers or (), strict=answers is not None):
+            if self.judge.missing_weights:
+                break  # random weights read nothing
             if truth.question.mode == "inference" and (read := self.case.interpret.get(truth.question.label)):
                 readings.update(read(_plain(answer.outputs)))
         return Parity(

@@ -96,6 +96,7 @@ class Judge:
       state_dict: its weights, as numpy arrays.
       parameters: how many numbers it learns.
       is_large: whether what takes its whole weight in time or memory is done once, or left out.
+      missing_weights: what to install for the case's own weights, where they are random instead; otherwise empty.
       torch_device: where it runs, in PyTorch's words.
       sides: what its activations were seen to do while it answered.
 
@@ -106,13 +107,14 @@ class Judge:
     """
 
     def __init__(self, case: Case, *, seed: int, dtype: str, device: str):
-        from ..torch_side import build_references
+        from ..torch_side import build_references, pretrained_weights
 
         check_dtype(dtype, device)
         self.case, self.seed, self.dtype = case, seed, dtype
         allow_tf32(dtype)
         self.torch_device = "cuda" if device == "gpu" else "cpu"
-        self.references = build_references(case, seed)
+        weights, self.missing_weights = pretrained_weights(case)
+        self.references = build_references(case, seed, weights)
         self.name, module = next(iter(self.references.items()))
         self.state_dict = {name: as_numpy(value) for name, value in module.state_dict().items()}
         self.parameters = sum(p.numel() for p in module.parameters())

@@ -137,6 +137,8 @@ class CaseBench:
             return Refusal("unavailable", "needs a CUDA device, and this run is on the CPU")
         if row.left_out and on_cpu and not self._named and mode not in row.kept_in:
             return Refusal("unavailable", f"left out on a CPU: {row.left_out}; ask for it with --row {row.name}")
+        if self.exam.judge.missing_weights:
+            return Refusal("unavailable", self.exam.judge.missing_weights)
         blame = self._not_equal(row, variant)
         return None if blame is None else Refusal("wrong", blame)
 

