@@ -45,10 +45,19 @@ class BatchNorm(RunningNorm):
             param_dtype=param_dtype,
         )
 
-    def __call__(self, input: jax.Array, use_running_average: bool | None = None) -> jax.Array:
-        """`input` normalised, in its own shape and dtype; `use_running_average` overrides the attribute for once."""
+    def __call__(
+        self, input: jax.Array, use_running_average: bool | None = None, *, mask: jax.Array | None = None
+    ) -> jax.Array:
+        """`input` normalised, in its own shape and dtype.
+
+        Args:
+          input: as the class says.
+          use_running_average: overrides the attribute for once.
+          mask: bool, broadcasts to `input`, false in the padding of a ragged batch: the statistics are then those of
+            the sequences laid end to end, and running ones NaN where there are fewer than two values.
+        """
         self._check(input)
-        return self._normalised(input, use_running_average)
+        return self._normalised(input, use_running_average, mask=mask)
 
     def _check(self, input: jax.Array) -> None:
         check_shape(
@@ -61,7 +70,12 @@ class BatchNorm(RunningNorm):
         )
 
     def _normalised(
-        self, input: jax.Array, use_running_average: bool | None, axis_name: Hashable | None = None
+        self,
+        input: jax.Array,
+        use_running_average: bool | None,
+        axis_name: Hashable | None = None,
+        *,
+        mask: jax.Array | None = None,
     ) -> jax.Array:
         evaluates = self.use_running_average if use_running_average is None else use_running_average
         mean, var, weight, bias = self._arrays()
@@ -84,6 +98,7 @@ class BatchNorm(RunningNorm):
             eps=self.eps,
             data_format=self.data_format,
             axis_name=None if evaluates else axis_name,
+            mask=mask,
         )
         if moves:
             self._keep(normed.running_mean, normed.running_var)
@@ -95,7 +110,7 @@ class BatchNorm1d(BatchNorm):
 
     Source: https://docs.pytorch.org/docs/stable/generated/torch.nn.BatchNorm1d.html
 
-    For sequences with padding see `gm.ops.masked_moments`.
+    For sequences with padding give a mask `[B, L, 1]`.
 
     Example:
       >>> BatchNorm1d(3)(jnp.ones((4, 3))).shape
@@ -236,9 +251,14 @@ class SyncBatchNorm(BatchNorm):
             )
 
     def _normalised(
-        self, input: jax.Array, use_running_average: bool | None, axis_name: Hashable | None = None
+        self,
+        input: jax.Array,
+        use_running_average: bool | None,
+        axis_name: Hashable | None = None,
+        *,
+        mask: jax.Array | None = None,
     ) -> jax.Array:
-        return super()._normalised(input, use_running_average, self.axis_name)
+        return super()._normalised(input, use_running_average, self.axis_name, mask=mask)
 
     @classmethod
     def convert_sync_batchnorm(

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from ..layout import DataFormat, Layout, along_channels, as_layout, channel_axis
+from .masked import standardize_valid
 from .standardize import check_dtypes, standardize, wide
 
 
@@ -39,11 +40,11 @@ def batch_norm(
     *,
     data_format: DataFormat = "channels_last",
     axis_name: Hashable | None = None,
+    mask: jax.Array | None = None,
 ) -> jax.Array:
     """`input` normalised channel by channel, over the batch and all positions.
 
     PyTorch's function moves the running statistics in place; `batch_norm_with_running_stats` hands the new ones back.
-    For batches with padding see `gm.ops.masked_moments`.
 
     Source: https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.batch_norm.html
 
@@ -56,16 +57,19 @@ def batch_norm(
       eps: added to the variance.
       data_format: `"channels_last"` or `"channels_first"`.
       axis_name: of the `shard_map` or `vmap` over which the statistics of a batch are averaged; None for none.
+      mask: bool, broadcasts to `input`, false in the padding of a ragged batch, which then reaches neither the
+        statistics in training nor their gradients; None where there is none. The padding is normalised like the rest.
 
     The statistics are float32 for half precision, whose parameters may be float32 too.
 
     Raises:
       ValueError: where shapes do not fit, a channel has one value in training, `eps` is negative (or 0 in training),
-        or running statistics are missing.
+        running statistics are missing, or there are both a mask and an `axis_name`.
       TypeError: where dtypes do not fit.
     """
     arguments = input, running_mean, running_var, weight, bias, training, momentum, eps
-    return batch_norm_with_running_stats(*arguments, data_format=data_format, axis_name=axis_name).output
+    options = {"data_format": data_format, "axis_name": axis_name, "mask": mask}
+    return batch_norm_with_running_stats(*arguments, **options).output
 
 
 def batch_norm_with_running_stats(
@@ -80,6 +84,7 @@ def batch_norm_with_running_stats(
     *,
     data_format: DataFormat = "channels_last",
     axis_name: Hashable | None = None,
+    mask: jax.Array | None = None,
 ) -> Normed:
     """`batch_norm`, with the running statistics as PyTorch's function leaves them: the variance unbiased."""
     layout = as_layout(data_format)
@@ -89,6 +94,8 @@ def batch_norm_with_running_stats(
         raise ValueError(f"input has shape {tuple(input.shape)}, and {_told(layout)}, 2 axes or more, was wanted")
     channels = input.shape[channel_axis(layout, input.ndim)] if input.ndim > 1 else 0
     _check_parameters(input, channels, running_mean, running_var, weight, bias)
+    if mask is not None and axis_name is not None:
+        raise ValueError(f"axis_name is {axis_name!r} and there is a mask; give one of them: shares of a batch differ")
     if not training:
         output = _by_running(input, running_mean, running_var, weight, bias, eps, layout)
         return Normed(output, running_mean, running_var)
@@ -104,10 +111,14 @@ def batch_norm_with_running_stats(
     channel = channel_axis(layout, input.ndim)
     axes = tuple(axis for axis in range(input.ndim) if axis != channel)
     scales = (_along(values, layout, input.ndim) for values in (weight, bias))
-    output, mean, variance = standardize(wide(input), *scales, axes, eps, axis_name)
+    if mask is None:
+        output, mean, variance = standardize(wide(input), *scales, axes, eps, axis_name)
+        unbiased = variance * (count / (count - 1))
+    else:
+        output, mean, unbiased = standardize_valid(wide(input), mask, *scales, axes, eps)
     if running_mean is not None and running_var is not None:
         running_mean = _moved(running_mean, mean.reshape(-1), momentum)
-        running_var = _moved(running_var, variance.reshape(-1) * (count / (count - 1)), momentum)
+        running_var = _moved(running_var, unbiased.reshape(-1), momentum)
     return Normed(output.astype(input.dtype), running_mean, running_var)
 
 
