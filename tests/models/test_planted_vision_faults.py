@@ -12,14 +12,16 @@ from graphmode.compare import check
 from graphmode.models.efficientnet_lite0 import model as lite0
 from graphmode.models.efficientnet_lite0 import reference as lite0_reference
 from graphmode.models.efficientnet_lite0.case import CASE as LITE0
-from graphmode.models.resnet18 import model as resnet
-from graphmode.models.resnet18 import reference as resnet_reference
-from graphmode.models.resnet18.case import CASE as RESNET18
+from graphmode.models.resnet import model as resnet
+from graphmode.models.resnet import reference as resnet_reference
+from graphmode.models.resnet.case import CASE as RESNET18
+from graphmode.models.resnet.config import ResNetConfig
 from planting import planted
 
 from graphmode import nn
 from graphmode.weights import TRANSFORM, Permute
 
+SMALL_SIZES = ResNetConfig((1, 1, 1, 1), num_classes=70)
 STAGES = ((3, 1, 1, 16, 1), (3, 2, 2, 24, 2))
 
 
@@ -28,7 +30,7 @@ def images(rng: np.random.Generator) -> tuple[np.ndarray]:
 
 
 def small_resnet(rngs: nnx.Rngs) -> resnet.ResNet:
-    return resnet.ResNet((1, 1, 1, 1), 70, rngs=rngs)
+    return resnet.ResNet(SMALL_SIZES, rngs=rngs)
 
 
 def small_lite0_reference() -> lite0_reference.EfficientNetLite0:
@@ -46,7 +48,7 @@ def small_lite0(rngs: nnx.Rngs) -> lite0.EfficientNetLite0:
 
 SMALL_RESNET = dataclasses.replace(
     RESNET18,
-    reference=lambda: resnet_reference.ResNet((1, 1, 1, 1), 70),
+    reference=lambda: resnet_reference.ResNet(SMALL_SIZES),
     model=small_resnet,
     inputs=images,
     check_inputs=None,

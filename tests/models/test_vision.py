@@ -12,7 +12,7 @@ from graphmode.models import efficientnet_lite0
 from graphmode.models.efficientnet_lite0.case import CASE as LITE0
 from graphmode.models.efficientnet_lite0.photographs import photographs, readings, varied
 from graphmode.models.efficientnet_lite0.reference import EfficientNetLite0 as Reference
-from graphmode.models.resnet18.case import CASE as RESNET18
+from graphmode.models.resnet.case import CASE as RESNET18
 
 from graphmode.weights import load, to_state_dict
 

@@ -1,13 +1,16 @@
-"""ResNet-18, both ways: no control flow to rewrite, so what is left is layout, fusion and the cost of each launch."""
+"""ResNet-18 and 50, both ways: no control flow to rewrite, so what is left is layout, fusion and the cost of each launch."""
 
 from __future__ import annotations
+
+import dataclasses
 
 import numpy as np
 import optax
 from flax import nnx
 from graphmode.compare import Case, channels_last
 
-from .model import ResNet, resnet18
+from .config import ResNetConfig
+from .model import ResNet
 
 LOOPED = "XLA on a CPU computes the gradient of a convolution inside a loop without its fast kernel, ten times slower"
 
@@ -21,8 +24,12 @@ def _inputs(rng: np.random.Generator) -> tuple[np.ndarray]:
     return _images(rng, 1)
 
 
+def _small_images(rng: np.random.Generator, batch: int) -> tuple[np.ndarray]:
+    return (rng.standard_normal((batch, 3, 64, 64)).astype(np.float32),)
+
+
 def _small(rng: np.random.Generator) -> tuple[np.ndarray]:
-    return (rng.standard_normal((2, 3, 64, 64)).astype(np.float32),)
+    return _small_images(rng, 2)
 
 
 def _black(rng: np.random.Generator) -> tuple[np.ndarray]:
@@ -31,10 +38,20 @@ def _black(rng: np.random.Generator) -> tuple[np.ndarray]:
     return (np.concatenate([image, np.zeros_like(image)]),)
 
 
-def _reference():
-    from .reference import resnet18 as reference
+def _reference(depth: int):
+    def build():
+        from .reference import ResNet as Reference
 
-    return reference()
+        return Reference(ResNetConfig.of_depth(depth))
+
+    return build
+
+
+def _model(depth: int):
+    def build(rngs: nnx.Rngs) -> ResNet:
+        return ResNet(ResNetConfig.of_depth(depth), rngs=rngs)
+
+    return build
 
 
 def _sgd(parameters):
@@ -44,15 +61,11 @@ def _sgd(parameters):
     return torch.optim.SGD(parameters, lr=1e-5, momentum=0.9)
 
 
-def _model(rngs: nnx.Rngs) -> ResNet:
-    return resnet18(rngs=rngs)
-
-
 CASE = Case(
     name="resnet18",
     summary="a deep convolutional network: channels-last layout, fused normalisation, running statistics as state",
-    reference=_reference,
-    model=_model,
+    reference=_reference(18),
+    model=_model(18),
     inputs=_inputs,
     check_inputs=_small,
     edge_inputs={"black": _black},
@@ -66,4 +79,15 @@ CASE = Case(
     patience={"jax.eager": 1.5, "jax.scan": 4.0},
     sweep=_images,
     tags=("vision", "training"),
+)
+
+RESNET50 = dataclasses.replace(
+    CASE,
+    name="resnet50",
+    summary="sixteen bottlenecks: a graph whose length costs compilation and nothing else",
+    reference=_reference(50),
+    model=_model(50),
+    inputs=_small,
+    check_inputs=None,
+    sweep=_small_images,
 )
