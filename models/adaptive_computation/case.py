@@ -42,7 +42,6 @@ CASE = Case(
         "halts at once": lambda rng: normal(rng, urgency=20),
         "halts at the bound": lambda rng: normal(rng, urgency=-20),
         "mixed": mixed,
-        "one example, one step of time": lambda rng: normal(rng, batch=1, time=1),
     },
     optimizer=ADAMW,
     modes=("inference", "forward_backward"),

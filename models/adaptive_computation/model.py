@@ -1,4 +1,4 @@
-"""Adaptive computation time: a loop that each example ends itself is a bounded `while_loop` under `vmap`, trained through.
+"""Adaptive computation time: a loop that each example ends itself is a bounded `while_loop` under `vmap`.
 
 The obstacle is the exit. Eager code runs one example at a time, reads its halting score back to the host and leaves the
 loop when the scores reach `1 - epsilon`. The port writes the same loop for one example and maps it over the batch:

@@ -6,8 +6,8 @@ block to block, its statistics count it in training, and the backward half of th
 padding is set to zero before each convolution that looks at its neighbours, the statistics are those of the columns
 that are there, and the recurrent layer is told the lengths. A line then has the logits that it has alone.
 
-Source: `legere.model.CompactCRNN` of legere 0.11.0 (MIT), after Shi et al. 2015, "An End-to-End Trainable Neural Network
-for Image-based Sequence Recognition"; names as in its weights.
+Source: `legere.model.CompactCRNN` of legere 0.11.0 (MIT), after Shi et al. 2015, "An End-to-End Trainable Neural
+Network for Image-based Sequence Recognition"; names as in its weights.
 """
 
 from __future__ import annotations
@@ -147,8 +147,8 @@ def load(path: str | PathLike[str] | None = None) -> Legere:
     """The reader with weights, ready for inference.
 
     Args:
-      path: of a `state_dict` of this architecture, `.pt` or `.safetensors`, of any sizes, or of a checkpoint of legere's
-        training; None for the weights that are installed.
+      path: of a `state_dict` of this architecture, `.pt` or `.safetensors`, of any sizes, or of a checkpoint of
+        legere's training; None for the weights that are installed.
 
     Raises:
       ImportError: where no path is given and the weights are not installed, or a `.pt` is to be read without PyTorch.

@@ -1,7 +1,7 @@
-"""The text-line reader in eager PyTorch, with the `state_dict` names of the package legere; a list of lines, no padding.
+"""The text-line reader in eager PyTorch, with the `state_dict` names of the package legere: a list, and no padding.
 
-Source: `legere.model.CompactCRNN` of legere 0.11.0 (MIT), after Shi et al. 2015, "An End-to-End Trainable Neural Network
-for Image-based Sequence Recognition". The original reads a batch padded with white, and what a line's neighbours add to
+Source: `legere.model.CompactCRNN` of legere 0.11.0 (MIT), after Shi et al. 2015, "An End-to-End Trainable Neural
+Network for Image-based Sequence Recognition". The original reads a batch padded with white, and what a line's neighbours add to
 it changes its logits; here each line of a batch is cut to its width, so that it reads as it does alone.
 """
 
@@ -41,7 +41,7 @@ class DepthwiseSeparableBlock(nn.Module):
 
 
 class Legere(nn.Module):
-    """Lines `[B, 1, 32, W]`, black -1 to white 1, and their widths `[B]` -> logits `[B, W / 4, V]` and lengths `[B]`."""
+    """Lines `[B, 1, 32, W]`, black -1 to white 1, and widths `[B]` -> logits `[B, W / 4, V]` and lengths `[B]`."""
 
     def __init__(self, config: LegereConfig = LegereConfig()):  # noqa: B008  frozen
         super().__init__()
@@ -71,7 +71,7 @@ class Legere(nn.Module):
 
     def _padded(self, logits: list[Tensor], width: int) -> Tensor:
         """As long as an image of this width makes them."""
-        steps = -(-(-(-width // 2)) // 2)
+        steps = (width + 3) // 4
         longest = logits[0].new_zeros(steps, logits[0].shape[1])
         return pad_sequence([longest, *logits], batch_first=True)[1:]
 

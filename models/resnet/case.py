@@ -1,4 +1,4 @@
-"""ResNet-18 and 50, both ways: no control flow to rewrite, so what is left is layout, fusion and the cost of each launch."""
+"""ResNet-18 and 50, both ways: no control flow to rewrite; what is left is layout, fusion and the cost of a launch."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 
 import jax
 import jax.numpy as jnp
@@ -490,3 +491,61 @@ def test_pytorch_s_own_bad_inputs_of_modules(name):
 def _called(cls, built, called):
     module = cls(*built.args, **built.kwargs, data_format="channels_first")
     return module(*(jnp.asarray(a.numpy()) for a in called.args))
+
+
+RAGGED = {
+    "sequences": ("BatchNorm1d", (3, 7, 5), (7, 2, 4)),
+    "images of several widths": ("BatchNorm2d", (3, 2, 6, 5), (6, 1, 3)),
+    "a row of padding": ("BatchNorm1d", (3, 4, 2), (4, 0, 1)),
+}
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("name", RAGGED)
+def test_a_mask_normalises_as_the_sequences_laid_end_to_end(name, training):
+    """Channels last, lengths along the axis before: output, running statistics and gradients, whatever stands in it."""
+    cls, shape, lengths = RAGGED[name]
+    generator = torch.Generator().manual_seed(0)
+    x = 3 + torch.randn(shape, dtype=torch.float64, generator=generator)
+    cotangent = torch.randn(shape, dtype=torch.float64, generator=generator)
+    present = (torch.arange(shape[-2]) < torch.tensor(lengths)[:, None]).reshape(
+        shape[0], *(1,) * (len(shape) - 3), -1, 1
+    )
+    there = present.expand(shape)[..., 0]
+    reference = torch.nn.BatchNorm1d(shape[-1]).double().train(training)
+    torch.nn.init.uniform_(reference.weight, generator=generator)
+    end_to_end = x[there].requires_grad_()
+    wanted = reference(end_to_end)
+    grad_x, grad_weight = torch.autograd.grad(wanted, (end_to_end, reference.weight), cotangent[there])
+    with jax.enable_x64(True):
+        layer = getattr(nn, cls)(shape[-1], param_dtype=jnp.float64)
+        layer.weight.set_value(jnp.asarray(reference.weight.detach().numpy()))
+        layer.set_attributes(use_running_average=not training)
+        graphdef, state = nnx.split(layer)
+        mask, rows = jnp.asarray(present.numpy()), there.numpy()
+        given = jnp.asarray(torch.where(present, x, torch.tensor(1e9)).numpy())
+
+        def run(state, x):
+            layer = nnx.merge(graphdef, state)
+            output = jnp.where(mask, layer(x, mask=mask), 0)
+            return jnp.sum(output * cotangent.numpy()), (output, layer.running_mean[...], layer.running_var[...])
+
+        grads, (output, mean, var) = jax.grad(run, argnums=(0, 1), has_aux=True, allow_int=True)(state, given)
+    moved = (reference.running_mean, reference.running_var)
+    for ours, theirs in zip((output[rows], mean, var), (wanted.detach(), *moved), strict=True):
+        np.testing.assert_allclose(ours, theirs.numpy(), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(grads[0]["weight"][...], grad_weight.numpy(), rtol=1e-11)
+    np.testing.assert_allclose(grads[1][rows], grad_x.numpy(), rtol=1e-10, atol=1e-12)
+    assert not np.any(grads[1][~rows])
+
+
+@pytest.mark.parametrize(
+    ("mask", "options", "words"),
+    [
+        (jnp.ones((2, 5), bool), {}, "mask has shape (2, 5)"),
+        (jnp.ones((2, 5, 1), bool), {"axis_name": "batch"}, "axis_name is 'batch' and there is a mask"),
+    ],
+)
+def test_masks_that_do_not_fit(mask, options, words):
+    with pytest.raises(ValueError, match=re.escape(words)):
+        F.batch_norm(jnp.ones((2, 5, 3)), None, None, training=True, mask=mask, **options)
