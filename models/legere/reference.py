@@ -1,8 +1,8 @@
 """The text-line reader in eager PyTorch, with the `state_dict` names of the package legere: a list, and no padding.
 
 Source: `legere.model.CompactCRNN` of legere 0.11.0 (MIT), after Shi et al. 2015, "An End-to-End Trainable Neural
-Network for Image-based Sequence Recognition". The original reads a batch padded with white, and what a line's neighbours add to
-it changes its logits; here each line of a batch is cut to its width, so that it reads as it does alone.
+Network for Image-based Sequence Recognition". The original reads a batch padded with white, and what a line's
+neighbours add to it changes its logits; here each line of a batch is cut to its width: it reads as it does alone.
 """
 
 from __future__ import annotations

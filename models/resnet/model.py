@@ -1,5 +1,10 @@
 """ResNet-18, 34, 50 and 101 as one graph: NHWC inside, torchvision's names, running statistics as explicit state.
 
+Equal blocks follow each other, and are not scanned. On two CPU cores, at 224 pixels and a batch of one, a scan over the
+22 equal blocks of ResNet-101 is traced and compiled in 0.6 s for 3.1 s (with the gradient 3.1 s for 9.5 s), and each
+run is slower: 257 ms for 222 ms, and 1204 ms for 748 ms. Over the 5 of ResNet-50 it gains nothing: 0.7 s for 0.9 s and
+69 ms for 74 ms, with the gradient 2.8 s for 2.1 s and 196 ms for 200 ms.
+
 Source: He et al. 2015, "Deep Residual Learning for Image Recognition"; names as in `torchvision.models.resnet`, whose
 bottleneck has its stride in the 3x3 convolution, not in the first.
 """

@@ -30,10 +30,7 @@ def original():
         installed_weights("legere")
     except ImportError as error:
         pytest.skip(str(error))
-    library = pytest.importorskip("legere", reason="pip install legere==0.11.0")
-    import legere.lines
-
-    return library
+    return pytest.importorskip("legere", reason="pip install legere==0.11.0")
 
 
 @functools.cache
@@ -80,7 +77,7 @@ def test_every_line_reads_as_in_the_original(original):
     crops = [rendered(text, size=size) for text in TEXTS for size in (20, 33)]
     theirs = [original.model.ctc_greedy_decode(alone(original, crop))[0] for crop in crops]
     assert read(port(), crops, widths=(160, 448)) == theirs
-    assert "The quick brown fox jumps" in theirs
+    assert TEXTS[2] in theirs
 
 
 def test_what_stands_in_the_padding_reaches_nothing(original):
