@@ -90,7 +90,7 @@ RESNET50 = dataclasses.replace(
     inputs=_small,
     check_inputs=None,
     # All zeros leave training next to no variance to divide by, fifty times over: half an ulp in the weights moves the
-    # reference's own running variances by 6e-11. A batch of one is one more graph to compile, and one in the sweep.
+    # reference's own running variances by 6e-11. A batch of one would be one more graph to compile.
     adversarial=("a large mean", "all positive", "all negative"),
     sweep=_small_images,
 )
