@@ -27,6 +27,9 @@ CASES: dict[str, str] = {
     "gpt2": "graphmode.models.gpt2.case:CASE",
 }
 
+# What a run takes that names none: each technique once, in minutes.
+MAIN: tuple[str, ...] = tuple(CASES)
+
 TRAININGS: dict[str, str] = {
     "double_sine": "graphmode.models.double_sine.case:TRAINING",
     "digits": "graphmode.models.digits.case:TRAINING",
