@@ -80,9 +80,8 @@ CASE = Case(
     edge_inputs={
         "masked reactions": masked_reactions,
         "one sequence of one token": lambda rng: sequences(rng, np.array([LENGTH, 1, 7]), LENGTH),
-        "no padding": lambda rng: sequences(rng, np.full(2, LENGTH), LENGTH),
-        "a batch of one": lambda rng: sequences(rng, np.array([LENGTH]), LENGTH),
-        "length one": lambda rng: sequences(rng, np.ones(3, int), 1),
+        "no padding": lambda rng: sequences(rng, np.full(BATCH, LENGTH), LENGTH),
+        "nothing but padding": lambda rng: sequences(rng, np.array([5, 0, LENGTH]), LENGTH),
     },
     optimizer=ADAMW,
     modes=("inference", "forward_backward"),

@@ -86,10 +86,8 @@ CASE = Case(
     edge_inputs={
         "sentences": sentences,
         "one sentence of one token": lambda rng: ids(rng, np.array([LENGTH, 1, 7]), LENGTH),
-        "a row of padding alone": lambda rng: ids(rng, np.array([5, 0]), LENGTH),
-        "no padding": lambda rng: ids(rng, np.full(2, LENGTH), LENGTH),
-        "a batch of one": lambda rng: ids(rng, np.array([LENGTH]), LENGTH),
-        "length one": lambda rng: ids(rng, np.ones(3, int), 1),
+        "no padding": lambda rng: ids(rng, np.full(BATCH, LENGTH), LENGTH),
+        "a row of padding alone": lambda rng: ids(rng, np.array([5, 0, LENGTH]), LENGTH),
     },
     optimizer=ADAMW,
     modes=("inference", "forward_backward"),
