@@ -1,4 +1,4 @@
-"""ALBERT on chemical reactions: one layer twelve times, as a Python loop, unrolled, and as `lax.scan`."""
+"""ALBERT on chemical reactions: one layer twelve times, as a Python loop and as `lax.scan`."""
 
 from __future__ import annotations
 
@@ -61,12 +61,8 @@ def _weights():
     return pretrained_weights()
 
 
-def _scan(rngs: nnx.Rngs) -> Albert:
+def _model(rngs: nnx.Rngs) -> Albert:
     return Albert(CONFIG, rngs=rngs)
-
-
-def _unrolled(rngs: nnx.Rngs) -> Albert:
-    return Albert(CONFIG, scan=False, rngs=rngs)
 
 
 CASE = Case(
@@ -74,7 +70,7 @@ CASE = Case(
     summary="twelve layers that share one weight set are one lax.scan, which closes over the weights",
     reference=reference,
     pretrained=_weights,
-    model={"scan": _scan, "unrolled": _unrolled},
+    model=_model,
     weights=WEIGHTS,
     inputs=ragged,
     edge_inputs={

@@ -225,7 +225,7 @@ def load(path: str | PathLike[str] | None = None, *, config: AlbertConfig | None
     """
     path = installed_weights("albert") if path is None else path
     config = read_config(AlbertConfig, path, fixed=FIXED) if config is None else config
-    model = Albert(config, scan=scan, rngs=nnx.Rngs(0))
+    model = nnx.eval_shape(lambda: Albert(config, scan=scan, rngs=nnx.Rngs(0)))
     weights.load(model, weights.read(path), WEIGHTS)
     model.eval()
     return model

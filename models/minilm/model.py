@@ -77,7 +77,7 @@ def load(path: str | PathLike[str] | None = None, *, config: BertConfig | None =
     """
     path = installed_weights("minilm") if path is None else path
     config = read_config(BertConfig, path, fixed=FIXED) if config is None else config
-    model = MiniLM(config, rngs=nnx.Rngs(0))
+    model = nnx.eval_shape(lambda: MiniLM(config, rngs=nnx.Rngs(0)))
     state = weights.read(path)
     weights.load(model, state, [rule for rule in WEIGHTS if any(rule.matches(key) for key in state)])
     model.eval()

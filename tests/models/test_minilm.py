@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
@@ -133,12 +134,10 @@ def test_a_bucket_is_one_graph_and_rows_come_back_in_order():
     vectors = encoder.encode(texts)
     assert encoder.lengths == (16, 32, 64)
     assert encoder.traces == 3
-    jitted = jax.jit(lambda tokens: model(tokens, np.ones((1, 64)) * (np.arange(64) < 64)))
-    longest = lengths.index(64)
-    np.testing.assert_allclose(vectors[longest], jitted(Words().encode(texts)[longest][None])[0], atol=1e-6)
-    for i in (0, 1, 9):
+    alone = jax.jit(lambda tokens: model(tokens, jnp.ones(tokens.shape)))
+    for i in (0, 5):
         (tokens,) = Words().encode([texts[i]])
-        np.testing.assert_allclose(vectors[i], model(tokens[None], np.ones((1, len(tokens))))[0], atol=1e-6)
+        np.testing.assert_allclose(vectors[i], alone(tokens[None])[0], atol=1e-6)
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
     encoder.encode(texts[:4])
     assert encoder.traces == 3
