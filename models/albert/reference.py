@@ -140,13 +140,13 @@ class AlbertModel(nn.Module):
 class AlbertMLMHead(nn.Module):
     """Which token stands there, by the table of tokens once more."""
 
-    def __init__(self, config: AlbertConfig, table: nn.Parameter):
+    def __init__(self, config: AlbertConfig, words: nn.Embedding):
         super().__init__()
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
         self.LayerNorm = nn.LayerNorm(config.embedding_size, eps=config.layer_norm_eps)
         self.dense = nn.Linear(config.hidden_size, config.embedding_size)
         self.decoder = nn.Linear(config.embedding_size, config.vocab_size)
-        self.decoder.weight = table
+        self.decoder.weight = words.weight
         self.decoder.bias = self.bias
         self.activation = nn.GELU()
 
@@ -160,7 +160,7 @@ class Albert(nn.Module):
     def __init__(self, config: AlbertConfig):
         super().__init__()
         self.albert = AlbertModel(config)
-        self.predictions = AlbertMLMHead(config, self.albert.embeddings.word_embeddings.weight)
+        self.predictions = AlbertMLMHead(config, self.albert.embeddings.word_embeddings)
         for module in self.modules():
             if isinstance(module, nn.Linear | nn.Embedding):
                 nn.init.normal_(module.weight, std=config.initializer_range)

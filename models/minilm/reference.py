@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 class BertEmbeddings(nn.Module):
     """What a token is, where it stands and which sentence it is of, added and normalised."""
 
+    position_ids: Tensor
+
     def __init__(self, config: BertConfig):
         super().__init__()
         size = config.hidden_size
