@@ -11,7 +11,7 @@ PIP := $(BIN)/python -m pip -qq --disable-pip-version-check
 .PHONY: help install compare test test-slow lint typecheck tables clean
 
 help:
-	@echo "make compare    parity and speed of every model, and the report in reports/latest/ (more arguments: ARGS=...)"
+	@echo "make compare    parity and speed of the main models, and the report in reports/latest/ (all of them: ARGS=--all)"
 	@echo "make test       the tests that take seconds each"
 	@echo "make test-slow  the tests that take minutes each"
 	@echo "make lint       ruff, the linter and the format"

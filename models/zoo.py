@@ -26,9 +26,29 @@ CASES: dict[str, str] = {
     "resnet50": "graphmode.models.resnet.case:RESNET50",
     "efficientnet_lite0": "graphmode.models.efficientnet_lite0.case:CASE",
     "legere": "graphmode.models.legere.case:CASE",
+    "minilm": "graphmode.models.minilm.case:CASE",
+    "albert": "graphmode.models.albert.case:CASE",
     "bert": "graphmode.models.bert.case:CASE",
     "gpt2": "graphmode.models.gpt2.case:CASE",
 }
+
+# What a run takes that names none: most techniques once, in minutes.
+MAIN: tuple[str, ...] = (
+    "conditional_scale",
+    "weighted_product",
+    "scale_add",
+    "double_sine",
+    "double_sine_training",
+    "positives_first",
+    "fill_zeros",
+    "custom_hook",
+    "stats_rnn",
+    "lstm",
+    "resnet18",
+    "efficientnet_lite0",
+    "bert",
+    "gpt2",
+)
 
 TRAININGS: dict[str, str] = {
     "double_sine": "graphmode.models.double_sine.case:TRAINING",

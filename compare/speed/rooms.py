@@ -113,8 +113,9 @@ class Rooms:
         path = found or self.folder / "findings"
         try:
             # a case that is pickled has its size already
-            pickled = b"" if location else _pickled(exam)
-            source = Source(forkserver.import_path(), absolute(location), pickled, size if location else None)
+            import_path = forkserver.import_path()
+            packed = b"" if location else _pickled(exam, import_path)
+            source = Source(import_path, absolute(location), packed, size if location else None)
         except Exception as error:
             yield Seats(exam, None, None, [_note(f"the case cannot be pickled ({describe_briefly(error)})")])
             return
@@ -186,7 +187,7 @@ def _note(why: str) -> str:
     return f"all rows ran in one process: {why}"
 
 
-def _pickled(exam: Examination) -> bytes:
-    import cloudpickle
+def _pickled(exam: Examination, import_path: Sequence[str]) -> bytes:
+    from .pickled import pickled  # cloudpickle belongs to an extra
 
-    return cloudpickle.dumps(exam.case)
+    return pickled(exam.case, import_path)

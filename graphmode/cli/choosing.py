@@ -27,15 +27,20 @@ def location(text: str) -> str:
     return zoo.CASES.get(text, text)
 
 
-def choose(names: list[str], tags: list[str]) -> dict[str, Case]:
-    """The cases by what names them (the zoo's names, files, modules), in order, once each."""
+def choose(names: list[str], tags: list[str], *, everything: bool = False) -> dict[str, Case]:
+    """The cases by what names them (the zoo's names, files, modules) and tags, in order, once each.
+
+    Where neither does, the zoo's main cases, or all.
+    """
+    if everything and names:
+        raise typer.BadParameter(f"--all means the whole zoo, and {names[0]!r} was named; leave one of them out")
     from fnmatch import fnmatchcase
 
     from graphmode.compare.locate import is_location, locate
     from graphmode.models import zoo
 
     chosen: dict[str, Case] = {}
-    for text in names or ["*"]:
+    for text in names or (["*"] if everything or tags else zoo.MAIN):
         if any(char in text for char in "*?[") and (matching := [n for n in zoo.CASES if fnmatchcase(n, text)]):
             chosen.update({name: zoo.load(name) for name in matching})
         elif text not in zoo.CASES and is_location(text):

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from .choosing import sizes_of
 from .options import (
@@ -16,6 +15,7 @@ from .options import (
     Cases,
     Device,
     Dtypes,
+    Everything,
     Folder,
     Modes,
     OneProcess,
@@ -47,24 +47,18 @@ app = typer.Typer(
 
 @app.command("list")
 def list_cases(tag: Tags = None) -> None:
-    """Show the cases of the zoo and the graph-mode technique that each shows."""
+    """Show the cases of the zoo: the graph-mode technique of each, its size, and where its weights are."""
     with errors():
-        from graphmode.models import zoo
+        from .listing import table
 
-        table = Table(box=None, pad_edge=False)
-        for heading in ("case", "variants", "what it shows", "tags"):
-            table.add_column(heading, no_wrap=heading == "case")
-        for name in zoo.CASES:
-            case = zoo.load(name)
-            if not tag or set(tag) & set(case.tags):
-                table.add_row(name, ", ".join(case.models), case.summary, ", ".join(case.tags))
-        open_console().print(table)
+        open_console().print(table(tag or ()))
 
 
 @app.command()
 def check(
     cases: Cases = None,
     tag: Tags = None,
+    everything: Everything = False,
     device: Device = "auto",
     dtype: Dtypes = None,
     seed: Seed = 0,
@@ -101,7 +95,7 @@ def check(
         verify_certificate(verify, cases, tag)
         return
     plans: dict[str, Any] = {"device": device, "dtypes": tuple(dtype or ()), "seed": seed, "quick": quick}
-    run_plan(cases, tag, out, speed=False, steps=steps, modules=modules, shrink=shrink, **plans)
+    run_plan(cases, tag, out, everything=everything, speed=False, steps=steps, modules=modules, shrink=shrink, **plans)
 
 
 @app.command()
@@ -109,6 +103,7 @@ def bench(
     cases: Cases = None,
     row: Rows = None,
     tag: Tags = None,
+    everything: Everything = False,
     device: Device = "auto",
     dtype: Dtypes = None,
     mode: Modes = None,
@@ -126,6 +121,7 @@ def bench(
         cases,
         tag,
         out,
+        everything=everything,
         rows=tuple(row or ()),
         device=device,
         dtypes=tuple(dtype or ()),
@@ -145,6 +141,7 @@ def compare(
     cases: Cases = None,
     row: Rows = None,
     tag: Tags = None,
+    everything: Everything = False,
     device: Device = "auto",
     dtype: Dtypes = None,
     mode: Modes = None,
@@ -159,7 +156,7 @@ def compare(
 ) -> None:
     """The main job: parity and speed of every case, and the report."""
     bench(
-        *(cases, row, tag, device, dtype, mode, sweep),
+        *(cases, row, tag, everything, device, dtype, mode, sweep),
         *(seed, quick, budget, time, processes, one_process, out),
     )
 

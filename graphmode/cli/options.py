@@ -12,10 +12,11 @@ Cases = Annotated[
     typer.Argument(
         metavar="[CASE]...",
         help="Names or patterns of the zoo ('graphmode list'), path/to/file.py:NAME or package.module:NAME. "
-        "The whole zoo where none is given.",
+        "The main cases of the zoo where none is given.",
         show_default=False,
     ),
 ]
+Everything = Annotated[bool, typer.Option("--all", help="The whole zoo, beyond its main cases.")]
 Rows = Annotated[
     list[str] | None,
     typer.Option("--row", "-r", help="Only these ways of running, as 'jax.*'; may be repeated.", show_default=False),

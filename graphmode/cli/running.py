@@ -26,6 +26,7 @@ def run_plan(
     tags: list[str] | None,
     out: Path | None,
     *,
+    everything: bool,
     device: str,
     dtypes: tuple[str, ...],
     **plans: Any,
@@ -34,11 +35,13 @@ def run_plan(
     with errors():
         from graphmode.compare.comparison import Plan
         from graphmode.compare.report import prepare_folder
+        from graphmode.models import zoo
 
-        chosen = choose(names or [], tags or [])
+        chosen = choose(names or [], tags or [], everything=everything)
         folder = prepare_folder(out) if out is not None else None
         plan = Plan(device=device, dtypes=tuple(dict.fromkeys(dtypes)) or ("float32",), **plans)
-        _run(chosen, plan, folder)
+        left = len(zoo.CASES) - len(chosen) if not names and not tags else 0
+        _run(chosen, plan, folder, left=left)
 
 
 def run_self_test(only: list[str], *, quick: bool, seed: int, out: Path | None) -> NoReturn:
@@ -51,7 +54,7 @@ def run_self_test(only: list[str], *, quick: bool, seed: int, out: Path | None) 
     raise typer.Exit(0 if passed else FAILURE)
 
 
-def _run(cases: dict[str, Case], plan: Plan, folder: Path | None) -> None:
+def _run(cases: dict[str, Case], plan: Plan, folder: Path | None, *, left: int) -> None:
     """Runs, prints while it runs, writes the pages, and exits with the design's code."""
     from graphmode.compare.comparison import run
     from graphmode.compare.report import CERTIFICATE, Results, write_pages
@@ -76,6 +79,8 @@ def _run(cases: dict[str, Case], plan: Plan, folder: Path | None) -> None:
     if not interrupted or results.cells or results.parity:
         console.print()
         console.print(summary(results))
+    if left:
+        console.print(f"{left} more cases of the zoo with --all; graphmode list shows them")
     if folder is not None:
         certificate = [folder / CERTIFICATE] if results.certificate is not None else []
         if results.certificate is not None:

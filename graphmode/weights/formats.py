@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Mapping
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 TORCH_SUFFIXES = (".pt", ".pth", ".bin")
 
 
-def read(path: str | Path, *, entry: str | None = None) -> dict[str, np.ndarray]:
+def read(path: str | PathLike[str], *, entry: str | None = None) -> dict[str, np.ndarray]:
     """Reads a `state_dict` from a `.safetensors`, `.pt`, `.pth` or `.bin` file. Nothing is unpickled.
 
     Args:

