@@ -23,6 +23,8 @@ CASES: dict[str, str] = {
     "lstm": "graphmode.models.lstm.case:CASE",
     "resnet18": "graphmode.models.resnet18.case:CASE",
     "efficientnet_lite0": "graphmode.models.efficientnet_lite0.case:CASE",
+    "silero_vad": "graphmode.models.silero_vad.case:CASE",
+    "speech_timestamps": "graphmode.models.silero_vad.case:TIMESTAMPS",
     "bert": "graphmode.models.bert.case:CASE",
     "gpt2": "graphmode.models.gpt2.case:CASE",
 }
