@@ -75,10 +75,8 @@ def _vowel(rng: np.random.Generator, length: int, pitch: float) -> np.ndarray:
     phase = 2 * np.pi * np.cumsum(pitch_contour) / SAMPLING_RATE
     harmonics = np.arange(1, int(4000 / pitch))
     frequencies = pitch_contour[:, None] * harmonics
-    gains = sum(
-        1
-        / np.sqrt((1 - (frequencies / formants[:, [k]]) ** 2) ** 2 + (frequencies * width / formants[:, [k]] ** 2) ** 2)
-        for k, width in enumerate(BANDWIDTHS)
-    )
+    gains = np.zeros_like(frequencies)
+    for centre, width in zip(formants.T[..., None], BANDWIDTHS, strict=True):
+        gains += 1 / np.hypot(1 - (frequencies / centre) ** 2, frequencies * width / centre**2)
     wave = (gains / harmonics**2 * np.sin(phase[:, None] * harmonics)).sum(-1)
     return rng.uniform(0.1, 0.3) * wave / np.abs(wave).max() * np.hanning(length) ** 0.5

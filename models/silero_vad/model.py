@@ -3,7 +3,7 @@
 The original is called once for each chunk of 512 samples and keeps what it has heard in attributes. Here `step` is that
 call with its state as a value, for audio that comes in live. A whole recording needs no such calls: the context of a
 chunk is the end of the one before, known from the start, so spectra and convolutions of all chunks are one batch, and
-`lax.scan` inside the LSTM takes what is left. `SileroVADByChunk` is the literal loop, for comparison.
+the scan over chunks, which `nn.functional.lstm` is, has only the recurrent product left.
 
 Source: Silero Team, https://github.com/snakers4/silero-vad (MIT), 16 kHz branch. Dropout is left out.
 """
@@ -18,7 +18,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from jax import lax
 
 from graphmode import nn, weights
 
@@ -194,18 +193,6 @@ class SileroVAD(nnx.Module):
         return probabilities, State(ends[:, -1], h, c)
 
 
-class SileroVADByChunk(SileroVAD):
-    """The same as the original's loop has it: every layer once a chunk, in a scan."""
-
-    def _heard(self, chunks: jax.Array, state: State) -> tuple[jax.Array, State]:
-        def one(state: State, chunk: jax.Array) -> tuple[State, jax.Array]:
-            probabilities, state = super(SileroVADByChunk, self)._heard(chunk[:, None], state)
-            return state, probabilities[:, 0]
-
-        state, probabilities = lax.scan(one, state, jnp.moveaxis(chunks, 1, 0))
-        return probabilities.T, state
-
-
 def load(path: str | PathLike[str] | None = None) -> SileroVAD:
     """The detector with weights, ready for inference.
 
@@ -214,7 +201,7 @@ def load(path: str | PathLike[str] | None = None) -> SileroVAD:
         None for the weights that are installed.
 
     Raises:
-      ImportError: where no path is given and the weights are not installed, or PyTorch's files are to be read without it.
+      ImportError: where no path is given and the weights are not installed, or a PyTorch file is to be read without it.
       WeightsError: where the file's tensors are not the model's.
     """
     state = weights.read(installed_weights("silero_vad") if path is None else path)

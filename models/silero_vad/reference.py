@@ -1,7 +1,8 @@
 """Silero's voice detector in eager PyTorch, with the `state_dict` names of its TorchScript file, 16 kHz branch.
 
-Source: Silero Team, https://github.com/snakers4/silero-vad (MIT). The original keeps its state in attributes and changes
-them as it is called; here state goes in and comes out. Dropout is left out: two libraries cannot draw the same masks.
+Source: Silero Team, https://github.com/snakers4/silero-vad (MIT). The original keeps its state in attributes and
+changes them as it is called; here state goes in and comes out. Dropout is left out: two libraries cannot draw the same
+masks.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """From probabilities to the segments where somebody speaks: a state machine of Python ifs as a scan over chunks.
 
-The original walks over a list with `if`, `continue` and `append`. Here each step of a `lax.scan` selects between old and
-new state, and writes at most two finished segments, each with a flag; `gm.compact` picks those that count, at a
+The original walks over a list with `if`, `continue` and `append`. Here each step of a `lax.scan` selects between old
+and new state, and writes at most two finished segments, each with a flag; `gm.compact` picks those that count, at a
 declared capacity. Durations are samples, integers throughout, so that the segments are exactly the original's.
 
 Source: `silero_vad.get_speech_timestamps`, version 6.2.3 (MIT), at 16 kHz.

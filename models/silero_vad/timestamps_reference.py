@@ -13,7 +13,7 @@ SAMPLING_RATE, CHUNK = 16000, 512
 
 
 class SpeechTimestamps(nn.Module):
-    """`[T]` probabilities -> `[capacity, 2]` int64 starts and ends in samples, 0 beyond their number, and the number."""
+    """`[T]` probabilities -> `[capacity, 2]` int64 starts and ends, 0 beyond their number, and their number."""
 
     def __init__(self, capacity: int = 32, max_speech_duration_s: float = 2.5):
         super().__init__()
