@@ -25,6 +25,7 @@ CASES: dict[str, str] = {
     "efficientnet_lite0": "graphmode.models.efficientnet_lite0.case:CASE",
     "silero_vad": "graphmode.models.silero_vad.case:CASE",
     "speech_timestamps": "graphmode.models.silero_vad.case:TIMESTAMPS",
+    "resemblyzer": "graphmode.models.resemblyzer.case:CASE",
     "bert": "graphmode.models.bert.case:CASE",
     "gpt2": "graphmode.models.gpt2.case:CASE",
 }

@@ -114,6 +114,10 @@ class VoiceEncoder(nnx.Module):
         self.relu = nn.ReLU()
 
     def __call__(self, mels: jax.Array) -> jax.Array:
+        """As `embed`."""
+        return self.embed(mels)
+
+    def embed(self, mels: jax.Array) -> jax.Array:
         """`[B, frames, 40]` -> `[B, 256]`, each of length 1 and without negative numbers."""
         _, (hidden, _) = self.lstm(mels)
         raw = self.relu(self.linear(hidden[-1]))
@@ -155,7 +159,7 @@ class VoiceEncoder(nnx.Module):
         wavs = jnp.pad(jnp.where(heard, wavs, 0), ((0, 0), (0, max(reach - samples, 0))))
         mels = mel_spectrogram(wavs)
         windows = mels[:, starts[:, None] + np.arange(FRAMES)]  # [B, held, 160, 40]
-        partials = self(windows.reshape(batch * held, FRAMES, MELS)).reshape(batch, held, -1)
+        partials = self.embed(windows.reshape(batch * held, FRAMES, MELS)).reshape(batch, held, -1)
         count = slicing.count(lengths)
         counts = jnp.arange(held, dtype=jnp.int32) < count[:, None]
         raw = gm.masked_mean(partials, counts[..., None], axis=1)
