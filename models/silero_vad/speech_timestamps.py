@@ -151,6 +151,8 @@ def get_speech_timestamps_from_probs(
             ("min_silence_at_max_speech", min_silence_at_max_speech),
         )
     )
+    if math.isnan(max_speech_duration_s):
+        raise ValueError("max_speech_duration_s is nan, and seconds were wanted; math.inf for no limit")
     most = SAMPLING_RATE * max_speech_duration_s - CHUNK - 2 * pad
     max_speech = math.floor(min(most, NEVER))  # an integer is above the one just where it is above the other
     steps = speech_probs.shape[0]
