@@ -28,6 +28,9 @@ CASES: dict[str, str] = {
     "legere": "graphmode.models.legere.case:CASE",
     "minilm": "graphmode.models.minilm.case:CASE",
     "albert": "graphmode.models.albert.case:CASE",
+    "silero_vad": "graphmode.models.silero_vad.case:CASE",
+    "speech_timestamps": "graphmode.models.silero_vad.case:TIMESTAMPS",
+    "resemblyzer": "graphmode.models.resemblyzer.case:CASE",
     "bert": "graphmode.models.bert.case:CASE",
     "gpt2": "graphmode.models.gpt2.case:CASE",
 }

@@ -12,10 +12,13 @@ import ml_dtypes
 import numpy as np
 
 TORCH_SUFFIXES = (".pt", ".pth", ".bin")
+SCRIPT_SUFFIX = ".jit"
 
 
 def read(path: str | PathLike[str], *, entry: str | None = None) -> dict[str, np.ndarray]:
-    """Reads a `state_dict` from a `.safetensors`, `.pt`, `.pth` or `.bin` file. Nothing is unpickled.
+    """Reads a `state_dict` from a `.safetensors`, `.pt`, `.pth` or `.bin` file, or a `.jit` one of TorchScript.
+
+    Nothing is unpickled.
 
     Args:
       path: the file.
@@ -34,9 +37,11 @@ def read(path: str | PathLike[str], *, entry: str | None = None) -> dict[str, np
         except ImportError as error:
             raise ImportError(f"reading {path.name} needs safetensors: pip install 'graphmode[weights]'") from error
         return load_file(path)
-    if path.suffix not in TORCH_SUFFIXES:
-        raise ValueError(f"path is {path}, and .safetensors, {', '.join(TORCH_SUFFIXES)} was wanted")
+    if path.suffix not in (*TORCH_SUFFIXES, SCRIPT_SUFFIX):
+        raise ValueError(f"path is {path}, and .safetensors, {', '.join(TORCH_SUFFIXES)} or {SCRIPT_SUFFIX} was wanted")
     torch = import_torch(f"reading {path.name}", instead="or convert the file to safetensors")
+    if path.suffix == SCRIPT_SUFFIX:
+        return _scripted(torch, path, entry)
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError) as error:
@@ -82,6 +87,20 @@ def import_torch(purpose: str, *, instead: str) -> Any:
     except ImportError as error:
         raise ImportError(f"{purpose} needs PyTorch: pip install 'graphmode[compare]', {instead}") from error
     return torch
+
+
+def _scripted(torch: Any, path: Path, entry: str | None) -> dict[str, np.ndarray]:
+    """The weights of a TorchScript archive, whose code is of TorchScript's own and is not run."""
+    if entry is not None:
+        raise ValueError(f"entry is {entry!r}, and a {SCRIPT_SUFFIX} file holds one module; leave it out")
+    try:
+        module = torch.jit.load(path, map_location="cpu")
+    except RuntimeError as error:
+        raise ValueError(
+            f"path is {path}, which torch.jit.load refuses ({str(error).splitlines()[0]}); a {SCRIPT_SUFFIX} file is "
+            "one that torch.jit.save wrote"
+        ) from error
+    return _state_dict(module.state_dict(), path, None)
 
 
 def _state_dict(content: Any, path: Path, entry: str | None) -> dict[str, np.ndarray]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -128,6 +130,32 @@ def test_many_positions(name):
     """Beyond the sizes where columns are unfolded."""
     subject, arguments, size = MANY[name]
     agrees(subject, {"in_channels": 2, "out_channels": 3, **arguments}, 1, 2, *size)
+
+
+LARGE_KERNELS = {
+    "few positions": ("Conv1d", {"kernel_size": 70, "stride": 30, "dilation": 2, "padding": 3}, (300,)),
+    "few positions, plane": (
+        "Conv2d",
+        {"kernel_size": (3, 9), "stride": (2, 3), "dilation": (2, 1), "padding": (0, 1)},
+        (12, 14),
+    ),
+    "one position": ("Conv2d", {"kernel_size": (5, 6)}, (5, 6)),
+    "many positions": ("Conv1d", {"kernel_size": 80}, (200,)),
+}
+
+
+@pytest.mark.parametrize("name", LARGE_KERNELS)
+def test_more_taps_than_positions(name):
+    """Columns are sliced by position, or not at all."""
+    subject, arguments, size = LARGE_KERNELS[name]
+    agrees(subject, {"in_channels": 2, "out_channels": 3, **arguments}, 2, 2, *size)
+
+
+@pytest.mark.parametrize("length", [200, 600])
+def test_a_large_kernel_makes_a_small_graph(length):
+    kernel = jnp.ones((256, 1, 6))
+    graph = jax.jit(partial(nn.functional.conv1d, stride=2)).lower(jnp.ones((1, length + 256, 1)), kernel)
+    assert graph.as_text().count("slice") < 150
 
 
 OTHER_RANKS = {
