@@ -23,6 +23,8 @@ CASES: dict[str, str] = {
     "lstm": "graphmode.models.lstm.case:CASE",
     "resnet18": "graphmode.models.resnet18.case:CASE",
     "efficientnet_lite0": "graphmode.models.efficientnet_lite0.case:CASE",
+    "mtcnn": "graphmode.models.mtcnn.case:CASE",
+    "mtcnn_networks": "graphmode.models.mtcnn.case:NETWORKS",
     "bert": "graphmode.models.bert.case:CASE",
     "gpt2": "graphmode.models.gpt2.case:CASE",
 }
