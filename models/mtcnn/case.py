@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from flax import nnx
 from graphmode.compare import Case, channels_first, channels_last
 
 from graphmode import optim
@@ -12,7 +11,7 @@ from .model import MTCNN, Config, Detections
 from .networks import Networks
 from .photographs import group, photograph, varied
 
-CONFIG = Config(min_face_size=30, candidates=256, proposals=96, refined=32, faces=6)  # for pictures of 160 x 160
+CONFIG = Config(min_face_size=30, candidates=256, proposals=96, refined=64, faces=24)  # for pictures of 160 x 160
 GROUP = ((0, 0, 90), (0, 90, 70), (90, 0, 70), (90, 80, 64))  # faces of 51, 39, 39 and 36 pixels
 # Pictures come in pairs: what one holds must not touch the other, and one size is compiled once.
 
@@ -42,9 +41,11 @@ def _black(rng: np.random.Generator) -> tuple[np.ndarray]:
 
 
 def _reference():
+    from .random_weights import made_to_find
     from .reference import MTCNN
 
-    return MTCNN(CONFIG.faces, CONFIG.min_face_size, CONFIG.thresholds, CONFIG.factor)
+    detector = MTCNN(CONFIG.faces, CONFIG.min_face_size, CONFIG.thresholds, CONFIG.factor)
+    return made_to_find(detector, group(160, GROUP))
 
 
 def _networks():
@@ -61,7 +62,8 @@ def _weights():
 
 def as_dict(found: Detections) -> dict:
     """The reference's form: rows that are not valid are 0."""
-    return {**found.faces.values._asdict(), "valid": found.faces.valid, "counts": found.counts}
+    told = {"valid": found.faces.valid, "counts": found.counts, "overflow": found.overflow}
+    return {**found.faces.values._asdict(), **told}
 
 
 def readings(found: dict) -> dict[str, str]:

@@ -4,8 +4,8 @@ Three networks look at ever fewer, ever better boxes. In the original each step 
 values. Here
 
 - the pyramid and the boxes of its cells follow from the size of the picture: they are constants of the graph;
-- `nonzero` of a score mask is `gm.flatnonzero`, and NMS is `gm.nms`: each gives indices as a `gm.Padded`, of a capacity,
-  with a mask and the true count, which the next step carries on, so that a capacity that was too small is told;
+- `nonzero` of a score mask is `gm.flatnonzero`, and NMS is `gm.nms`: each gives indices as a `gm.Padded`, which has a
+  capacity, a mask and the true count, which the next step carries on, so that a capacity that was too small is told;
 - a crop of a computed size, resized, is `gm.roi_avg_pool`, of all boxes at once.
 
 Source: Zhang et al. 2016, "Joint Face Detection and Alignment using Multi-task Cascaded Convolutional Networks", with
@@ -133,7 +133,7 @@ class MTCNN(Networks):
         return Detections(faces, counts, jnp.diff(lost, prepend=0) > 0)
 
     def cells(self, images: Array) -> tuple[Boxes, Array]:
-        """All cells of all scales, `[cells, 4]` and `[B, cells, ...]`, and the number of each one's scale, `[cells]`."""
+        """The cells of all scales, boxes `[cells, 4]`, the rest `[B, cells, ...]`; the number of each one's scale."""
         batch, height, width, _ = images.shape
         images = images.astype(self.pnet.conv1.weight.dtype)
         of_scales = []

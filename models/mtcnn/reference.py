@@ -21,9 +21,9 @@ class MTCNN(Networks):
     """Pictures to faces, padded to `capacity` rows for each picture so that a static graph can be compared.
 
     `[B, H, W, 3]` uint8 -> a dict of `boxes` `[B, capacity, 4]` in pixels (x1, y1, x2, y2), `probabilities`
-    `[B, capacity]`, `landmarks` `[B, capacity, 5, 2]` (eyes, nose, corners of the mouth; x, y), `valid` `[B, capacity]`,
-    largest face first, and `counts` `[B, 4]`: the cells that PNet takes for faces, then the boxes that RNet, ONet and the
-    caller are given.
+    `[B, capacity]`, `landmarks` `[B, capacity, 5, 2]` (eyes, nose, corners of the mouth; x, y) and `valid`
+    `[B, capacity]`, the largest face first; `counts` `[B, 4]`, the cells that PNet takes for faces, then the boxes that
+    RNet, ONet and the caller are given; and `overflow` `[B, 4]`, which stage had no room: only faces can lack it here.
     """
 
     def __init__(
@@ -44,8 +44,8 @@ class MTCNN(Networks):
         rows = []
         for image in range(len(images)):
             mine = image_inds == image
-            box, point = boxes[mine], points[mine]
-            largest = torch.argsort((box[:, 2] - box[:, 0]) * (box[:, 3] - box[:, 1]), descending=True)[: self.capacity]
+            box, point = boxes[mine][: self.capacity], points[mine][: self.capacity]
+            largest = torch.argsort((box[:, 2] - box[:, 0]) * (box[:, 3] - box[:, 1]), descending=True)
             room = self.capacity - len(largest)
             rows.append(
                 {
@@ -55,7 +55,9 @@ class MTCNN(Networks):
                     "valid": torch.arange(self.capacity, device=images.device) < len(largest),
                 }
             )
-        return {name: torch.stack([row[name] for row in rows]) for name in rows[0]} | {"counts": counts}
+        rooms = counts.new_tensor([2**30, 2**30, 2**30, self.capacity])
+        told = {"counts": counts, "overflow": counts > rooms}
+        return {name: torch.stack([row[name] for row in rows]) for name in rows[0]} | told
 
     def detect_face(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Boxes and scores `[N, 5]` of all pictures, best first, the picture of each, landmarks, counts."""

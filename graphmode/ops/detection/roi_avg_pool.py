@@ -44,8 +44,8 @@ def roi_avg_pool(
     Args:
       image: `[H, W, C]`, or `[C, H, W]` as data_format says; uint8, or floating-point. A floating image that holds NaN
         or infinity gives NaN for every box. Map over a batch with `jax.vmap`.
-      boxes: `[K, 4]`, integers: x1, y1 of the first pixel, x2, y2 behind the last one. They are clipped to the image. Or
-        `Padded` of such: rows that are not valid give 0.
+      boxes: `[K, 4]`, integers: x1, y1 of the first pixel, x2, y2 behind the last one. They are clipped to the image.
+        Or `Padded` of such: rows that are not valid give 0.
       output_size: bins, (height, width) or one integer for both.
       dtype: floating-point, of the result; None for that of a floating image, and float32 for uint8.
       data_format: `"HWC"` or `"CHW"`, of the image and of what is returned.
