@@ -45,11 +45,14 @@ def cell_boxes(rows: int, columns: int, scale: float, dtype: jnp.dtype) -> np.nd
     """`[rows, columns, 4]`: the box of each cell of PNet's output in the picture, rounded as the original rounds it."""
     wide = jnp.promote_types(dtype, jnp.float32)
 
-    def edges(cells: int, offset: int) -> np.ndarray:
-        at = np.asarray(STRIDE * np.arange(cells) + offset).astype(dtype)
+    def edges(cells: int, *offsets: int) -> np.ndarray:
+        at = np.asarray(STRIDE * np.arange(cells)).astype(dtype)
+        for offset in offsets:
+            at = at + np.asarray(offset, dtype)
         return np.floor((at.astype(wide) / np.asarray(scale, wide)).astype(dtype))
 
-    y1, x1, y2, x2 = edges(rows, 1), edges(columns, 1), edges(rows, CELL), edges(columns, CELL)
+    # The original adds 12 - 1 + 1, and in bfloat16 each step rounds.
+    (y1, y2), (x1, x2) = ((edges(cells, 1), edges(cells, CELL, -1, 1)) for cells in (rows, columns))
     x1, x2 = (np.broadcast_to(x, (rows, columns)) for x in (x1, x2))
     y1, y2 = (np.broadcast_to(y[:, None], (rows, columns)) for y in (y1, y2))
     return np.stack([x1, y1, x2, y2], -1)

@@ -11,8 +11,9 @@ from .model import MTCNN, Config, Detections
 from .networks import Networks
 from .photographs import group, photograph, varied
 
-CONFIG = Config(min_face_size=30, candidates=256, proposals=96, refined=64, faces=24)  # for pictures of 160 x 160
+CONFIG = Config(min_face_size=30, candidates=256, proposals=96, refined=64, faces=6)  # for pictures of 160 x 160
 GROUP = ((0, 0, 90), (0, 90, 70), (90, 0, 70), (90, 80, 64))  # faces of 51, 39, 39 and 36 pixels
+CROWD = tuple((top, left, 53) for top in (0, 53, 106) for left in (0, 53, 106))  # nine, more than there is room for
 # Pictures come in pairs: what one holds must not touch the other, and one size is compiled once.
 
 
@@ -30,6 +31,10 @@ def _batch(rng: np.random.Generator, batch: int) -> tuple[np.ndarray]:
 
 def _several_and_none(rng: np.random.Generator) -> tuple[np.ndarray]:
     return (np.stack([group(160, GROUP), _no_face()]),)
+
+
+def _crowd_and_one(rng: np.random.Generator) -> tuple[np.ndarray]:
+    return (np.stack([group(160, CROWD), varied(rng)]),)
 
 
 def _none_and_one(rng: np.random.Generator) -> tuple[np.ndarray]:
@@ -97,7 +102,12 @@ CASE = Case(
     pretrained=_weights,
     model=lambda rngs: MTCNN(CONFIG, rngs=rngs),
     inputs=_one_each,
-    edge_inputs={"several and none": _several_and_none, "none and one": _none_and_one, "black": _black},
+    edge_inputs={
+        "several and none": _several_and_none,
+        "none and one": _none_and_one,
+        "crowd and one": _crowd_and_one,
+        "black": _black,
+    },
     to_reference=as_dict,
     modes=("inference",),
     interpret={"several and none": readings},
