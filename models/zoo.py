@@ -31,6 +31,8 @@ CASES: dict[str, str] = {
     "silero_vad": "graphmode.models.silero_vad.case:CASE",
     "speech_timestamps": "graphmode.models.silero_vad.case:TIMESTAMPS",
     "resemblyzer": "graphmode.models.resemblyzer.case:CASE",
+    "mtcnn": "graphmode.models.mtcnn.case:CASE",
+    "mtcnn_networks": "graphmode.models.mtcnn.case:NETWORKS",
     "bert": "graphmode.models.bert.case:CASE",
     "gpt2": "graphmode.models.gpt2.case:CASE",
 }

@@ -26,6 +26,7 @@ from .detection.boxes import (
 )
 from .detection.nms import batched_nms, nms
 from .detection.roi_align import roi_align
+from .detection.roi_avg_pool import roi_avg_pool
 from .gradients.hooks import clip_gradient, gradient_hook, reverse_gradient, scale_gradient, value_hook
 from .gradients.safe_math import (
     attempt,
@@ -142,6 +143,7 @@ __all__ = [
     "repeat_interleave",
     "reverse_gradient",
     "roi_align",
+    "roi_avg_pool",
     "safe_arccos",
     "safe_arcsin",
     "safe_arctan2",
