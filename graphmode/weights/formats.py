@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,10 @@ TORCH_SUFFIXES = (".pt", ".pth", ".bin")
 
 
 def read(path: str | Path, *, entry: str | None = None) -> dict[str, np.ndarray]:
-    """Reads a `state_dict` from a `.safetensors`, `.pt`, `.pth` or `.bin` file. Nothing is unpickled.
+    """Reads a `state_dict` from a `.safetensors`, `.npz`, `.pt`, `.pth` or `.bin` file. Nothing is unpickled.
 
     Args:
-      path: the file.
+      path: the file; of numpy's own the names are those that `np.savez` was given.
       entry: for a checkpoint that holds more than the weights, the name that they have in it: `"model_state"`.
 
     Raises:
@@ -33,8 +34,10 @@ def read(path: str | Path, *, entry: str | None = None) -> dict[str, np.ndarray]
         except ImportError as error:
             raise ImportError(f"reading {path.name} needs safetensors: pip install 'graphmode[weights]'") from error
         return load_file(path)
+    if path.suffix == ".npz":
+        return _state_dict(_npz(path), path, entry)
     if path.suffix not in TORCH_SUFFIXES:
-        raise ValueError(f"path is {path}, and .safetensors, {', '.join(TORCH_SUFFIXES)} was wanted")
+        raise ValueError(f"path is {path}, and .safetensors, .npz, {', '.join(TORCH_SUFFIXES)} was wanted")
     torch = import_torch(f"reading {path.name}", instead="or convert the file to safetensors")
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
@@ -81,6 +84,17 @@ def import_torch(purpose: str, *, instead: str) -> Any:
     except ImportError as error:
         raise ImportError(f"{purpose} needs PyTorch: pip install 'graphmode[compare]', {instead}") from error
     return torch
+
+
+def _npz(path: Path) -> dict[str, np.ndarray]:
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            return {name: as_numpy(arrays[name]) for name in arrays}
+    except (TypeError, ValueError, zipfile.BadZipFile) as error:
+        raise ValueError(
+            f"path is {path}, which np.load(allow_pickle=False) refuses ({str(error).splitlines()[0]}); save arrays of "
+            "numbers alone, with np.savez"
+        ) from error
 
 
 def _state_dict(content: Any, path: Path, entry: str | None) -> dict[str, np.ndarray]:
