@@ -25,6 +25,8 @@ CASES: dict[str, str] = {
     "efficientnet_lite0": "graphmode.models.efficientnet_lite0.case:CASE",
     "bert": "graphmode.models.bert.case:CASE",
     "gpt2": "graphmode.models.gpt2.case:CASE",
+    "g2p": "graphmode.models.g2p.case:CASE",
+    "g2p_decode": "graphmode.models.g2p.case:DECODE_CASE",
     "anarcii": "graphmode.models.anarcii.case:CASE",
     "anarcii_decode": "graphmode.models.anarcii.case:DECODE_CASE",
 }
