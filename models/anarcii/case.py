@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from flax import nnx
 from graphmode.compare import Case
@@ -10,6 +12,9 @@ from ..huggingface import ADAMW
 from . import model
 from .sequences import SEQUENCES, numbered, varied
 from .vocabulary import labels, tokenise
+
+
+LENGTH = 140
 
 
 def _reference():
@@ -38,21 +43,21 @@ def _generating_model(rngs: nnx.Rngs) -> model.AnarciiGenerator:
     return model.AnarciiGenerator(rngs=rngs)
 
 
-def answered(rng: np.random.Generator, batch: int = 8, **options):
-    return numbered(rng, varied(rng, batch, **options))
+def answered(rng: np.random.Generator, batch: int = 8, length: int = LENGTH):
+    return numbered(rng, varied(rng, batch, longest=length - 2), length)
 
 
-def asked(rng: np.random.Generator, batch: int = 8, **options):
-    return (tokenise(varied(rng, batch, **options)),)
+def asked(rng: np.random.Generator, batch: int = 8, length: int = LENGTH):
+    return (tokenise(varied(rng, batch, longest=length - 2), length=length),)
 
 
 def known(rng: np.random.Generator):
-    return (tokenise(list(SEQUENCES.values())),)
+    return (tokenise(list(SEQUENCES.values()), length=LENGTH),)
 
 
-def readings(generated) -> dict[str, str]:
+def readings(generated: Mapping[str, np.ndarray]) -> dict[str, str]:
     """The chain's type of each known domain, and how many of its residues have a number."""
-    rows = labels(generated.tokens, generated.lengths)
+    rows = labels(generated["tokens"], generated["lengths"])
     return {
         name: f"{row[0]}, {sum(label.isdigit() for label in row)} residues numbered"
         for name, row in zip(SEQUENCES, rows, strict=True)
@@ -66,12 +71,11 @@ CASE = Case(
     pretrained=_weights,
     model=_model,
     inputs=answered,
-    check_inputs=lambda rng: answered(rng, 3, longest=30),
+    check_inputs=lambda rng: answered(rng, 3, 32),
     edge_inputs={
-        "no residue": lambda rng: numbered(rng, ["", "EVQL"]),
-        "a batch of one": lambda rng: answered(rng, 1, longest=12),
-        "every residue": lambda rng: numbered(rng, ["ACDEFGHIKLMNPQRSTVWXY"]),
-        "the longest": lambda rng: numbered(rng, [("EVQLVESGGG" * 21)[:200]]),
+        "no residue": lambda rng: numbered(rng, ["", "EVQL", "ACDEFGHIKLMNPQRSTVWXY"], 32),
+        "a batch of one": lambda rng: answered(rng, 1, 12),
+        "every position": lambda rng: numbered(rng, ["EVQLVESGGG" * 20], 210),
     },
     optimizer=ADAMW,
     modes=("inference", "forward_backward"),
@@ -86,12 +90,11 @@ DECODE_CASE = Case(
     pretrained=_weights,
     model=_generating_model,
     inputs=asked,
-    check_inputs=lambda rng: asked(rng, 3, longest=40),
+    check_inputs=lambda rng: asked(rng, 3, 32),
     edge_inputs={
         "known domains": known,
-        "no residue": lambda rng: (tokenise(["", "EVQL"]),),
+        "no residue": lambda rng: (tokenise(["", "EVQL", "MKTAYIAKQRQISFVKSHFSRQLEERLG"], length=32),),
         "a batch of one": lambda rng: asked(rng, 1),
-        "no antibody": lambda rng: (tokenise(["MKTAYIAKQRQISFVKSHFSRQLEERLGLIEVQ", "GGGGS" * 12]),),
     },
     interpret={"known domains": readings},
     modes=("inference",),

@@ -44,12 +44,12 @@ def varied(rng: np.random.Generator, batch: int = 4, *, longest: int | None = No
     return chosen
 
 
-def numbered(rng: np.random.Generator, sequences: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Tokens of the sequences `[B, S]`, and `[B, T]` of an answer to each: rising numbers after a chain's type."""
-    src = tokenise(sequences)
-    trg = np.full((len(sequences), src.shape[1] + 1), PAD, np.int32)
+def numbered(rng: np.random.Generator, sequences: list[str], length: int) -> tuple[np.ndarray, np.ndarray]:
+    """`[B, length]` twice: sequences, and an answer to each, rising numbers after a chain's type."""
+    src = tokenise(sequences, length=length)
+    trg = np.full_like(src, PAD)
     for row, sequence in zip(trg, sequences, strict=True):
-        count = min(len(sequence), 128)
+        count = min(len(sequence), 128, length - 3)
         numbers = np.sort(rng.choice(128, count, replace=False)) + LABELS.index("1")
         answer = [SOS, LABELS.index(str(rng.choice(list("HLK")))), *numbers, EOS]
         row[: len(answer)] = answer

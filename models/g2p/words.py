@@ -34,11 +34,11 @@ def some(rng: np.random.Generator, batch: int = 8) -> list[str]:
     return words
 
 
-def dictionary(rng: np.random.Generator, batch: int = 8) -> tuple[np.ndarray, np.ndarray]:
-    """Letters `[B, T]`, and `[B, L]` the phonemes after a start token, both padded."""
+def dictionary(rng: np.random.Generator, batch: int = 8, length: int = 16) -> tuple[np.ndarray, np.ndarray]:
+    """`[B, length]` twice: letters, and the phonemes after a start token, both padded."""
     words = [str(word) for word in rng.choice(list(PRONUNCIATIONS), batch)]
     rows = [[SOS, *map(PHONEMES.index, PRONUNCIATIONS[word].split()), EOS] for word in words]
-    phonemes = np.full((batch, max(map(len, rows))), PAD, np.int32)
+    phonemes = np.full((batch, length), PAD, np.int32)
     for row, known in zip(phonemes, rows, strict=True):
         row[: len(known)] = known
-    return spelt(words), phonemes
+    return spelt(words, length=length), phonemes
