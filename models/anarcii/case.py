@@ -13,7 +13,6 @@ from . import model
 from .sequences import SEQUENCES, numbered, varied
 from .vocabulary import labels, tokenise
 
-
 LENGTH = 140
 
 
@@ -74,7 +73,6 @@ CASE = Case(
     check_inputs=lambda rng: answered(rng, 3, 32),
     edge_inputs={
         "no residue": lambda rng: numbered(rng, ["", "EVQL", "ACDEFGHIKLMNPQRSTVWXY"], 32),
-        "a batch of one": lambda rng: answered(rng, 1, 12),
         "every position": lambda rng: numbered(rng, ["EVQLVESGGG" * 20], 210),
     },
     optimizer=ADAMW,
@@ -94,7 +92,6 @@ DECODE_CASE = Case(
     edge_inputs={
         "known domains": known,
         "no residue": lambda rng: (tokenise(["", "EVQL", "MKTAYIAKQRQISFVKSHFSRQLEERLG"], length=32),),
-        "a batch of one": lambda rng: asked(rng, 1),
     },
     interpret={"known domains": readings},
     modes=("inference",),

@@ -65,7 +65,6 @@ CASE = Case(
     weights=model.WEIGHTS,
     inputs=dictionary,
     edge_inputs={
-        "a batch of one": lambda rng: dictionary(rng, 1),
         "no letter": lambda rng: (spelt(["", "knight"]), np.full((2, 1), model.SOS)),
     },
     optimizer=ADAMW,
@@ -84,7 +83,6 @@ DECODE_CASE = Case(
     inputs=asked,
     edge_inputs={
         "new words": new_words,
-        "a batch of one": lambda rng: asked(rng, 1),
         "no letter": lambda rng: (spelt(["", "x" * 15]),),
         "one ends late": lambda rng: (spelt(["a", "pneumonoultramicroscopicsilicovolcanoconiosis"]),),
     },
