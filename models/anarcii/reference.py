@@ -34,9 +34,7 @@ class Attention(nn.Module):
         self.multihead_attn = nn.MultiheadAttention(config.hid_dim, config.n_heads, batch_first=True)
 
     def forward(self, query: Tensor, key: Tensor, padding: Tensor, later: Tensor | None = None) -> Tensor:
-        attended, _ = self.multihead_attn(
-            query, key, key, key_padding_mask=padding, attn_mask=later, need_weights=False
-        )
+        attended, _ = self.multihead_attn(query, key, key, key_padding_mask=padding, attn_mask=later)
         return attended
 
 
