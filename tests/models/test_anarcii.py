@@ -295,7 +295,9 @@ def test_a_file_of_another_size_loads(tmp_path, pair):
     assert anarcii.load(tmp_path / "mine.pt").config.n_heads == 2
     src = asked(np.random.default_rng(4), 3, 9)
     trg = src % 19
-    np.testing.assert_allclose(mine(src, trg), port(src, trg), atol=1e-3)
+    with jax.enable_x64(True):
+        wanted = port(src, trg)
+    np.testing.assert_allclose(mine(src, trg), wanted, atol=1e-3)
     torch.save({"weight": torch.ones(2)}, tmp_path / "other.pt")
     with pytest.raises(ValueError, match=r"state has no encoder\.tok_embedding.weight, .*ANARCII"):
         anarcii.load(tmp_path / "other.pt")
