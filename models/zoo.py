@@ -35,6 +35,10 @@ CASES: dict[str, str] = {
     "mtcnn_networks": "graphmode.models.mtcnn.case:NETWORKS",
     "bert": "graphmode.models.bert.case:CASE",
     "gpt2": "graphmode.models.gpt2.case:CASE",
+    "g2p": "graphmode.models.g2p.case:CASE",
+    "g2p_decode": "graphmode.models.g2p.case:DECODE_CASE",
+    "anarcii": "graphmode.models.anarcii.case:CASE",
+    "anarcii_decode": "graphmode.models.anarcii.case:DECODE_CASE",
 }
 
 # What a run takes that names none: most techniques once, in minutes.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import zipfile
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
@@ -16,12 +17,12 @@ SCRIPT_SUFFIX = ".jit"
 
 
 def read(path: str | PathLike[str], *, entry: str | None = None) -> dict[str, np.ndarray]:
-    """Reads a `state_dict` from a `.safetensors`, `.pt`, `.pth` or `.bin` file, or a `.jit` one of TorchScript.
+    """Reads a `state_dict` from a `.safetensors`, `.npz`, `.pt`, `.pth` or `.bin` file, or TorchScript's `.jit`.
 
     Nothing is unpickled.
 
     Args:
-      path: the file.
+      path: the file; of numpy's own the names are those that `np.savez` was given.
       entry: for a checkpoint that holds more than the weights, the name that they have in it: `"model_state"`.
 
     Raises:
@@ -37,8 +38,11 @@ def read(path: str | PathLike[str], *, entry: str | None = None) -> dict[str, np
         except ImportError as error:
             raise ImportError(f"reading {path.name} needs safetensors: pip install 'graphmode[weights]'") from error
         return load_file(path)
+    if path.suffix == ".npz":
+        return _state_dict(_npz(path), path, entry)
     if path.suffix not in (*TORCH_SUFFIXES, SCRIPT_SUFFIX):
-        raise ValueError(f"path is {path}, and .safetensors, {', '.join(TORCH_SUFFIXES)} or {SCRIPT_SUFFIX} was wanted")
+        wanted = ", ".join((".safetensors", ".npz", *TORCH_SUFFIXES))
+        raise ValueError(f"path is {path}, and {wanted} or {SCRIPT_SUFFIX} was wanted")
     torch = import_torch(f"reading {path.name}", instead="or convert the file to safetensors")
     if path.suffix == SCRIPT_SUFFIX:
         return _scripted(torch, path, entry)
@@ -101,6 +105,17 @@ def _scripted(torch: Any, path: Path, entry: str | None) -> dict[str, np.ndarray
             "one that torch.jit.save wrote"
         ) from error
     return _state_dict(module.state_dict(), path, None)
+
+
+def _npz(path: Path) -> dict[str, np.ndarray]:
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            return {name: as_numpy(arrays[name]) for name in arrays}
+    except (TypeError, ValueError, zipfile.BadZipFile) as error:
+        raise ValueError(
+            f"path is {path}, which np.load(allow_pickle=False) refuses ({str(error).splitlines()[0]}); save arrays of "
+            "numbers alone, with np.savez"
+        ) from error
 
 
 def _state_dict(content: Any, path: Path, entry: str | None) -> dict[str, np.ndarray]:

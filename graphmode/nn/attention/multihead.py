@@ -14,7 +14,9 @@ from graphmode.weights import LINEAR, carries
 from ..arguments import as_integer, as_probability
 from ..layer import Layer
 from ..linear import Linear
+from ..linear.functional import linear
 from .multi_head import multi_head_attention_forward
+from .scaled_dot_product import scaled_dot_product_attention
 
 
 class MultiheadAttention(Layer):
@@ -181,6 +183,72 @@ class MultiheadAttention(Layer):
             precision=self.precision,
         )
         return output, weights
+
+    def project_query(self, query: jax.Array) -> jax.Array:
+        """Ours: what `attend` takes for queries, `[N, num_heads, L, E / num_heads]`; `query` as in a call, batched.
+
+        With `project_key_value` and `attend` a call in three parts, for keys and values that are kept: of a text that
+        grows in a `gm.KVCache`, of a memory that is projected once and attended to by every token.
+
+        Raises:
+          ValueError: where `query` has no batch, or keys are appended (`add_bias_kv`, `add_zero_attn`).
+
+        Example:
+          >>> attention = MultiheadAttention(4, 2, batch_first=True, rngs=nnx.Rngs(0))
+          >>> x, memory = jnp.ones((3, 1, 4)), jnp.ones((3, 5, 4))
+          >>> keys, values = attention.project_key_value(memory)
+          >>> output = attention.attend(attention.project_query(x), keys, values)
+          >>> bool(jnp.allclose(output, attention(x, memory, memory)[0], atol=1e-6))
+          True
+        """
+        return self._projected("query", query, 0)
+
+    def project_key_value(self, key: jax.Array, value: jax.Array | None = None) -> tuple[jax.Array, jax.Array]:
+        """Ours: what `attend` takes for keys and values, `[N, num_heads, S, E / num_heads]` each.
+
+        Args:
+          key: as in a call, batched.
+          value: likewise; `key` where it is None, and both are then projected in one product.
+
+        Raises:
+          ValueError: as `project_query`.
+        """
+        if self.is_packed and (value is None or value is key):
+            both = self._projected("key", key, 1, 2)
+            keys, values = jnp.split(both, 2, axis=1)
+            return keys, values
+        return self._projected("key", key, 1), self._projected("value", key if value is None else value, 2)
+
+    def attend(self, query: jax.Array, key: jax.Array, value: jax.Array, mask: jax.Array | None = None) -> jax.Array:
+        """Ours: the output of projected queries over projected keys and values, without dropout.
+
+        Args:
+          query, key, value: as `project_query` and `project_key_value` give them.
+          mask: broadcasts to `[N, num_heads, L, S]`; that of `nn.functional.scaled_dot_product_attention`, as
+            `gm.KVCache.mask` gives it: True where a query attends.
+
+        Returns:
+          `[L, N, E]`, `[N, L, E]` for `batch_first`; of zero attention where a query may attend to nothing.
+        """
+        attended = scaled_dot_product_attention(query, key, value, mask, precision=self.precision)
+        attended = jnp.moveaxis(attended, 1, 2)  # [N, L, num_heads, E / num_heads]
+        output = self.out_proj(attended.reshape(*attended.shape[:2], self.embed_dim))
+        return output if self.batch_first else jnp.swapaxes(output, 0, 1)
+
+    def _projected(self, name: str, x: jax.Array, first: int, last: int | None = None) -> jax.Array:
+        """`[N, heads, L, E / heads]` by these parts of the in-projection: 0 query, 1 key, 2 value."""
+        if x.ndim != 3:
+            raise ValueError(f"{name} has shape {x.shape}, and 3 axes were wanted, of which one is the batch")
+        if self.bias_k is not None or self.add_zero_attn:
+            raise ValueError(
+                "add_bias_kv or add_zero_attn is set, which append to the keys; call the module as a whole"
+            )
+        part = slice(first * self.embed_dim, ((first if last is None else last) + 1) * self.embed_dim)
+        separate = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)[first]
+        weight = self.in_proj_weight[:, part] if self.is_packed else separate[...]
+        bias = None if self.in_proj_bias is None else self.in_proj_bias[part]
+        projected = linear(x if self.batch_first else jnp.swapaxes(x, 0, 1), weight, bias, precision=self.precision)
+        return jnp.moveaxis(projected.reshape(*projected.shape[:2], -1, self.head_dim), 2, 1)
 
     def set_view(self, deterministic: bool | None = None) -> None:
         """Called by `nnx.view`.

@@ -275,6 +275,43 @@ def test_one_object_is_projected_once(need_weights, batch_first):
             assert str(jax.make_jaxpr(run)(*port)).count("dot_general[") == count
 
 
+@pytest.mark.parametrize("batch_first", [True, False])
+@pytest.mark.parametrize("options", [{}, {"bias": False}, {"kdim": 3, "vdim": 4}], ids=str)
+def test_in_three_parts_it_is_the_whole(options, batch_first):
+    """Queries a few at a time, over keys and values that are projected once."""
+    theirs = torch.nn.MultiheadAttention(E, H, batch_first=batch_first, **options).double()
+    axis = 1 if batch_first else 0
+    shape = (lambda length, size: (N, length, size)) if batch_first else (lambda length, size: (length, N, size))
+    x, key = drawn(*shape(L, E)).detach(), drawn(*shape(S, options.get("kdim", E))).detach()
+    value = drawn(*shape(S, options["vdim"])).detach() if "vdim" in options else key
+    padding = torch.tensor(np.arange(S) >= np.arange(1, N + 1)[:, None])
+    expected = theirs(x, key, value, key_padding_mask=padding)[0].detach()
+    with jax.enable_x64(True):
+        attention = ours.MultiheadAttention(E, H, batch_first=batch_first, rngs=nnx.Rngs(0), **options)
+        load(attention, theirs.state_dict())
+        seen = ~jnp.asarray(padding.numpy())[:, None, None]
+        given = [jnp.asarray(key.numpy())] + ([jnp.asarray(value.numpy())] if value is not key else [])
+        keys, values = attention.project_key_value(*given)
+        assert keys.shape == values.shape == (N, H, S, E // H)
+        parts = [
+            attention.attend(attention.project_query(one), keys, values, seen)
+            for one in jnp.array_split(jnp.asarray(x.numpy()), L, axis)
+        ]
+        np.testing.assert_allclose(jnp.concatenate(parts, axis), expected, rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("options", [{"add_bias_kv": True}, {"add_zero_attn": True}], ids=str)
+def test_parts_of_what_appends_keys_are_refused(options):
+    attention = ours.MultiheadAttention(E, H, rngs=nnx.Rngs(0), **options)
+    with pytest.raises(ValueError, match="append to the keys"):
+        attention.project_key_value(jnp.ones((S, N, E)))
+
+
+def test_parts_without_a_batch_are_refused():
+    with pytest.raises(ValueError, match=r"query has shape .* 3 axes were wanted"):
+        ours.MultiheadAttention(E, H, rngs=nnx.Rngs(0)).project_query(jnp.ones((L, E)))
+
+
 def test_dropout_of_the_heads_takes_a_mask(monkeypatch):
     kept = torch.tensor(RNG.random((N, H, L, S)) < 0.6)
     monkeypatch.setattr(torch.nn.functional, "dropout", lambda x, p: torch.where(kept.view(x.shape), x / (1 - p), 0.0))

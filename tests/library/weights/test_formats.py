@@ -49,6 +49,18 @@ def test_a_checkpoint_with_more_than_the_weights(tmp_path):
         read(tmp_path / "c.pt", entry="epoch")
 
 
+def test_arrays_of_numpy(tmp_path):
+    state = {"layer.weight": np.arange(6, dtype=np.float32).reshape(3, 2), "count": np.int64(3), "empty": np.zeros(0)}
+    np.savez(tmp_path / "w.npz", **state)
+    arrays = read(tmp_path / "w.npz")
+    assert arrays.keys() == state.keys()
+    for name, array in state.items():
+        assert (arrays[name].dtype, arrays[name].shape) == (array.dtype, array.shape)
+        np.testing.assert_array_equal(arrays[name], array)
+    with pytest.raises(ValueError, match="entry is 'model'"):
+        read(tmp_path / "w.npz", entry="model")
+
+
 class Runs:
     """Would make a file if it were unpickled."""
 
@@ -71,15 +83,27 @@ def test_nothing_is_unpickled(tmp_path, save):
     assert not (tmp_path / "ran").exists()
 
 
+@pytest.mark.parametrize("spoil", ["objects", "text", "no archive"])
+def test_npz_files_that_are_refused(tmp_path, spoil):
+    path = tmp_path / "w.npz"
+    contents = {"objects": np.array([Runs(tmp_path / "ran")], object), "text": np.array("text")}
+    np.savez(path, weight=contents.get(spoil, np.zeros(2)), allow_pickle=True)
+    if spoil == "no archive":
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    with pytest.raises(ValueError, match="allow_pickle=False"):
+        read(path)
+    assert not (tmp_path / "ran").exists()
+
+
 def test_a_whole_module_is_refused(tmp_path):
     torch.save(torch.nn.Linear(2, 2), tmp_path / "w.pt")
     with pytest.raises(ValueError, match=r"save its state_dict\(\)"):
         read(tmp_path / "w.pt")
 
 
-@pytest.mark.parametrize("name", ["w.npz", "w.pkl", "w", "w.safetensors.zip"])
+@pytest.mark.parametrize("name", ["w.npy", "w.pkl", "w", "w.safetensors.zip"])
 def test_other_files_are_refused_by_name(tmp_path, name):
-    with pytest.raises(ValueError, match=r"\.safetensors, \.pt, \.pth, \.bin was wanted"):
+    with pytest.raises(ValueError, match=r"\.safetensors, \.npz, \.pt, \.pth, \.bin was wanted"):
         read(tmp_path / name)
 
 
