@@ -28,7 +28,7 @@ from ..installed import installed_weights
 from .mel import HOP, MELS, SAMPLING_RATE, mel_spectrogram
 
 FRAMES = 160  # of a window: 1.6 s
-OF_ITS_LOSS = weights.Drop("similarity_*", "two numbers that only the loss of its training used")
+OF_ITS_LOSS = "similarity_"  # two numbers of the checkpoint that only the loss of its training used
 
 
 class Utterance(NamedTuple):
@@ -189,6 +189,6 @@ def load(path: str | PathLike[str] | None = None) -> VoiceEncoder:
     embedding_size, hidden_size = state["linear.weight"].shape if "linear.weight" in state else (256, 256)
     layers = sum(name.startswith("lstm.weight_hh_l") for name in state)
     model = VoiceEncoder(hidden_size, embedding_size, layers or 3, rngs=nnx.Rngs(0))
-    weights.load(model, state, [OF_ITS_LOSS])
+    weights.load(model, {name: value for name, value in state.items() if not name.startswith(OF_ITS_LOSS)})
     model.eval()
     return model

@@ -103,7 +103,7 @@ def test_a_whole_module_is_refused(tmp_path):
 
 @pytest.mark.parametrize("name", ["w.npy", "w.pkl", "w", "w.safetensors.zip"])
 def test_other_files_are_refused_by_name(tmp_path, name):
-    with pytest.raises(ValueError, match=r"\.safetensors, \.npz, \.pt, \.pth, \.bin was wanted"):
+    with pytest.raises(ValueError, match=r"\.safetensors, \.npz, \.pt, \.pth, \.bin or \.jit was wanted"):
         read(tmp_path / name)
 
 
