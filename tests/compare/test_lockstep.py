@@ -116,6 +116,42 @@ def test_a_correct_port_passes_over_several_seeds(name):
         assert result.notes == []
 
 
+class Weighted(torch.nn.Module):
+    """The second weight's gradient is next to nothing beside the first one's, and Adam steps it no less for that."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(2))
+
+    def forward(self, x):
+        return (x * self.weight).sum(-1)
+
+
+class RoundedPort(nnx.Module):
+    """Its gradients have the rounding errors of numbers of size one."""
+
+    def __init__(self, rngs):
+        self.weight = nnx.Param(jnp.ones(2))
+
+    def __call__(self, x):
+        return ((x + 1) * self.weight).sum(-1) - self.weight.sum()
+
+
+@pytest.mark.parametrize("eps", [1e-8, 1e-6])
+def test_rounding_of_a_gradient_is_no_fault_of_the_optimizer_and_its_epsilon_is(eps):
+    result = lockstep(
+        case(
+            (torch_adam(), optax.adam(LR, eps=eps)),
+            RoundedPort,
+            Weighted,
+            inputs=lambda rng: (rng.standard_normal((4, 2)) * [1.0, 1e-9],),
+        ),
+        steps=2,
+    )
+    assert "parameter_gradient" not in result.failed
+    assert result.passed is (eps == 1e-8)
+
+
 def test_the_free_run_parts_as_rounding_does():
     result = lockstep(case(CORRECT["coupled decay"]), steps=6)
     assert all(at.port <= 100 * at.rounding < at.rounding_float32 for at in result.curve), str(result)

@@ -64,7 +64,6 @@ class ReferenceTrainer:
         """
         side = self.side
         batch = side.place(inputs, "forward_backward", cotangents)
-        before = self._parameters()
         with self._random(number), drawn(self.module, wanted=self.dropout) as self.masks:
             outputs, gradients = forward_backward(self.module, list(side.parameters.values()), batch, side.loss)
         gradients = gradients[: len(side.parameters)], gradients[len(side.parameters) :]
@@ -74,8 +73,28 @@ class ReferenceTrainer:
                 "needs a floating output that depends on one"
             )
         observed = _copied(side.observe(outputs, [*gradients[0], *gradients[1]], batch))
-        for parameter, gradient in zip(side.parameters.values(), gradients[0], strict=True):
-            parameter.grad = gradient
+        return self._stepped(observed, dict(zip(side.parameters, gradients[0], strict=True)))
+
+    def optimize(self, step: Step, gradients: Named) -> Step:
+        """This step with the optimizer's part of it made anew, here, of these gradients.
+
+        Args:
+          step: that began in the state that this trainer is in.
+          gradients: of parameters; one that has none in `step` has none here, and one that is not named has that one's.
+        """
+
+        def of(name: str) -> torch.Tensor | None:
+            if name in step.absent:
+                return None
+            theirs = step.observed.parameter_gradients
+            return torch.from_numpy(np.array(gradients[name] if name in gradients else theirs[name], np.float64))
+
+        return self._stepped(step.observed, {name: of(name) for name in self.side.parameters})
+
+    def _stepped(self, observed: Observation, gradients: Mapping[str, torch.Tensor | None]) -> Step:
+        before = self._parameters()
+        for name, parameter in self.side.parameters.items():
+            parameter.grad = gradients[name]
         self.optimizer.step()
         after = self._parameters()
         return Step(
@@ -83,7 +102,7 @@ class ReferenceTrainer:
             slots=self.slots(),
             updates={name: value - before[name] for name, value in after.items()},
             parameters=after,
-            absent=frozenset(n for n, g in zip(side.parameters, gradients[0], strict=True) if g is None),
+            absent=frozenset(name for name, gradient in gradients.items() if gradient is None),
         )
 
     def follow(self, other: ReferenceTrainer) -> None:

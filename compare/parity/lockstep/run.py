@@ -22,7 +22,7 @@ from .masks import PortMasks
 from .optimizer_state import COUNT, StateBook
 from .port_steps import PortTrainer
 from .reference_steps import ReferenceTrainer
-from .steps import KINDS, Differences, Step, compared, finding
+from .steps import KINDS, Differences, Step, compared, finding, gradients_off
 
 LISTED = 20  # findings of one step
 
@@ -125,19 +125,31 @@ class _Run:
             self.port.follow(self.reference.state_dict(), self.reference.slots())
         self.moved.follow(self.reference)
         self.moved.side.move_parameters(HALF_ULP["float64"], self.seed)
-        moved, truth = (one.step(inputs, cotangents, number) for one in (self.moved, self.reference))
+        moved = self.moved.step(inputs, cotangents, number)
+        self.moved.follow(self.reference)
+        truth = self.reference.step(inputs, cotangents, number)
         masks = self.reference.masks
         if self.dropout and not number and not masks:
             self.notes.append("dropout=True, and the reference calls no dropout module")
         mine = self.port.step(inputs, cotangents, masks)
-        self._judge(number + 1, mine, truth, moved)
+        self._judge(number + 1, mine, self._on_its_gradients(mine, truth), moved)
         free = self.free.step(inputs, cotangents, masks).parameters
         shaken = [one.step(inputs, cotangents, number).parameters for one in self.shaken]
         errors = [_parted(parameters, truth) for parameters in (free, *shaken)]
         self.curve.append(FreeStep(step=number + 1, port=errors[0], rounding=errors[1], rounding_float32=errors[2]))
 
-    def _judge(self, number: int, port: Step, truth: Step, moved: Step) -> None:
+    def _on_its_gradients(self, port: Step, truth: Step) -> Step:
+        """The reference's step with its optimizer's part made of the port's gradients, if these are right.
+
+        Adam's step has its full size however small a gradient is, so that it makes an error of the last digit of the
+        largest gradient, which is none, to one of the first digit where a gradient is next to nothing.
+        """
         port.observed = port.observed.renamed(truth.observed)
+        if gradients_off(port, truth):
+            return truth
+        return self.moved.optimize(truth, port.observed.parameter_gradients)
+
+    def _judge(self, number: int, port: Step, truth: Step, moved: Step) -> None:
         theirs = truth.observed.outputs
         if port.observed.outputs.keys() != theirs.keys():
             raise CaseError(

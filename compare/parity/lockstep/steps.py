@@ -99,6 +99,13 @@ def compared(port: Step, reference: Step, moved: Step, dropped: Callable[[str], 
     return found, lonely
 
 
+def gradients_off(port: Step, reference: Step) -> list[str]:
+    """The parameters whose gradients are not equal; those that the port does not have are not among them."""
+    ours, theirs = port.observed.parameter_gradients, reference.observed.parameter_gradients
+    scale = max(map(magnitude, theirs.values()), default=0.0)
+    return [name for name in ours.keys() & theirs if not difference(ours[name], theirs[name], scale).equal]
+
+
 def finding(number: int, key: Key, off: Difference, note: str = "") -> StepFinding:
     return StepFinding(
         step=number,
