@@ -57,7 +57,7 @@ class AdaptiveComputation(nn.Module):
     def ponder(self, x: Tensor, urgency: Tensor, state: Tensor) -> tuple[Tensor, Tensor, int, Tensor, bool]:
         """One step of time of one example."""
         total = torch.zeros_like(urgency)
-        output, mean, steps = 0.0, 0.0, 0
+        output, mean, steps = x.new_zeros(()), x.new_zeros(()), 0
         while True:
             state = self.cell(torch.cat([x, x.new_full((1,), float(steps == 0))]), state)
             score = torch.sigmoid(self.halting(state)[0] + urgency)

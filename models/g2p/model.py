@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from os import PathLike
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -107,7 +107,7 @@ class Recurrent(nnx.Module):
 
     def step(self, tokens: jax.Array, h: jax.Array) -> jax.Array:
         """The state `[B, H]` after one more token of each, `[B]`."""
-        gru = self.gru
+        gru: Any = self.gru  # its parameters' names depend on its arguments
         cell = gru.weight_ih_l0[...], gru.weight_hh_l0[...], gru.bias_ih_l0[...], gru.bias_hh_l0[...]
         return nn.functional.gru_cell(self.embedding(tokens), h, *cell)
 

@@ -28,6 +28,10 @@ class Pronounced(NamedTuple):
 class G2p(nn.Module):
     """Logits `[B, L, phonemes]` of what follows each of `phonemes [B, L]`, of the words `graphemes [B, T]`."""
 
+    fc_w: Tensor
+    fc_b: Tensor
+    enc_w_hh: Tensor
+
     def __init__(self, config: G2pConfig = PUBLISHED):
         super().__init__()
         bound = config.hidden**-0.5

@@ -60,6 +60,7 @@ def _torch_loss(outputs):
     import torch
 
     logits, lengths = outputs
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))  # PyTorch has no CTC loss of half precision
     targets = torch.tensor(LABELS, device=logits.device).expand(len(logits), -1)
     counts = torch.clamp(lengths // 2, max=len(LABELS))  # room for a blank after each
     return torch.nn.functional.ctc_loss(logits.log_softmax(-1).transpose(0, 1), targets, lengths, counts)
@@ -67,6 +68,7 @@ def _torch_loss(outputs):
 
 def _loss(outputs):
     logits, lengths = outputs
+    logits = logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
     targets = jnp.broadcast_to(jnp.asarray(LABELS), (len(logits), len(LABELS)))
     counts = jnp.minimum(lengths // 2, len(LABELS))
     return ctc_loss(jnp.swapaxes(jax.nn.log_softmax(logits), 0, 1), targets, lengths, counts)

@@ -13,7 +13,7 @@ Network for Image-based Sequence Recognition"; names as in its weights.
 from __future__ import annotations
 
 from os import PathLike
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -98,8 +98,8 @@ class Legere(nnx.Module):
         )
         channels = (config.stem_channels, *config.channels)
         self.blocks = nnx.List(
-            DepthwiseSeparableBlock(*pair, stride, rngs=rngs)
-            for *pair, stride in zip(channels, config.channels, config.strides, strict=False)
+            DepthwiseSeparableBlock(before, after, stride, rngs=rngs)
+            for before, after, stride in zip(channels, config.channels, config.strides, strict=False)
         )
         self.rnn = nn.GRU(config.channels[-1], config.hidden_size, batch_first=True, bidirectional=True, rngs=rngs)
         self.head = nn.Linear(2 * config.hidden_size, config.num_classes, rngs=rngs)
@@ -115,7 +115,7 @@ class Legere(nnx.Module):
           Logits `[B, W / 4, V]`, rounded up, and lengths `[B]` int32, how many steps each line has; logits are 0 from
           there on.
         """
-        convolution, norm, relu = self.stem
+        convolution, norm, relu = cast(tuple[nn.Conv2d, nn.BatchNorm2d, nn.ReLU], self.stem)
         lines = Columns(images, widths).convolved(convolution).normalised(norm).each(relu)
         for block in self.blocks:
             lines = block(lines)

@@ -17,7 +17,7 @@ from ..installed import installed_weights
 from .config import LegereConfig
 
 
-def _normalised(norm: nn.BatchNorm2d, lines: list[Tensor]) -> list[Tensor]:
+def _normalised(norm: nn.Module, lines: list[Tensor]) -> list[Tensor]:
     """Each `[1, C, H, W]` by the statistics of all, which in training are those of the lines laid end to end."""
     return list(torch.split(norm(torch.cat(lines, 3)), [line.shape[3] for line in lines], 3))
 
@@ -52,8 +52,8 @@ class Legere(nn.Module):
         )
         channels = (config.stem_channels, *config.channels)
         self.blocks = nn.ModuleList(
-            DepthwiseSeparableBlock(*pair, stride)
-            for *pair, stride in zip(channels, config.channels, config.strides, strict=False)
+            DepthwiseSeparableBlock(before, after, stride)
+            for before, after, stride in zip(channels, config.channels, config.strides, strict=False)
         )
         self.rnn = nn.GRU(config.channels[-1], config.hidden_size, batch_first=True, bidirectional=True)
         self.head = nn.Linear(2 * config.hidden_size, config.num_classes)

@@ -121,7 +121,7 @@ class MTCNN(Networks):
         if images.ndim != 4 or images.shape[-1] != 3:
             raise ValueError(f"images has shape {images.shape}, and [B, H, W, 3] was wanted; add a batch axis")
         cells, scales = self.cells(images)
-        by_picture = (Boxes(None, 0, 0), None)
+        by_picture: Any = (Boxes(None, 0, 0), None)  # type: ignore[arg-type]
         candidates, proposals = jax.vmap(self.proposals, in_axes=by_picture)(cells, scales)
         proposals, crops = self.cut_out(images, proposals, 24)
         refined = jax.vmap(self.refined)(proposals, *each_crop(self.rnet, crops))
@@ -140,12 +140,16 @@ class MTCNN(Networks):
         for scale in pyramid(height, width, self.config.min_face_size, self.config.factor):
             scaled = interpolate(images, scaled_size(height, width, scale), mode="area")
             corrections, probabilities = self.pnet(normalised(scaled))
-            boxes = cell_boxes(*probabilities.shape[1:3], scale, probabilities.dtype).reshape(-1, 4)
+            _, rows, columns, _ = probabilities.shape
+            boxes = jnp.asarray(cell_boxes(rows, columns, scale, probabilities.dtype).reshape(-1, 4))
             said = Boxes(boxes, probabilities[..., 1].reshape(batch, -1), corrections.reshape(batch, -1, 4))
             of_scales.append(said)
-        boxes, scores, corrections = zip(*of_scales, strict=True)
-        scales = np.repeat(np.arange(len(boxes), dtype=np.int32), [len(box) for box in boxes])
-        cells = Boxes(jnp.concatenate(boxes), jnp.concatenate(scores, 1), jnp.concatenate(corrections, 1))
+        scales = np.repeat(np.arange(len(of_scales), dtype=np.int32), [len(said.boxes) for said in of_scales])
+        cells = Boxes(
+            jnp.concatenate([said.boxes for said in of_scales]),
+            jnp.concatenate([said.scores for said in of_scales], 1),
+            jnp.concatenate([said.corrections for said in of_scales], 1),
+        )
         return cells, jnp.asarray(scales)
 
     def proposals(self, cells: Boxes, scales: Array) -> tuple[gm.Padded[Array], gm.Padded[Boxes]]:
@@ -253,6 +257,8 @@ def declared_widths(state: Mapping[str, np.ndarray]) -> dict[str, tuple[int, ...
     """Of each network's layers, as the biases say; the usual ones where there are none, and `load` will say so."""
     biases = {net: [state.get(f"{net}.{layer}.bias") for layer in layers] for net, layers in LAYERS.items()}
     return {
-        net: WIDTHS[net] if any(bias is None for bias in each) else tuple(len(bias) for bias in each)
+        net: WIDTHS[net]
+        if any(bias is None for bias in each)
+        else tuple(len(bias) for bias in each if bias is not None)
         for net, each in biases.items()
     }

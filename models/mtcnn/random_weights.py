@@ -35,7 +35,9 @@ def made_to_find(detector: MTCNN, picture: np.ndarray) -> MTCNN:
     return detector
 
 
-def _shift(head: nn.Conv2d | nn.Linear, probabilities: Tensor, share: float, threshold: float) -> None:
+def _shift(head: nn.Module, probabilities: Tensor, share: float, threshold: float) -> None:
+    assert isinstance(head, nn.Conv2d | nn.Linear)
+    assert head.bias is not None
     no, yes = probabilities.unbind(1)
     logits = yes.log() - no.log()
     scale = 2 / logits.std()

@@ -39,7 +39,7 @@ class MTCNN(Networks):
         self.thresholds = thresholds
         self.factor = factor
 
-    def forward(self, images: Tensor) -> dict[str, Tensor]:
+    def forward(self, images: Tensor) -> dict[str, Tensor]:  # type: ignore[override]
         boxes, image_inds, points, counts = self.detect_face(images)
         rows = []
         for image in range(len(images)):
@@ -163,11 +163,11 @@ def crops(imgs: Tensor, boxes: Tensor, image_inds: Tensor, size: int) -> tuple[T
     x, y = box[:, 0].clamp(min=1), box[:, 1].clamp(min=1)
     ex, ey = box[:, 2].clamp(max=w), box[:, 3].clamp(max=h)
     inside = (ey > y - 1) & (ex > x - 1)
-    im_data = [
+    cut = [
         imresample(imgs[k, :, top - 1 : bottom, left - 1 : right].unsqueeze(0), (size, size))
         for k, top, bottom, left, right in torch.stack([image_inds, y, ey, x, ex], 1)[inside].tolist()
     ]
-    im_data = torch.cat(im_data, dim=0) if im_data else imgs.new_zeros((0, 3, size, size))
+    im_data = torch.cat(cut, dim=0) if cut else imgs.new_zeros((0, 3, size, size))
     return (im_data - 127.5) * 0.0078125, inside
 
 

@@ -12,6 +12,7 @@ speaker verification".
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from os import PathLike
 from typing import NamedTuple
 
@@ -43,10 +44,11 @@ class Utterance(NamedTuple):
 
     embedding: jax.Array
     partials: jax.Array
-    count: jax.Array
+    count: jax.Array  # type: ignore[assignment]  # of a tuple
 
 
-class Slicing(NamedTuple):
+@dataclass(frozen=True)
+class Slicing:
     """How an utterance is cut into windows.
 
     Attributes:
@@ -184,8 +186,7 @@ def load(path: str | PathLike[str] | None = None) -> VoiceEncoder:
       ImportError: where no path is given and the weights are not installed, or a PyTorch file is to be read without it.
       WeightsError: where the file's tensors are not the model's.
     """
-    published = installed_weights("resemblyzer") if path is None else None
-    state = weights.read(published, entry="model_state") if published else weights.read(path)
+    state = weights.read(installed_weights("resemblyzer"), entry="model_state") if path is None else weights.read(path)
     embedding_size, hidden_size = state["linear.weight"].shape if "linear.weight" in state else (256, 256)
     layers = sum(name.startswith("lstm.weight_hh_l") for name in state)
     model = VoiceEncoder(hidden_size, embedding_size, layers or 3, rngs=nnx.Rngs(0))

@@ -22,6 +22,8 @@ BRANCH = "_model."  # the file's names for 16 kHz begin so
 class Spectrum(nn.Module):
     """`[B, N]` samples -> `[B, 129, frames]` magnitudes, by a convolution with windowed sines and cosines."""
 
+    forward_basis_buffer: Tensor
+
     def __init__(self) -> None:
         super().__init__()
         frequency = torch.arange(WINDOW // 2 + 1, dtype=torch.float64)[:, None]

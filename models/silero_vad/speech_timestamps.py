@@ -10,7 +10,7 @@ Source: `silero_vad.get_speech_timestamps`, version 6.2.3 (MIT), at 16 kHz.
 from __future__ import annotations
 
 import math
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -56,7 +56,7 @@ def get_speech_timestamps(
     capacity: int,
     audio_length_samples: ArrayLike | None = None,
     on_overflow: OnOverflow = "flag",
-    **options: float | bool | None,
+    **options: Any,
 ) -> gm.Padded[dict[str, jax.Array]]:
     """Where somebody speaks in a recording: the network and what follows it, in one graph.
 
@@ -87,7 +87,7 @@ def get_speech_timestamps(
     probabilities, _ = model(heard[None])
     return get_speech_timestamps_from_probs(
         probabilities[0], capacity=capacity, audio_length_samples=length, on_overflow=on_overflow, **options
-    )  # type: ignore[arg-type]
+    )
 
 
 def get_speech_timestamps_from_probs(

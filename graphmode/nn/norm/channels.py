@@ -68,8 +68,7 @@ def batch_norm(
       TypeError: where dtypes do not fit.
     """
     arguments = input, running_mean, running_var, weight, bias, training, momentum, eps
-    options = {"data_format": data_format, "axis_name": axis_name, "mask": mask}
-    return batch_norm_with_running_stats(*arguments, **options).output
+    return batch_norm_with_running_stats(*arguments, data_format=data_format, axis_name=axis_name, mask=mask).output
 
 
 def batch_norm_with_running_stats(
@@ -110,12 +109,12 @@ def batch_norm_with_running_stats(
         )
     channel = channel_axis(layout, input.ndim)
     axes = tuple(axis for axis in range(input.ndim) if axis != channel)
-    scales = (_along(values, layout, input.ndim) for values in (weight, bias))
+    weight, bias = (_along(values, layout, input.ndim) for values in (weight, bias))
     if mask is None:
-        output, mean, variance = standardize(wide(input), *scales, axes, eps, axis_name)
+        output, mean, variance = standardize(wide(input), weight, bias, axes, eps, axis_name)
         unbiased = variance * (count / (count - 1))
     else:
-        output, mean, unbiased = standardize_valid(wide(input), mask, *scales, axes, eps)
+        output, mean, unbiased = standardize_valid(wide(input), mask, weight, bias, axes, eps)
     if running_mean is not None and running_var is not None:
         running_mean = _moved(running_mean, mean.reshape(-1), momentum)
         running_var = _moved(running_var, unbiased.reshape(-1), momentum)
@@ -190,8 +189,8 @@ def instance_norm_with_running_stats(
         if running_mean is not None and input.shape[0] == 0:  # PyTorch averages over no examples
             running_mean, running_var = jnp.full_like(running_mean, jnp.nan), jnp.full_like(running_mean, jnp.nan)
         return Normed(input, running_mean, running_var)
-    scales = (_along(values, layout, input.ndim) for values in (weight, bias))
-    output, mean, variance = standardize(wide(input), *scales, axes, eps)
+    weight, bias = (_along(values, layout, input.ndim) for values in (weight, bias))
+    output, mean, variance = standardize(wide(input), weight, bias, axes, eps)
     if running_mean is not None and running_var is not None:
         mean, variance = (values.reshape(input.shape[0], -1).mean(0) for values in (mean, variance))
         running_mean = _moved(running_mean, mean, momentum)
