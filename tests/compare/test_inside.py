@@ -12,7 +12,7 @@ from block_sample import becomes, sets
 from flax import nnx
 from graphmode.compare import Case, CaseError, check
 from graphmode.compare.parity.examination import Examination
-from graphmode.compare.parity.inside.layouts import Layouts, pair
+from graphmode.compare.parity.inside.layouts import Layouts, pair, says_the_same
 from graphmode.compare.parity.inside.localise import Look
 from graphmode.compare.parity.inside.torch_calls import recorded
 
@@ -180,6 +180,79 @@ def test_tensors_are_paired_by_value_where_shapes_agree():
     a, b = RNG.standard_normal((2, 3, 4))
     pairs = pair([b, a], {"hidden": a, "cell": b}, Layouts())
     assert [(p.name, p.index) for p in pairs] == [("hidden", 1), ("cell", 0)]
+
+
+KEPT = np.array([[True, True, False], [True, False, False]])
+FAR = np.where(KEPT, 0.0, -1e30)
+
+
+@pytest.mark.parametrize(
+    ("port", "reference", "same"),
+    [
+        (FAR[:, None, None], np.broadcast_to(FAR[:, None, None], (2, 1, 4, 3)), True),
+        (np.broadcast_to(FAR[:, None, None], (2, 1, 4, 3)), FAR[:, None, None], True),
+        (KEPT, FAR, True),
+        (~KEPT, FAR, True),
+        (KEPT[:, None, None], np.broadcast_to(FAR[:, None, None], (2, 1, 4, 3)), True),
+        (KEPT, KEPT.astype(np.int64), True),
+        (np.where(KEPT, 0.0, -np.inf), FAR, True),
+        (np.ones((2, 3), bool), np.zeros((2, 3)), True),
+        (~KEPT, KEPT, False),
+        (KEPT[:, ::-1], FAR, False),
+        (np.where(KEPT, 0.0, -1.0), FAR, False),
+        (np.where(KEPT, 1e30, 0.0), FAR, False),
+        (np.where(KEPT, 0.0, 1.0), np.where(KEPT, 0.0, 2.0), False),
+        (FAR[:, :2], FAR, False),
+        (KEPT, np.arange(6.0).reshape(2, 3), False),
+        (np.arange(3.0), np.broadcast_to(np.arange(3.0) + 1, (2, 3)), False),
+    ],
+)
+def test_another_form_of_an_argument_is_no_error_and_another_argument_is(port, reference, same):
+    assert says_the_same(port, reference) is same
+
+
+def test_a_mask_of_another_form_does_not_make_its_giver_a_suspect():
+    class Scores(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = torch.nn.Linear(4, 4)
+
+        def forward(self, x, mask):
+            return torch.softmax(self.fc(x) + mask, -1)
+
+    class Reference(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scores = Scores()
+            self.out = torch.nn.Linear(4, 2)
+
+        def forward(self, x, kept):
+            return self.out(self.scores(x, (~kept)[None] * -1e30))
+
+    class ScoresPort(nnx.Module):
+        def __init__(self, rngs):
+            self.fc = nn.Linear(4, 4, rngs=rngs)
+
+        def __call__(self, x, kept):
+            return jax.nn.softmax(jnp.where(kept, 1.01 * self.fc(x), -jnp.inf), -1)
+
+    class Port(nnx.Module):
+        def __init__(self, rngs):
+            self.scores = ScoresPort(rngs)
+            self.out = nn.Linear(4, 2, rngs=rngs)
+
+        def __call__(self, x, kept):
+            return self.out(self.scores(x, jnp.broadcast_to(kept, x.shape)))
+
+    wrong = Case(
+        name="masked",
+        summary="",
+        reference=Reference,
+        model=Port,
+        inputs=lambda rng: (rng.standard_normal((3, 4)), np.array([True, False, True, True])),
+    )
+    report = check(wrong, draws=1)
+    assert [each.module for each in report.divergences] == ["scores"]
 
 
 def test_a_check_says_where_and_is_quiet_about_right_ports():

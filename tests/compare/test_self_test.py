@@ -14,6 +14,7 @@ from graphmode.compare.parity.mutations.self_test import kinds, run_self_test
 from graphmode.compare.parity.mutations.specimens import SPECIMENS, specimen
 from graphmode.compare.parity.mutations.table import summary, verdict
 from graphmode.compare.report.records import Cause, Divergence
+from graphmode.models import zoo
 from rich.console import Console
 from typer.testing import CliRunner
 
@@ -127,7 +128,8 @@ def test_a_port_that_cannot_be_compared_is_caught_and_not_located():
 def test_there_are_many_kinds_and_each_names_what_is_there():
     assert len(kinds()) >= 60
     assert len(first_of_each_kind()) == len(kinds())
-    assert {each.specimen for each in PLANTS} <= set(SPECIMENS)
+    assert {each.specimen for each in PLANTS} <= {*SPECIMENS, *zoo.CASES}
+    assert {each.specimen for each in first_of_each_kind()} <= set(SPECIMENS)
 
 
 def test_each_change_leaves_the_correct_port_alone():

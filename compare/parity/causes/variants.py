@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -113,10 +114,8 @@ def called(site: Site) -> Called:
 
 def variants(site: Site) -> Iterator[Variant | Fit]:
     """All that is known to stand in for a call, the likeliest first."""
-    for make in REGISTRY.get(site.name, ()):
-        yield from make(called(site))
-    if site.name not in _PLAIN:
-        for make in REGISTRY.get("*", ()):
+    for make in (*REGISTRY.get(site.name, ()), *(() if site.name in _PLAIN else REGISTRY.get("*", ()))):
+        with contextlib.suppress(Exception):  # arguments that one kind of variant cannot be made of; others can
             yield from make(called(site))
 
 

@@ -22,7 +22,7 @@ from .plants import PLANTS, first_of_each_kind
 from .records import Alarm, Outcome, SelfTest
 from .specimens import SPECIMENS
 
-SEEDS, QUICK_SEEDS = 5, 1
+SEEDS, QUICK_SEEDS, ZOO_SEEDS = 5, 1, 1
 WORKERS = 2
 FLAGS = "XLA_FLAGS"
 _starting = threading.Lock()
@@ -44,8 +44,8 @@ def run_self_test(
     the judging and the look inside. Of the operations XLA's optimisations are off unless `XLA_FLAGS` is set.
 
     Args:
-      quick: one plant a kind, and for each correct port one seed, and no batch of one.
-      seed: of weights and inputs; false alarms are looked for with this and the next ones.
+      quick: one plant a kind, in small specimens alone, and for each correct port one seed, and no batch of one.
+      seed: of weights and inputs; false alarms are looked for with this and the next ones, in the zoo's with this.
       only: kinds or specimens, with shell wildcards; all where none is named.
       workers: processes; all plants of a specimen go to one, which keeps what it has compiled.
       on_result: called with each result, how many there are, and how many there will be.
@@ -108,22 +108,29 @@ def _groups(chosen: Sequence[Plant], seeds: Sequence[int], only: Sequence[str]) 
     """The jobs of each file of specimens, which share what they compile, the longest list first."""
     numbers = {id(plant): number for number, plant in enumerate(PLANTS)}
     touched = dict.fromkeys(plant.specimen for plant in chosen)
-    jobs: dict[str, list[Job]] = {name: [] for name in (touched if only else SPECIMENS)}
+    jobs: dict[str, list[Job]] = {
+        name: [] for name in (touched if only else [*SPECIMENS, *(touched.keys() - SPECIMENS.keys())])
+    }
     for plant in chosen:
         jobs[plant.specimen].append((plant.name, numbers[id(plant)]))
     for name, of in jobs.items():
-        of += [(name, seed) for seed in seeds]
+        of += [(name, seed) for seed in (seeds if name in SPECIMENS else seeds[:ZOO_SEEDS])]
     files: dict[str, list[Job]] = {}
     for name, of in jobs.items():
-        files.setdefault(SPECIMENS[name].partition(":")[0], []).extend(of)
+        files.setdefault(SPECIMENS.get(name, name).partition(":")[0], []).extend(of)
     return deque(sorted(files.values(), key=len, reverse=True))
 
 
 def _run(item: str, number: int, seed: int, quick: bool) -> Outcome | Alarm:
     """In a worker."""
-    if item in SPECIMENS:
+    if _is_port(item):
         return judging.alarm(item, seed=number, quick=quick)
     return judging.judge(PLANTS[number], seed=seed)
+
+
+def _is_port(item: str) -> bool:
+    """Whether it is the name of a correct port, and not of a plant."""
+    return " at " not in item
 
 
 def _forget() -> None:
@@ -136,7 +143,7 @@ def _forget() -> None:
 
 def _failed(item: str, number: int, error: Exception) -> Outcome | Alarm:
     told = describe_briefly(error)
-    if item in SPECIMENS:
+    if _is_port(item):
         return Alarm(specimen=item, seed=number, passed=False, told=told)
     plant = PLANTS[number]
     return Outcome(kind=plant.kind, specimen=plant.specimen, site=plant.site, error=told)

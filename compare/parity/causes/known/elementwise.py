@@ -168,7 +168,7 @@ def _constant(call: Called, known: float, words: str) -> Iterator[Variant | Fit]
         "use {known}",
         known,
         lambda value: lambda func, args, kwargs: func(args[0], value, *args[2:], **kwargs),
-        (known**2, known**0.5 if known > 0 else known, 1.0, -known),
+        (known * known, known**0.5 if known > 0 else known, 1.0, -known),
     )
 
 

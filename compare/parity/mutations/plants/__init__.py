@@ -6,7 +6,8 @@ import dataclasses
 
 from ..explanations import EXPLAINED_BY
 from ..plant import Plant
-from . import activations, attention, gradients, norms, recurrent, training, weights, windows
+from ..specimens import SPECIMENS
+from . import activations, attention, gradients, norms, recurrent, training, weights, windows, zoo
 
 _ALL = (
     *norms.PLANTS,
@@ -17,6 +18,7 @@ _ALL = (
     *recurrent.PLANTS,
     *gradients.PLANTS,
     *training.PLANTS,
+    *zoo.PLANTS,
 )
 
 PLANTS: list[Plant] = [
@@ -25,5 +27,6 @@ PLANTS: list[Plant] = [
 
 
 def first_of_each_kind() -> list[Plant]:
-    """One plant a kind, for a quick run."""
-    return list({plant.kind: plant for plant in reversed(PLANTS)}.values())[::-1]
+    """One plant a kind, in a small specimen, for a quick run."""
+    small = [plant for plant in PLANTS if plant.specimen in SPECIMENS]
+    return list({plant.kind: plant for plant in reversed(small)}.values())[::-1]

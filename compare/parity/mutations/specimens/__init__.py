@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from importlib import import_module
 
+from graphmode.models import zoo
+
 from ....case import Case
 
 SPECIMENS: dict[str, str] = {
@@ -24,6 +26,12 @@ SPECIMENS: dict[str, str] = {
 
 
 def specimen(name: str) -> Case:
-    """The case of this name; see `SPECIMENS`."""
+    """The case of this name: of `SPECIMENS`, or of the zoo.
+
+    Raises:
+      CaseError: where there is none.
+    """
+    if name not in SPECIMENS:
+        return zoo.load(name)
     module, _, attribute = SPECIMENS[name].partition(":")
     return getattr(import_module(f".{module}", __name__), attribute)
