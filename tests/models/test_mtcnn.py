@@ -235,7 +235,10 @@ def test_cell_boxes_are_pytorchs(dtype, scale):
     np.testing.assert_array_equal(ours.astype(np.float64), wanted[:, :4].double().numpy())
 
 
-@pytest.mark.parametrize(("size", "least"), [((160, 160), 20), ((512, 512), 20), ((35, 70), 35), ((21, 300), 20)])
+@pytest.mark.parametrize(
+    ("size", "least"),
+    [((160, 160), 20), pytest.param((512, 512), 20, marks=pytest.mark.slow), ((35, 70), 35), ((21, 300), 20)],
+)
 def test_the_pyramid_is_the_originals(reference, size, least):
     """Sizes of the scaled pictures that PNet sees, recorded from the reference."""
     seen = []

@@ -10,7 +10,7 @@ import pytest
 import torch
 from flax import nnx
 from graphmode.compare import check
-from graphmode.models import resnet, zoo
+from graphmode.models import resnet
 from graphmode.models.resnet.case import CASE
 from graphmode.models.resnet.config import DEPTHS, ResNetConfig
 from graphmode.models.resnet.model import ResNet
@@ -102,10 +102,4 @@ def test_both_kinds_of_block_pass_every_check(blocks):
         adversarial=(),
     )
     report = check(case, draws=1)
-    assert report.passed, str(report)
-
-
-@pytest.mark.slow
-def test_resnet50_passes():
-    report = check(zoo.load("resnet50"))
     assert report.passed, str(report)
