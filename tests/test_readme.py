@@ -5,9 +5,11 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 from flax import nnx
 from graphmode.compare.report import Results
+from graphmode.models.installed import installed_weights
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -26,6 +28,20 @@ def test_the_building_blocks_run_as_they_are_shown():
     halved, count, incomplete = names["halve_until_small"](jnp.array([3.0, -1.0, 4.0]))
     assert halved.tolist() == [0.375, 0.5, 0, 0]
     assert (int(count), bool(incomplete)) == (2, False)
+
+
+def test_the_models_run_as_they_are_shown():
+    for name in ("minilm", "mtcnn", "silero_vad"):
+        try:
+            installed_weights(name)
+        except ImportError as error:
+            pytest.skip(str(error))
+    (block,) = [b for b in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if "mtcnn.load" in b]
+    names = {}
+    exec(block, names)
+    assert float(names["vectors"][0] @ names["vectors"][1]) > 0.6
+    assert names["found"].faces.values.boxes.shape == (1, 8, 4)
+    assert (int(names["found"].faces.count[0]), names["speech"].to_list()) == (0, [])
 
 
 def test_the_layers_run_as_they_are_shown():
