@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from ..jax_side import PortSide
     from .examination import Examination
     from .inside.localise import Look
+
+Place = tuple[str, bool]  # a module, and whether the fault is outside of all
 
 LOOKS = 3  # at inputs of one mode
 BUDGET_S = 60.0  # for the lines that lose digits
@@ -62,7 +64,8 @@ def diagnose(exam: Examination, variant: str, tensors: Sequence[Tensor]) -> Diag
     """
     from .inside.localise import Look
 
-    found: dict[tuple[str, bool], Divergence] = {}
+    found: dict[Place, Divergence] = {}
+    unlike: dict[Place, tuple[str, ...]] = {}  # what was judged as a part of each, if anything
     diagnosis = Diagnosis()
     notes = diagnosis.notes
     with quiet():
@@ -74,12 +77,20 @@ def diagnose(exam: Examination, variant: str, tensors: Sequence[Tensor]) -> Diag
                 notes.append(f"{question.mode}: no look inside on {question.label!r}: {describe_briefly(error)}")
                 continue
             diagnosis.modules = diagnosis.modules or look.modules()
+            if look.unlike:
+                notes.append(
+                    f"{question.mode}: on {question.label!r} the port hands {look.unlike[0]!r} tensors of other shapes "
+                    "than the reference does, so that it was judged as a part of what is around it"
+                    f"{_more(look.unlike)}"
+                )
             divergences = [each for each in look.divergences() if _place(each) not in found]
             try:
                 divergences = list(_explained(look, divergences))
             except Exception as error:
                 notes.append(f"{question.mode}: causes were not tried on {question.label!r}: {describe_briefly(error)}")
             found.update({_place(each): each for each in divergences})
+            unlike.update({_place(each): look.unlike for each in divergences})
+        found = {place: each for place, each in found.items() if not _stands_for_another(place, unlike, found)}
         update = next((t for t in tensors if t.kind == "update" and not t.equal), None)
         if update is not None:
             found[OPTIMIZER, False] = _of_optimizer(exam, update)
@@ -87,6 +98,23 @@ def diagnose(exam: Examination, variant: str, tensors: Sequence[Tensor]) -> Diag
             found[OPTIMIZER, False] = _of_steps(exam, moved)
     diagnosis.divergences = list(found.values())
     return diagnosis
+
+
+def _stands_for_another(
+    place: Place, unlike: Mapping[Place, tuple[str, ...]], found: Mapping[Place, Divergence]
+) -> bool:
+    """Whether a module is accused for what was judged as a part of it, which another input has accused by itself."""
+    module, outside = place
+    parts = [] if outside else [path for path in unlike.get(place, ()) if path != module and _holds(module, path)]
+    return any((path, False) in found for path in parts)
+
+
+def _holds(module: str, path: str) -> bool:
+    return not module or path.startswith(f"{module}.")
+
+
+def _more(paths: tuple[str, ...]) -> str:
+    return f", and {len(paths) - 1} more modules" if len(paths) > 1 else ""
 
 
 def diagnose_precision(exam: Examination, variant: str, tensors: Sequence[Tensor]) -> Diagnosis:
@@ -153,7 +181,7 @@ def _imprecise(exam: Examination, looks: list[Look], usual: PortSide, notes: lis
     return told
 
 
-def _place(divergence: Divergence) -> tuple[str, bool]:
+def _place(divergence: Divergence) -> Place:
     return divergence.module, divergence.outside
 
 

@@ -255,6 +255,72 @@ def test_a_mask_of_another_form_does_not_make_its_giver_a_suspect():
     assert [each.module for each in report.divergences] == ["scores"]
 
 
+class FirstRows(torch.nn.Module):
+    """The sum of a layer's outputs for the first `count` rows, as many as there are, one by one where asked."""
+
+    def __init__(self, one_by_one):
+        super().__init__()
+        self.fc = torch.nn.Linear(3, 5)
+        self.act = torch.nn.Tanh()
+        self.one_by_one = one_by_one
+
+    def forward(self, x, count):
+        rows = x[: int(count)]
+        if self.one_by_one:
+            return sum(self.act(self.fc(row[None]))[0] for row in rows)
+        return self.act(self.fc(rows)).sum(0)
+
+
+class AllRows(nnx.Module):
+    """All rows at once, and a mask."""
+
+    def __init__(self, rngs, *, factor=1.0, more=0):
+        self.fc = nn.Linear(3, 5, rngs=rngs)
+        self.act = nn.Tanh()
+        self.factor, self.more = factor, more
+        if factor != 1.0:
+            self.fc = sets_factor(self.fc, factor)
+
+    def __call__(self, x, count):
+        kept = jnp.arange(len(x)) < count + self.more
+        return jnp.where(kept[:, None], self.act(self.fc(x)), 0).sum(0)
+
+
+def sets_factor(layer, factor):
+    class Scaled(type(layer)):
+        def __call__(self, x):
+            return factor * super().__call__(x)
+
+    object.__setattr__(layer, "__class__", Scaled)
+    return layer
+
+
+@pytest.mark.parametrize(
+    ("one_by_one", "wrong", "accused"),
+    [
+        (False, {"factor": 1.01}, ["fc"]),  # where all rows count the layer can be compared, and so it is
+        (True, {"factor": 1.01}, [""]),  # it never can
+        (False, {"more": 1}, [""]),
+        (True, {"more": 1}, [""]),
+        (True, {}, []),
+        (False, {}, []),
+    ],
+)
+def test_a_port_of_another_structure_is_judged_where_it_can_be_compared(one_by_one, wrong, accused):
+    case = Case(
+        name="first_rows",
+        summary="",
+        reference=lambda: FirstRows(one_by_one),
+        model=lambda rngs: AllRows(rngs, **wrong),
+        inputs=lambda rng: (rng.standard_normal((4, 3)), np.int64(4)),
+        edge_inputs={"fewer": lambda rng: (rng.standard_normal((4, 3)), np.int64(2))},
+        adversarial=(),
+    )
+    report = check(case, draws=1)
+    assert report.passed is not bool(accused)
+    assert [each.module for each in report.divergences] == accused
+
+
 def test_a_check_says_where_and_is_quiet_about_right_ports():
     report = check(block_sample.case(sets("mixers.1.norm", eps=1e-3)), draws=1)
     assert report.first_divergence.module == "mixers.1.norm"

@@ -75,6 +75,8 @@ class Look:
       run: the port's.
       nodes, reference_nodes: the called modules of either side.
       matching, matches: which modules stand for which, and which calls.
+      unlike: paths in the port of matched modules that are handed tensors of other shapes than the reference's, and so
+        are judged as a part of what is around them.
       suspects: the modules that introduce error, by path.
       outside: what is off although no module introduces it: in the case's `to_model`, `to_reference` or `loss`.
       activations: of every matched call.
@@ -108,6 +110,8 @@ class Look:
         self.outside: list[Finding] = []
         self._free = {(seen.at, seen.what, seen.name): seen for seen in self.run.inherited(self.matches, self.calls)}
         self.forced, self.buffers = self.run.forced_forward(self.matches, self.calls)
+        self.matches = {at: there for at, there in self.matches.items() if at not in self.run.unlike}
+        self.unlike = tuple(dict.fromkeys(at.path for at in self.run.unlike))
         for seen in self.forced:
             self._judge(seen, difference(seen.port, seen.reference))
         self.activations = tuple(self._activations(self.forced))
@@ -137,7 +141,7 @@ class Look:
 
     def holder(self, name: str) -> str:
         """The path in the port of the called module that holds this tensor of the reference."""
-        known = {match.reference: match.port for match in self.matching.matches}
+        known = {match.reference: match.port for match in self.matching.matches if match.port not in self.unlike}
         path = name
         while path and path not in known:
             path = path.rpartition(".")[0]
