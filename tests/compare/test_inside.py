@@ -184,6 +184,7 @@ def test_tensors_are_paired_by_value_where_shapes_agree():
 
 KEPT = np.array([[True, True, False], [True, False, False]])
 FAR = np.where(KEPT, 0.0, -1e30)
+NOTHING_KEPT = np.array([[True, True, False], [False, False, False]])
 
 
 @pytest.mark.parametrize(
@@ -196,6 +197,10 @@ FAR = np.where(KEPT, 0.0, -1e30)
         (KEPT[:, None, None], np.broadcast_to(FAR[:, None, None], (2, 1, 4, 3)), True),
         (KEPT, KEPT.astype(np.int64), True),
         (np.where(KEPT, 0.0, -np.inf), FAR, True),
+        (np.where(KEPT[::-1], 0.0, -1e9), FAR, False),
+        (np.where(KEPT, -1e9, 0.0), FAR, False),
+        (np.where(NOTHING_KEPT, 0.0, -np.inf), np.where(NOTHING_KEPT, 0.0, -1e30), False),
+        (np.where(NOTHING_KEPT, 0.0, -1e9), np.where(NOTHING_KEPT, 0.0, -1e30), True),
         (np.ones((2, 3), bool), np.zeros((2, 3)), True),
         (~KEPT, KEPT, False),
         (KEPT[:, ::-1], FAR, False),

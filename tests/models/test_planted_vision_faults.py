@@ -62,6 +62,7 @@ SMALL_LITE0 = dataclasses.replace(
     check_inputs=None,
     edge_inputs={},
     interpret={},
+    pretrained=None,
 )
 
 
