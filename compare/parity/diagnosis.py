@@ -24,6 +24,7 @@ Place = tuple[str, bool]  # a module, and whether the fault is outside of all
 
 LOOKS = 3  # at inputs of one mode
 BUDGET_S = 60.0  # for the lines that lose digits
+CAUSES_S = 120.0  # for the causes of all suspects
 
 
 @dataclass
@@ -67,7 +68,7 @@ def diagnose(exam: Examination, variant: str, tensors: Sequence[Tensor]) -> Diag
     found: dict[Place, Divergence] = {}
     unlike: dict[Place, tuple[str, ...]] = {}  # what was judged as a part of each, if anything
     diagnosis = Diagnosis()
-    notes = diagnosis.notes
+    notes, deadline = diagnosis.notes, time.monotonic() + CAUSES_S
     with quiet():
         port, judge = exam.port_side(variant, "float64"), exam.judge.exact
         for question in questions(exam, tensors):
@@ -85,7 +86,7 @@ def diagnose(exam: Examination, variant: str, tensors: Sequence[Tensor]) -> Diag
                 )
             divergences = [each for each in look.divergences() if _place(each) not in found]
             try:
-                divergences = list(_explained(look, divergences))
+                divergences = list(_explained(look, divergences, deadline))
             except Exception as error:
                 notes.append(f"{question.mode}: causes were not tried on {question.label!r}: {describe_briefly(error)}")
             found.update({_place(each): each for each in divergences})
@@ -226,17 +227,18 @@ def _of_steps(exam: Examination, moved: Sequence[Tensor]) -> Divergence:
     return Divergence(mode="train_step", input=moved[0].input, module=OPTIMIZER, findings=findings, causes=causes)
 
 
-def _explained(look: Look, divergences: list[Divergence]) -> Iterator[Divergence]:
+def _explained(look: Look, divergences: list[Divergence], deadline: float) -> Iterator[Divergence]:
     """The divergences of a look with their causes."""
     from .causes import explain, explain_casts
 
-    causes = [explain(look, each) for each in divergences]
-    if not all(causes):
+    found = [explain(look, each, deadline=deadline) for each in divergences]
+    casts: dict[str, Cause] = {}
+    if not all(one.causes for one in found):
         known = [match.port for match in look.matching.matches]
         casts = explain_casts(look.port, look.question, look.observed, known)
-        causes = [own or [*filter(None, [casts.get(d.module)])] for d, own in zip(divergences, causes, strict=True)]
-    for divergence, own in zip(divergences, causes, strict=True):
-        yield msgspec.structs.replace(divergence, causes=own)
+    for each, own in zip(divergences, found, strict=True):
+        causes = own.causes or [*filter(None, [casts.get(each.module)])]
+        yield msgspec.structs.replace(each, causes=causes, cut_short=own.cut_short and not causes)
 
 
 def questions(exam: Examination, tensors: Sequence[Tensor]) -> Iterable[Question]:

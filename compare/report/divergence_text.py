@@ -37,11 +37,18 @@ def told(divergence: Divergence) -> Iterator[str]:
             yield f"  cause ({cause.id}): {cause.says}"
             yield f"  fix: {cause.fix}"
     elif not d.outside:
-        yield "  cause: none of the known ones explains it"
+        yield f"  cause: {unexplained(d)}"
     for finding in d.findings[:3]:
         yield f"  {evidence(finding)}"
     if len(d.findings) > 3:
         yield f"  and {count(len(d.findings) - 3, 'further tensor')}"
+
+
+def unexplained(divergence: Divergence) -> str:
+    """What is said in place of a cause."""
+    if divergence.cut_short:
+        return "none found before the time was over; not all of the known ones were tried"
+    return "none of the known ones explains it"
 
 
 _WORDS = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .divergence_text import evidence
+from .divergence_text import evidence, unexplained
 from .page import Block, Bullets, Column, Entry, Paragraph, Section, Table
 from .records import Divergence, ModuleEvidence, Parity, Tensor
 from .wording import count, dtype_text, elapsed, error_text, plain
@@ -190,7 +190,7 @@ def _tensor_row(p: Parity, why: str, t: Tensor) -> tuple[Entry, ...]:
 
 
 def _place_row(p: Parity, d: Divergence) -> tuple[Entry, ...]:
-    causes = "; or ".join(cause.says for cause in d.causes) or "none of the known ones explains it"
+    causes = "; or ".join(cause.says for cause in d.causes) or unexplained(d)
     return (
         Entry(plain(p.case), code=True),
         Entry(plain(p.variant), code=True),

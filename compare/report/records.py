@@ -80,7 +80,8 @@ class Divergence(msgspec.Struct, frozen=True, kw_only=True):
 
     `inherited` is the error of what it receives in a free run: what earlier modules introduced. `outside` marks an
     error that arises in no module, but in the case's `to_model`, `to_reference` or `loss`. With a `dtype` the module is
-    equal in float64, and loses digits in this dtype that PyTorch keeps.
+    equal in float64, and loses digits in this dtype that PyTorch keeps. `cut_short` says that the time was over before
+    all known causes had been tried.
     """
 
     mode: str
@@ -96,6 +97,7 @@ class Divergence(msgspec.Struct, frozen=True, kw_only=True):
     inherited: float | None = None
     outside: bool = False
     dtype: str = ""
+    cut_short: bool = False
 
     def __post_init__(self) -> None:
         _drop_non_finite(self, "inherited")

@@ -62,7 +62,7 @@ def casting(self, x):
 def test_the_cause_is_named(plant, mode, cause, word):
     found = look(block_sample.case(plant), mode)
     (divergence,) = found.divergences()
-    causes = explain(found, divergence)
+    causes = explain(found, divergence).causes
     assert causes[0].id == cause
     assert word in causes[0].says
     assert causes[0].residual < 1e-12
@@ -73,7 +73,7 @@ def test_what_nothing_known_explains_is_not_explained(path):
     found = look(block_sample.case(becomes(path, __call__=noisy)), "inference")
     (divergence,) = found.divergences()
     assert divergence.module == path
-    assert explain(found, divergence) == []
+    assert explain(found, divergence).causes == []
 
 
 def test_a_hidden_cast_is_named_with_its_line():

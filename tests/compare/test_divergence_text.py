@@ -44,6 +44,8 @@ def test_what_nothing_explains_is_said_to_be_so():
     unknown = Divergence(mode="inference", input="random 0", module="", findings=[FINDING])
     assert "  cause: none of the known ones explains it" in told(unknown)
     assert place(unknown) == "the model itself"
+    short = msgspec.structs.replace(unknown, cut_short=True)
+    assert "  cause: none found before the time was over; not all of the known ones were tried" in told(short)
 
 
 def test_an_error_outside_of_all_modules_names_the_fields():

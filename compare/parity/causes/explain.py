@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -29,31 +29,43 @@ from .variants import Fit, Variant, variants
 if TYPE_CHECKING:
     from ..inside.localise import Look
 
-BUDGET_S = 20.0  # for one suspect
+SUSPECT_S = 40.0  # for one suspect
 MOST = 3  # causes that are told, where an input cannot tell them apart
 
 
-def explain(look: Look, divergence: Divergence, *, budget_s: float = BUDGET_S) -> list[Cause]:
+class Explanation(NamedTuple):
+    """The causes that were found, and whether time was over before all had been tried."""
+
+    causes: list[Cause]
+    cut_short: bool = False
+
+
+def explain(look: Look, divergence: Divergence, *, deadline: float = np.inf) -> Explanation:
     """The known differences that make the reference's module give exactly what the port's gives.
 
     Each is tried by itself, on the reference, in float64: it explains a divergence only where all that is off becomes
-    right, outputs, gradients and buffers. Where none does, the list is empty.
+    right, outputs, gradients and buffers. Where none does, there are none.
 
     Args:
       look: in which the divergence was found.
       divergence: of a module that has a counterpart.
-      budget_s: seconds.
+      deadline: of `time.monotonic`; 40 s are given at most.
     """
     if divergence.outside or look.matching.to_reference(divergence.module) is None:
-        return []
+        return Explanation([])
     port = CallId(divergence.module, divergence.call)
     at = look.matches.get(port)
     if at is None:
-        return []
+        return Explanation([])
+    now = time.monotonic()
+    if now > deadline:
+        return Explanation([], cut_short=True)
     aim = target_of(look, divergence.module, divergence.call)
     forced = {look.matches[call] for call in look.run.forced}
     replay = Replay(look.judge.module, look.calls, at, forced, look.question.mode == "forward_backward")
-    return _Trial(replay, aim, time.monotonic() + budget_s).causes()
+    trial = _Trial(replay, aim, min(deadline, now + SUSPECT_S))
+    causes = trial.causes()
+    return Explanation(causes, cut_short=not causes and trial.is_over)
 
 
 class _Trial:
@@ -61,6 +73,10 @@ class _Trial:
         self.replay, self.target, self.deadline = replay, target, deadline
         self.forward = target.forward
         self.found: list[Cause] = []
+
+    @property
+    def is_over(self) -> bool:
+        return time.monotonic() > self.deadline
 
     def causes(self) -> list[Cause]:
         base = self.replay.run(Change())
@@ -89,10 +105,11 @@ class _Trial:
             self._rewired,
             self._exchanged,
             self._parameters,
+            self._turns,
         )
         for stage in stages:
             stage(sites)
-            if self.found or time.monotonic() > self.deadline:
+            if self.found or self.is_over:
                 break
         return self.found[:MOST]
 
@@ -106,24 +123,37 @@ class _Trial:
             self._add(cause)
 
     def _single(self, sites: list[Site]) -> None:
-        """One call in another form. Where one explains it, another number in it may do so as well, and is told too."""
-        for site in sites:
-            for variant in self._of(site):
-                if isinstance(variant, Variant):
-                    self._try(variant.id, variant.says, variant.fix, Change(variant.apply, frozenset([site.number])))
+        """A line in another form, in all turns of the loop that it is in, if any.
+
+        Where one explains it, another number in it may do so as well, and is told too.
+        """
+        for same in _constructs(sites):
+            self._varied(same)
             if self.found:
                 rest, self.found = self.found[MOST - 1 :], self.found[: MOST - 1]
-                self._fits([site])
+                self._fits_of([same])
                 self.found += rest
                 return
 
     def _together(self, sites: list[Site]) -> None:
         """One variant at all calls of a function: a port that is wrong once is often wrong alike elsewhere."""
+        tried = [_numbers(same) for same in _constructs(sites)]
         for same in _groups(sites):
-            numbers = frozenset(site.number for site in same)
-            for variant in self._of(same[0]):
-                if isinstance(variant, Variant):
-                    self._try(variant.id, variant.says, variant.fix, Change(variant.apply, numbers))
+            if _numbers(same) not in tried:
+                self._varied(same)
+
+    def _turns(self, sites: list[Site]) -> None:
+        """A single turn of a loop."""
+        for same in _constructs(sites):
+            for site in same if len(same) > 1 else ():
+                self._varied([site])
+                if self.found:
+                    return
+
+    def _varied(self, same: list[Site]) -> None:
+        for variant in self._of(same[0]):
+            if isinstance(variant, Variant):
+                self._try(variant.id, variant.says, variant.fix, Change(variant.apply, _numbers(same)))
 
     def _composites(self, sites: list[Site]) -> None:
         for variant, change in composites(sites):
@@ -131,14 +161,19 @@ class _Trial:
 
     def _parameters(self, sites: list[Site]) -> None:
         for variant in parameter_variants(self.replay):
+            if self.is_over:
+                return
             self._try(variant.id, variant.says, variant.fix, Change(parameters=variant.parameters))
 
     def _fits(self, sites: list[Site]) -> None:
-        groups = [[site] for site in sites] + _groups(sites)
+        constructs = _constructs(sites)
+        self._fits_of(constructs + [same for same in _groups(sites) if same not in constructs])
+
+    def _fits_of(self, groups: list[list[Site]]) -> None:
         for same in groups:
             for fit in self._of(same[0]):
                 if isinstance(fit, Fit):
-                    self._fit(fit, frozenset(site.number for site in same))
+                    self._fit(fit, _numbers(same))
 
     def _rewired(self, sites: list[Site]) -> None:
         """Another tensor of the module, made earlier, as an argument of a call."""
@@ -157,7 +192,7 @@ class _Trial:
                     "its usual one",
                 )
                 for source, (words, made, tensor) in enumerate(tensors):
-                    if time.monotonic() > self.deadline:
+                    if self.is_over:
                         return
                     if made <= site.number and tensor.shape == given.shape and not torch.equal(tensor, given):
                         says = f"gives {words} to {site.name} where the reference gives {usual}"
@@ -169,7 +204,7 @@ class _Trial:
         self.replay.run(Change(), forward_only=True)
         tensors = list(self.replay.tensors)
         for (i, (one, _, a)), (j, (other, _, b)) in itertools.combinations(enumerate(tensors), 2):
-            if time.monotonic() > self.deadline:
+            if self.is_over:
                 return
             if a.shape == b.shape and not torch.equal(a, b):
                 says = f"takes {one} for {other}, and the other way round"
@@ -192,7 +227,7 @@ class _Trial:
     def _of(self, site: Site) -> Iterator[Variant | Fit]:
         with contextlib.suppress(StopIteration):
             for each in variants(site):
-                if time.monotonic() > self.deadline:
+                if self.is_over:
                     return
                 yield each
 
@@ -234,6 +269,18 @@ class _Trial:
         if self.target.explains(residual):
             words = {"value": f"{value:.12g}", "known": f"{fit.known:.12g}"}
             self._add(Cause(id=fit.id, says=fit.says.format(**words), fix=fit.fix.format(**words), residual=residual))
+
+
+def _numbers(sites: list[Site]) -> frozenset[int]:
+    return frozenset(site.number for site in sites)
+
+
+def _constructs(sites: list[Site]) -> list[list[Site]]:
+    """The calls of one line of one module, all turns of a loop, in the order of the first."""
+    groups: dict[Any, list[Site]] = {}
+    for site in sites:
+        groups.setdefault((site.name, site.place), []).append(site)
+    return list(groups.values())
 
 
 def _groups(sites: list[Site]) -> list[list[Site]]:

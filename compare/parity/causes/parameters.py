@@ -26,6 +26,7 @@ class ParameterVariant:
 def parameter_variants(replay: Replay) -> Iterator[ParameterVariant]:
     """Of the parameters that the module holds itself, or in modules that the port has not."""
     own = {n: p for n, p in replay.parameters.items() if not any(_below(replay, n, path) for path in replay.children)}
+    yield from _gates(own)
     for name, parameter in own.items():
         yield from _of_one(name, parameter)
     for name, second in itertools.combinations(own, 2):
@@ -68,6 +69,33 @@ def parameter_variants(replay: Replay) -> Iterator[ParameterVariant]:
                 )
 
 
+def _gates(own: Mapping[str, torch.Tensor]) -> Iterator[ParameterVariant]:
+    """The parts of several parameters that belong together, all in one other order: gates of a recurrence by hand."""
+    groups: dict[tuple[int, str], list[str]] = {}
+    for name, parameter in own.items():
+        if parameter.dim():
+            path, _, last = name.rpartition(".")
+            for prefix in dict.fromkeys((f"{path}.", f"{path}.{last.split('_')[0]}")):
+                groups.setdefault((parameter.shape[0], prefix), []).append(name)
+    several = dict.fromkeys(tuple(names) for names in groups.values() if len(names) > 1)
+    for names in sorted(several, key=len):
+        for count in (3, 4):
+            if own[names[0]].shape[0] % count or own[names[0]].shape[0] == count:
+                continue
+            for order in itertools.permutations(range(count)):
+                if order != tuple(range(count)):
+                    yield ParameterVariant(
+                        "gate-order",
+                        f"takes the {count} parts of {', '.join(names)} in the order {order}",
+                        "take them in order",
+                        {name: _in_order(order) for name in names},
+                    )
+
+
+def _in_order(order: tuple[int, ...], axis: int = 0) -> Make:
+    return lambda w: torch.cat([w.chunk(len(order), axis)[i] for i in order], axis)
+
+
 def _of_one(name: str, p: torch.Tensor) -> Iterator[ParameterVariant]:
     def variant(id: str, says: str, fix: str, make: Make) -> ParameterVariant:
         return ParameterVariant(id, says.format(name), fix.format(name), {name: make})
@@ -93,7 +121,7 @@ def _of_one(name: str, p: torch.Tensor) -> Iterator[ParameterVariant]:
                             "pieces-order",
                             f"takes the {count} parts of {{}} along axis {axis} in the order {order}",
                             "take them in order",
-                            lambda w, o=order, c=count, a=axis: torch.cat([w.chunk(c, a)[i] for i in o], a),
+                            _in_order(order, axis),
                         )
     for parts in (2, 3, 4, 5, 6, 7, 8, 16):
         for axis in range(p.dim()):

@@ -8,6 +8,7 @@ beside what the port's module showed.
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -29,7 +30,11 @@ SILENT = {"__get__", "__set__", "dim", "size", "numel", "stride", "is_floating_p
 
 
 class Site(NamedTuple):
-    """A call of a function of PyTorch in the module's own code: which, and with what."""
+    """A call of a function of PyTorch in the module's own code: which, with what, and from where.
+
+    Attributes:
+      place: the lines that lead to it, and the modules that they belong to: the same in each turn of a loop.
+    """
 
     number: int
     name: str
@@ -37,6 +42,7 @@ class Site(NamedTuple):
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     result: Any
+    place: tuple[Any, ...] = ()
 
 
 @dataclass
@@ -281,8 +287,19 @@ class _Changed(TorchFunctionMode):
         result = func(*args, **kwargs)
         self.keep(result, f"what {name} gives")
         if self.note is not None:
-            self.note(Site(number, name, func, args, kwargs, result))
+            self.note(Site(number, name, func, args, kwargs, result, _place()))
         return result
+
+
+def _place() -> tuple[Any, ...]:
+    """The lines from the replay's own down to the call of a function, with the modules whose methods they are in."""
+    lines = []
+    frame = sys._getframe(2)
+    while frame is not None and frame.f_code is not Replay.run.__code__:
+        owner = frame.f_locals.get("self")
+        lines.append((frame.f_code, frame.f_lineno, id(owner) if isinstance(owner, torch.nn.Module) else None))
+        frame = frame.f_back
+    return tuple(lines)
 
 
 @contextlib.contextmanager

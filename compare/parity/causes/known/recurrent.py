@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,18 +17,15 @@ GATES = {"lstm": "ifgo", "gru": "rzn", "lstm_cell": "ifgo", "gru_cell": "rzn", "
 @of(*GATES)
 def gates(call: Called) -> Iterator[Variant]:
     names = GATES[call.name]
-    place = next((i for i, x in enumerate(call.args) if isinstance(x, list | tuple) and _are_weights(x)), None)
-    if place is None:
+    held = _held(call)
+    if held is None:
         return
     count = len(names)
 
     def with_weights(make: Any) -> Any:
-        def apply(func: Any, args: Any, kwargs: Any) -> Any:
-            changed = list(args)
-            changed[place] = [make(i, w) for i, w in enumerate(args[place])]
-            return func(*changed, **kwargs)
-
-        return apply
+        return lambda func, args, kwargs: func(
+            *held.put(args, [make(i, w) for i, w in enumerate(held.of(args))]), **kwargs
+        )
 
     for order in itertools.permutations(range(count)):
         if order != tuple(range(count)):
@@ -37,7 +35,7 @@ def gates(call: Called) -> Iterator[Variant]:
                 f"PyTorch's are {', '.join(names)}",
                 with_weights(lambda i, w, order=order: torch.cat([w.chunk(count)[g] for g in order])),
             )
-    biases = [i for i, w in enumerate(call.args[place]) if w.dim() == 1]
+    biases = [i for i, w in enumerate(held.of(call.args)) if w.dim() == 1]
     for kind, chosen in (
         ("all biases", biases),
         ("the biases of the input side", biases[::2]),
@@ -68,16 +66,16 @@ def gates(call: Called) -> Iterator[Variant]:
             "reset-placement",
             "resets the state before it is multiplied",
             "reset the product: n = tanh(W x + b_in + r * (U h + b_hn))",
-            _reset_before(place),
+            _reset_before(held.place),
         )
     if call.name.startswith("gru"):
         yield Variant(
             "bias-placement",
             "adds b_hn outside the reset gate",
             "keep b_hn inside: n = tanh(W x + b_in + r * (U h + b_hn))",
-            _moved_bias(place),
+            _moved_bias(held),
         )
-    for i, w in enumerate(call.args[place]):
+    for i, w in enumerate(held.of(call.args)):
         if w.dim() == 2 and all(c.shape[0] == c.shape[1] for c in w.chunk(count)):
             yield Variant(
                 "weight-transposed",
@@ -134,21 +132,42 @@ def other_activation(call: Called) -> Iterator[Variant]:
     )
 
 
+@dataclass(frozen=True)
+class _Held:
+    """Where the weights stand among a call's arguments: one list of them, or, of a cell, all from a place on."""
+
+    place: int
+    listed: bool
+
+    def of(self, args: Sequence[Any]) -> list[torch.Tensor]:
+        return list(args[self.place]) if self.listed else [w for w in args[self.place :] if w is not None]
+
+    def put(self, args: Sequence[Any], weights: list[torch.Tensor]) -> list[Any]:
+        if self.listed:
+            return [*args[: self.place], weights, *args[self.place + 1 :]]
+        return [*args[: self.place], *weights, *args[self.place + len(weights) :]]
+
+
+def _held(call: Called) -> _Held | None:
+    if call.name.endswith("_cell"):
+        return _Held(2, listed=False) if len(call.args) > 2 and _are_weights(_Held(2, False).of(call.args)) else None
+    place = next((i for i, x in enumerate(call.args) if isinstance(x, list | tuple) and _are_weights(x)), None)
+    return None if place is None else _Held(place, listed=True)
+
+
 def _are_weights(values: Sequence[Any]) -> bool:
     return len(values) >= 2 and all(isinstance(v, torch.Tensor) for v in values) and values[0].dim() == 2
 
 
-def _moved_bias(place: int) -> Any:
+def _moved_bias(held: _Held) -> Any:
     def apply(func: Any, args: Any, kwargs: Any) -> Any:
-        weights = [w.clone() for w in args[place]]
+        weights = [w.clone() for w in held.of(args)]
         for i in range(0, len(weights) - 3, 4):
             into, out = weights[i + 2], weights[i + 3]
             size = into.shape[0] // 3
             moved = torch.cat([torch.zeros(2 * size, dtype=out.dtype), out[2 * size :]])
             weights[i + 2], weights[i + 3] = into + moved, out - moved
-        changed = list(args)
-        changed[place] = weights
-        return func(*changed, **kwargs)
+        return func(*held.put(args, weights), **kwargs)
 
     return apply
 
