@@ -23,13 +23,14 @@ from .known.gradient import scaled
 from .origins import origins
 from .parameters import parameter_variants
 from .replay import Change, Replay, Site
-from .target import EXPLAINED, Aim, Target, target_of
+from .target import EXPLAINED, TELLING, Aim, Target, target_of
 from .variants import Fit, Variant, variants
 
 if TYPE_CHECKING:
     from ..inside.localise import Look
 
 SUSPECT_S = 40.0  # for one suspect
+NUDGES = (1 + 2.0**-51, 1 - 2.0**-50)  # of each parameter: a rounding or two
 MOST = 3  # causes that are told, where an input cannot tell them apart
 
 
@@ -235,11 +236,19 @@ class _Trial:
         """What is left with this change; the forward pass alone where that settles it."""
         with contextlib.suppress(Exception):  # a variant that the shapes do not admit
             if self.forward.aims:
-                left = self.forward.residual(self.replay.run(change, forward_only=True))
+                left = self._left(self.forward, change, forward_only=True)
                 if not self.forward.agrees(left) or len(self.forward.aims) == len(self.target.aims):
                     return left
-            return self.target.residual(self.replay.run(change))
+            return self._left(self.target, change)
         return np.inf
+
+    def _left(self, target: Target, change: Change, *, forward_only: bool = False) -> float:
+        found = self.replay.run(change, forward_only=forward_only)
+        left = target.residual(found)
+        if target.agrees(left) or target.share_made_right(found) < TELLING:
+            return left
+        nudged = [change.nudged(self.replay.parameters, by) for by in NUDGES]
+        return target.residual_where_stable(found, [self.replay.run(x, forward_only=forward_only) for x in nudged])
 
     def _try(self, id: str, says: str, fix: str, change: Change) -> None:
         left = self._residual(change)

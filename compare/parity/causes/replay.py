@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -67,6 +67,15 @@ class Change:
     later: tuple[torch.Tensor, torch.Tensor] | None = None
     input: Callable[[torch.Tensor], torch.Tensor] | None = None
     output: Callable[[torch.Tensor], torch.Tensor] | None = None
+
+    def nudged(self, names: Iterable[str], factor: float) -> Change:
+        """The same, with the parameters of these names multiplied by a number."""
+
+        def nudge(name: str) -> Callable[[torch.Tensor], torch.Tensor]:
+            make = self.parameters.get(name, lambda parameter: parameter)
+            return lambda parameter: make(parameter) * factor
+
+        return replace(self, parameters={**self.parameters, **{name: nudge(name) for name in names}})
 
 
 class Replay:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 FORWARD = ("output", "received", "buffer")
 EXPLAINED = 1e-9  # of a tensor's scale
 SHARE = 1e-3  # of the error, that may be left
+STABLE = 1e-12  # of a tensor's scale: what moves by less when a parameter moves by an ulp can be right to EXPLAINED
+TELLING = 0.05  # of the elements that are off: so many have to be right
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,17 @@ class Aim:
     @property
     def error(self) -> float:
         return difference(self.port, self.reference, self.scale).error
+
+    def off(self, found: np.ndarray | None, other: np.ndarray | None = None) -> np.ndarray:
+        """How far each element is from the port's, or from another's, as a fraction of the scale."""
+        beside = self.port if other is None else other
+        if found is None or found.shape != beside.shape:
+            return np.full(beside.shape, np.inf)
+        if found.dtype.kind not in "fc":
+            return np.where(found == beside, 0.0, np.inf)
+        with np.errstate(invalid="ignore"):
+            apart = np.where(found == beside, 0.0, np.abs(found - beside)) / (self.scale or 1.0)
+        return np.where(np.isnan(found) & np.isnan(beside), 0.0, np.nan_to_num(apart, nan=np.inf))
 
     def residual(self, found: np.ndarray | None) -> float:
         """The error that is left where this is what the reference's changed module shows."""
@@ -62,6 +76,33 @@ class Target:
     def residual(self, found: Evidence) -> float:
         """The largest error that is left."""
         return max((aim.residual(found.get(key)) for key, aim in self.aims.items()), default=0.0)
+
+    def share_made_right(self, found: Evidence) -> float:
+        """Of the elements that are off, how many are right here."""
+        off = right = 0
+        for key, aim in self.aims.items():
+            wrong = aim.off(aim.reference) > SHARE
+            off += int(wrong.sum())
+            right += int((wrong & (aim.off(found.get(key)) <= EXPLAINED)).sum())
+        return right / off if off else 0.0
+
+    def residual_where_stable(self, found: Evidence, nearby: Sequence[Evidence]) -> float:
+        """The largest error that is left where rounding does not grow to be seen.
+
+        A recurrence that is wrong may be chaotic: after a hundred steps two right computations of it have nothing in
+        common. What differs between this one and those nearby, an ulp or so away in the parameters, tells nothing, nor
+        does the row that it is in; where too little is left that does, the answer is infinity.
+        """
+        off = stable_off = 0
+        largest = 0.0
+        for key, aim in self.aims.items():
+            wrong = aim.off(aim.reference) > SHARE
+            moved = np.maximum.reduce([aim.off(found.get(key), other.get(key)) for other in nearby])
+            stable = np.broadcast_to(moved.max(axis=-1, keepdims=True) if moved.ndim else moved, moved.shape) <= STABLE
+            off += int(wrong.sum())
+            stable_off += int((wrong & stable).sum())
+            largest = max(largest, float(aim.off(found.get(key))[stable].max(initial=0.0)))
+        return largest if off and stable_off >= TELLING * off else np.inf
 
     def explains(self, residual: float) -> bool:
         return residual <= EXPLAINED and residual <= SHARE * self.before

@@ -112,24 +112,31 @@ class Pair:
     layout: Layout
 
 
+NEARER = 0.1  # of the error in its place: so near lies what is there in another order
+
+
 def pair(port: Sequence[np.ndarray], reference: dict[str, np.ndarray], layouts: Layouts) -> list[Pair]:
-    """Which of the port's tensors stands for which of the reference's: the nearest in value of those that fit."""
+    """Which of the port's tensors stands for which of the reference's.
+
+    The nearest in value of those that fit: an order may be another one. Where all is wrong, and as many are there, the
+    one in its place, unless another is nearer by far: of two wrong values neither tells which is which.
+    """
     free = list(range(len(port)))
     pairs = []
-    for name, wanted in reference.items():
-        best: tuple[float, int, Layout] | None = None
+    for place, (name, wanted) in enumerate(reference.items()):
+        found: dict[int, tuple[float, Layout]] = {}
         for index in free:
-            if not _same_kind(port[index], wanted):
-                continue
-            layout = layouts.fit(port[index], wanted)
-            if layout is None:
-                continue
-            error = difference(layout.to_reference(port[index]), wanted).error
-            if best is None or error < best[0]:
-                best = error, index, layout
-        if best is not None:
-            free.remove(best[1])
-            pairs.append(Pair(name, best[1], best[2]))
+            layout = layouts.fit(port[index], wanted) if _same_kind(port[index], wanted) else None
+            if layout is not None:
+                found[index] = difference(layout.to_reference(port[index]), wanted).error, layout
+        if not found:
+            continue
+        best = min(found, key=lambda index: found[index][0])
+        in_place = found.get(place) if len(port) == len(reference) else None
+        if in_place is not None and not found[best][0] < NEARER * in_place[0]:
+            best = place
+        free.remove(best)
+        pairs.append(Pair(name, best, found[best][1]))
     return pairs
 
 
