@@ -149,8 +149,8 @@ class Albert(nnx.Module):
 
     Args:
       config: sizes.
-      scan: whether the layers are one loop; False unrolls them, which computes the same. The loop compiles in two thirds
-        of the time. On a CPU it runs 5 to 9 % faster in inference and 4 to 11 % slower in a training step
+      scan: whether the layers are one loop; False unrolls them, which computes the same. The loop compiles in two
+        thirds of the time. On a CPU it runs 5 to 9 % faster in inference and 4 to 11 % slower in a training step
         (`benchmarks/scanned_layers.py`): a long training is better unrolled.
       rngs: `params` is drawn from, as transformers draws: N(0, initializer_range), biases and the padding row 0.
 

@@ -124,7 +124,7 @@ class _Trial:
             self._add(cause)
 
     def _single(self, sites: list[Site]) -> None:
-        """A line in another form, in all turns of the loop that it is in, if any.
+        """A call in another form, in all turns of the loop that it is in, if any.
 
         Where one explains it, another number in it may do so as well, and is told too.
         """
@@ -285,7 +285,7 @@ def _numbers(sites: list[Site]) -> frozenset[int]:
 
 
 def _constructs(sites: list[Site]) -> list[list[Site]]:
-    """The calls of one line of one module, all turns of a loop, in the order of the first."""
+    """The calls that one instruction of one module makes, in all turns of a loop, in the order of the first."""
     groups: dict[Any, list[Site]] = {}
     for site in sites:
         groups.setdefault((site.name, site.place), []).append(site)

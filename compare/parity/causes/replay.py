@@ -33,7 +33,7 @@ class Site(NamedTuple):
     """A call of a function of PyTorch in the module's own code: which, with what, and from where.
 
     Attributes:
-      place: the lines that lead to it, and the modules that they belong to: the same in each turn of a loop.
+      place: the instructions that lead to it, and the modules that they belong to: the same in each turn of a loop.
     """
 
     number: int
@@ -301,14 +301,14 @@ class _Changed(TorchFunctionMode):
 
 
 def _place() -> tuple[Any, ...]:
-    """The lines from the replay's own down to the call of a function, with the modules whose methods they are in."""
-    lines = []
+    """The instructions from the replay's own down to the call of a function, with the modules that they belong to."""
+    instructions = []
     frame = sys._getframe(2)
     while frame is not None and frame.f_code is not Replay.run.__code__:
         owner = frame.f_locals.get("self")
-        lines.append((frame.f_code, frame.f_lineno, id(owner) if isinstance(owner, torch.nn.Module) else None))
+        instructions.append((frame.f_code, frame.f_lasti, id(owner) if isinstance(owner, torch.nn.Module) else None))
         frame = frame.f_back
-    return tuple(lines)
+    return tuple(instructions)
 
 
 @contextlib.contextmanager
