@@ -29,7 +29,7 @@ from .variants import Fit, Variant, variants
 if TYPE_CHECKING:
     from ..inside.localise import Look
 
-SUSPECT_S = 40.0  # for one suspect
+SUSPECT_S = 25.0  # for one suspect
 NUDGES = (1 + 2.0**-51, 1 - 2.0**-50)  # of each parameter: a rounding or two
 MOST = 3  # causes that are told, where an input cannot tell them apart
 
@@ -50,7 +50,7 @@ def explain(look: Look, divergence: Divergence, *, deadline: float = np.inf) -> 
     Args:
       look: in which the divergence was found.
       divergence: of a module that has a counterpart.
-      deadline: of `time.monotonic`; 40 s are given at most.
+      deadline: of `time.monotonic`; 25 s are given at most.
     """
     if divergence.outside or look.matching.to_reference(divergence.module) is None:
         return Explanation([])
