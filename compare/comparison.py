@@ -62,6 +62,8 @@ class Plan:
       steps: of training in lockstep, of each port of a case with an optimizer; none where 0.
       modules: whether to look inside ports that are equal, too.
       shrink: folder for a small script of each port that is not equal; None for no scripts.
+      within_s: seconds in which the run shall end: once less is left than the longest case took, all further ones
+        are left out, and the results name them. None for as long as it takes.
     """
 
     speed: bool = True
@@ -80,6 +82,7 @@ class Plan:
     steps: int = 0
     modules: bool = False
     shrink: Path | None = None
+    within_s: float | None = None
 
     @property
     def cell_budget(self) -> Budget:
@@ -181,7 +184,13 @@ class _Run:
                             self._rooms.server, later, seed=self.plan.seed, device=self.device, modes=self.plan.modes
                         )
                         stack.enter_context(contextlib.closing(self._ahead))
+            longest = 0.0
             for number, case in enumerate(cases):
+                begun = time.perf_counter()
+                within = self.plan.within_s
+                if number and within is not None and begun - self._start + longest > within:
+                    self.results.left_out.append(case.name)
+                    continue
                 self.listener.on_case(case)
                 try:
                     self._case(case.training(self.plan.modes), number)
@@ -190,6 +199,7 @@ class _Run:
                     self.results.cases = [*(c for c in self.results.cases if c.name != case.name), info]
                     self.listener.on_problem(info)
                     self._save()
+                longest = max(longest, time.perf_counter() - begun)
         self.results.complete = True
         self._save()
         return self.results

@@ -26,7 +26,12 @@ def headline(results: Results, derived: Derived | None = None) -> Headline:
     return Headline(
         verdict=verdict,
         tone=tone,
-        lines=(*_parity_lines(results, derived), *map(_speed_line, derived.means), *_pass_lines(derived)),
+        lines=(
+            *_parity_lines(results, derived),
+            *map(_speed_line, derived.means),
+            *_pass_lines(derived),
+            *_left_out_lines(results),
+        ),
         tiles=tuple(_tiles(derived)),
         notes=(
             *(text for text, holds in ((INTERRUPTED, not results.complete), (QUICK, results.quick)) if holds),
@@ -136,6 +141,13 @@ def _verdict(results: Results, derived: Derived) -> tuple[str, Tone]:
         text = "every port is equal and precise, and nothing unexpected failed."
     text = so_far + text
     return text[0].upper() + text[1:], tone  # type: ignore[return-value]
+
+
+def _left_out_lines(results: Results) -> list[str]:
+    if not results.left_out:
+        return []
+    names = " ".join(map(plain, results.left_out))
+    return [f"Left out, since they would not have ended in the time that was given: graphmode compare {names}"]
 
 
 def _parity_lines(results: Results, derived: Derived) -> list[str]:

@@ -23,7 +23,9 @@ READABLE = (1, 2)  # version 1 lacks what has a default here
 
 
 class Results(msgspec.Struct, kw_only=True, tag_field="schema", tag=SCHEMA):
-    """One run. `complete` is false in a file whose run was interrupted; what had finished is in it all the same."""
+    """One run. `complete` is false in a file whose run was interrupted; what had finished is in it all the same.
+    `left_out` names the cases that would not have ended in the time that the run was given.
+    """
 
     version: int = VERSION
     created: str
@@ -33,6 +35,7 @@ class Results(msgspec.Struct, kw_only=True, tag_field="schema", tag=SCHEMA):
     complete: bool = False
     duration_s: float = 0.0
     cases: list[CaseInfo] = msgspec.field(default_factory=list)
+    left_out: list[str] = msgspec.field(default_factory=list)
     parity: list[Parity] = msgspec.field(default_factory=list)
     cells: list[Cell] = msgspec.field(default_factory=list)
     floors: Floors | None = None

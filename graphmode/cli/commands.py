@@ -17,6 +17,7 @@ from .options import (
     Dtypes,
     Everything,
     Folder,
+    Minutes,
     Modes,
     OneProcess,
     OptionalFolder,
@@ -33,6 +34,7 @@ from .running import run_plan, run_self_test, verify_certificate
 from .telling import FAILURE, errors, open_console
 
 DEFAULT_FOLDER = Path("reports/latest")
+MAIN_MINUTES = 6.5  # of the main cases: with the installation eight
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -113,6 +115,7 @@ def bench(
     budget: BudgetS = None,
     time: TimeS = None,
     processes: Processes = None,
+    minutes: Minutes = None,
     one_process: OneProcess = False,
     out: OptionalFolder = None,
 ) -> None:
@@ -132,6 +135,7 @@ def bench(
         prepare_s=budget,
         time_s=time,
         processes=processes,
+        within_s=None if minutes is None else 60 * minutes,
         isolate=not one_process,
     )
 
@@ -151,13 +155,16 @@ def compare(
     budget: BudgetS = None,
     time: TimeS = None,
     processes: Processes = None,
+    minutes: Minutes = None,
     one_process: OneProcess = False,
     out: Folder = DEFAULT_FOLDER,
 ) -> None:
     """The main job: parity and speed of every case, and the report."""
+    if minutes is None and not (cases or tag or everything):
+        minutes = MAIN_MINUTES
     bench(
         *(cases, row, tag, everything, device, dtype, mode, sweep),
-        *(seed, quick, budget, time, processes, one_process, out),
+        *(seed, quick, budget, time, processes, minutes, one_process, out),
     )
 
 

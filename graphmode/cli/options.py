@@ -60,6 +60,14 @@ Sweep = Annotated[
         show_default="none",
     ),
 ]
+Minutes = Annotated[
+    float | None,
+    typer.Option(
+        help="In which the run shall end: a case that would not, by the longest before it, is left out and named.",
+        min=0.01,
+        show_default="6.5 where no case is named; else as long as it takes",
+    ),
+]
 TimeS = Annotated[
     float | None,
     typer.Option(

@@ -259,6 +259,17 @@ def test_all_is_the_whole_zoo_and_nothing_else(command):
     assert "leave one of them out" in " ".join(finished.stderr.replace("│", "").split())
 
 
+def test_cases_that_would_not_end_in_time_are_named(command, tmp_path, monkeypatch):
+    monkeypatch.setattr(zoo, "MAIN", ("scale_add", "double_sine", "fill_zeros"))
+    asked = ["--minutes", "0.01", "--row", "jax.jit", "--mode", "inference", "--quick", "-o", str(tmp_path)]
+    finished = command("compare", *asked)
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert [case["name"] for case in results["cases"]] == ["scale_add"]
+    assert results["left_out"] == ["double_sine", "fill_zeros"]
+    assert "graphmode compare double_sine fill_zeros" in " ".join(finished.stdout.split())
+    assert "graphmode compare double_sine fill_zeros" in (tmp_path / "report.html").read_text()
+
+
 def test_a_run_that_names_nothing_takes_the_main_cases_and_says_how_to_get_the_rest(command, monkeypatch):
     monkeypatch.setattr(zoo, "MAIN", ("scale_add",))
     finished = command("check")
