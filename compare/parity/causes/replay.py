@@ -11,6 +11,7 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import FrameType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -303,7 +304,7 @@ class _Changed(TorchFunctionMode):
 def _place() -> tuple[Any, ...]:
     """The instructions from the replay's own down to the call of a function, with the modules that they belong to."""
     instructions = []
-    frame = sys._getframe(2)
+    frame: FrameType | None = sys._getframe(2)
     while frame is not None and frame.f_code is not Replay.run.__code__:
         owner = frame.f_locals.get("self")
         instructions.append((frame.f_code, frame.f_lasti, id(owner) if isinstance(owner, torch.nn.Module) else None))
