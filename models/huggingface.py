@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from graphmode import optim
-
 EXPECTED = {
     "torch.trace": "refuses outputs in a dict, which a ModelOutput is",
     "torch.script": "cannot read the source of a configuration's constructor",
@@ -25,12 +23,3 @@ def transformers() -> ModuleType:
             f"the original of this model is a class of transformers ({error}): pip install 'graphmode[huggingface]'"
         ) from error
     return library
-
-
-def _adamw(parameters):
-    import torch
-
-    return torch.optim.AdamW(parameters, lr=1e-3)
-
-
-ADAMW = (_adamw, optim.adamw(lr=1e-3))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from graphmode.compare import Case
 
-from ..huggingface import ADAMW
+from ..optimizers import adamw
 from .model import AdaptiveComputation as Port
 
 TIME, BATCH, IN_FEATURES = 4, 5, 7
@@ -43,7 +43,7 @@ CASE = Case(
         "halts at the bound": lambda rng: normal(rng, urgency=-20),
         "mixed": mixed,
     },
-    optimizer=ADAMW,
+    optimizer=adamw(1e-3),
     modes=("inference", "forward_backward"),
     expected={
         "torch.trace": "records the steps of the example",

@@ -6,7 +6,7 @@ import numpy as np
 from flax import nnx
 from graphmode.compare import Case
 
-from ..huggingface import ADAMW
+from ..optimizers import adamw
 from .config import AlbertConfig
 from .model import WEIGHTS, Albert
 from .reactions import MASKED, installed_tokenizer, readings
@@ -79,7 +79,7 @@ CASE = Case(
         "no padding": lambda rng: sequences(rng, np.full(BATCH, LENGTH), LENGTH),
         "nothing but padding": lambda rng: sequences(rng, np.array([5, 0, LENGTH]), LENGTH),
     },
-    optimizer=ADAMW,
+    optimizer=adamw(1e-3),
     modes=("inference", "forward_backward"),
     interpret={"masked reactions": _readings},
     sweep=ragged,

@@ -8,8 +8,7 @@ import numpy as np
 from flax import nnx
 from graphmode.compare import Case
 
-from graphmode import optim
-
+from ..optimizers import adamw
 from . import model
 from .sequences import SEQUENCES, numbered, varied
 from .vocabulary import labels, tokenise
@@ -41,13 +40,6 @@ def _model(rngs: nnx.Rngs) -> model.Anarcii:
 
 def _generating_model(rngs: nnx.Rngs) -> model.AnarciiGenerator:
     return model.AnarciiGenerator(rngs=rngs)
-
-
-def _sgd(parameters):
-    """Adam would make steps of full size of gradients that are rounding noise: those of the keys' biases are zero."""
-    import torch
-
-    return torch.optim.SGD(parameters, lr=1e-5, momentum=0.9)
 
 
 def answered(rng: np.random.Generator, batch: int = 8, length: int = LENGTH):
@@ -83,7 +75,7 @@ CASE = Case(
         "no residue": lambda rng: numbered(rng, ["", "EVQL", "ACDEFGHIKLMNPQRSTVWXY"], 32),
         "every position": lambda rng: numbered(rng, ["EVQLVESGGG" * 20], 210),
     },
-    optimizer=(_sgd, optim.sgd(lr=1e-5, momentum=0.9)),
+    optimizer=adamw(1e-3),
     modes=("inference", "forward_backward"),
     sweep=answered,
     tags=("language", "pretrained", "training"),

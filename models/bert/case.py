@@ -8,7 +8,8 @@ import numpy as np
 from flax import nnx
 from graphmode.compare import Case
 
-from ..huggingface import ADAMW, EXPECTED, transformers
+from ..huggingface import EXPECTED, transformers
+from ..optimizers import adamw
 from .model import BertConfig, BertModel
 
 CONFIG = BertConfig.tiny()
@@ -68,7 +69,7 @@ CASE = Case(
         "length one": lambda rng: sentences(rng, np.ones(5, int), 1),
     },
     expected=EXPECTED,
-    optimizer=ADAMW,
+    optimizer=adamw(1e-3),
     modes=("inference", "forward_backward"),
     sweep=ragged,
     tags=("language", "huggingface", "training"),

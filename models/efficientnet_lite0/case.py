@@ -6,6 +6,7 @@ import numpy as np
 from flax import nnx
 from graphmode.compare import Case, channels_last
 
+from ..optimizers import momentum
 from .model import EfficientNetLite0
 from .photographs import photographs, readings, varied
 
@@ -53,6 +54,8 @@ CASE = Case(
     inputs=_inputs,
     edge_inputs={"photographs": _photographs, "one_photograph": _one_photograph},
     to_model=channels_last,
+    optimizer=momentum(1e-5),
+    modes=("inference", "forward_backward"),  # its steps of training take minutes: `--mode train_step`
     expected={
         "jax.eager": "compiles each distinct operation by itself before it first runs",
         "jax.scan": LOOPED,

@@ -8,8 +8,7 @@ import numpy as np
 from flax import nnx
 from graphmode.compare import Case
 
-from graphmode import optim
-
+from ..optimizers import adamw
 from . import model
 from .spelling import pronounced, spelt
 from .words import NEW_WORDS, dictionary, some
@@ -41,13 +40,6 @@ def _decoding_model(rngs: nnx.Rngs) -> model.G2pDecoder:
     return model.G2pDecoder(rngs=rngs)
 
 
-def _sgd(parameters):
-    """Adam would make steps of full size of gradients that are rounding noise where gates are saturated."""
-    import torch
-
-    return torch.optim.SGD(parameters, lr=0.01, momentum=0.9)
-
-
 def asked(rng: np.random.Generator, batch: int = 8):
     return (spelt(some(rng, batch), length=16),)
 
@@ -75,7 +67,7 @@ CASE = Case(
     edge_inputs={
         "no letter": lambda rng: (spelt(["", "knight"]), np.full((2, 1), model.SOS)),
     },
-    optimizer=(_sgd, optim.sgd(lr=0.01, momentum=0.9)),
+    optimizer=adamw(1e-3),
     modes=("inference", "forward_backward"),
     sweep=dictionary,
     tags=("language", "recurrent", "pretrained", "training"),

@@ -8,7 +8,8 @@ import numpy as np
 from flax import nnx
 from graphmode.compare import Case
 
-from ..huggingface import ADAMW, EXPECTED, transformers
+from ..huggingface import EXPECTED, transformers
+from ..optimizers import adamw
 from .model import WEIGHTS, GPT2Config, GPT2LMHeadModel
 
 CONFIG = GPT2Config.tiny()
@@ -74,7 +75,7 @@ CASE = Case(
         "length one": lambda rng: texts(rng, padded(np.ones(5, int), 1)),
     },
     expected=EXPECTED,
-    optimizer=ADAMW,
+    optimizer=adamw(1e-3),
     modes=("inference", "forward_backward"),
     sweep=ragged,
     tags=("language", "huggingface", "training"),

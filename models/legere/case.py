@@ -11,7 +11,7 @@ from graphmode.compare import Case, channels_last
 import graphmode as gm
 from graphmode.nn.functional import ctc_loss
 
-from ..huggingface import ADAMW
+from ..optimizers import adamw
 from .charset import labels_of, text_of
 from .model import Legere
 from .rendered import as_line, batch, rendered, some_lines
@@ -90,7 +90,7 @@ CASE = Case(
     edge_inputs={"hello": _hello, "widths": _widths},
     to_model=channels_last,
     loss=(_torch_loss, _loss),
-    optimizer=ADAMW,
+    optimizer=adamw(1e-3),
     modes=("inference", "forward_backward"),
     expected={
         "torch.trace": "records the widths of the example",

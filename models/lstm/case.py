@@ -7,6 +7,7 @@ ones as those of the loop or of the port; all else is alike.
 import numpy as np
 from graphmode.compare.case import Case
 
+from ..optimizers import adam
 from .model import LSTM
 from .reference import FusedLSTM, HandwrittenLSTM
 
@@ -31,6 +32,8 @@ CASE = Case(
         "one step": lambda rng: normal(rng, steps=1, batch=3),
         "saturated gates": lambda rng: (30 * rng.standard_normal((5, 3, IN_FEATURES)),),
     },
+    optimizer=adam(1e-3),
+    modes=("inference", "forward_backward"),
     expected={
         "handwritten/torch.trace": "records the loop unrolled at the length of the example",
         "handwritten/torch.compile": UNROLLS,

@@ -7,7 +7,7 @@ from flax import nnx
 from graphmode.compare import Case
 
 from ..bert.model import BertConfig
-from ..huggingface import ADAMW
+from ..optimizers import adamw
 from .model import WEIGHTS, MiniLM
 from .sentences import installed_tokenizer
 
@@ -89,7 +89,7 @@ CASE = Case(
         "no padding": lambda rng: ids(rng, np.full(BATCH, LENGTH), LENGTH),
         "a row of padding alone": lambda rng: ids(rng, np.array([5, 0, LENGTH]), LENGTH),
     },
-    optimizer=ADAMW,
+    optimizer=adamw(1e-3),
     modes=("inference", "forward_backward"),
     interpret={"sentences": readings},
     sweep=ragged,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 from graphmode.compare import Case, channels_first, channels_last
 
-from graphmode import optim
-
+from ..optimizers import adam
 from .model import MTCNN, Config, Detections
 from .networks import Networks
 from .photographs import group, photograph, varied
@@ -89,12 +88,6 @@ def _crops(rng: np.random.Generator, batch: int = 2) -> tuple[np.ndarray, ...]:
     return scaled[:, :, ::4, ::4], scaled[:, :, 20:140:5, 20:140:5], scaled[:, :, 8:152:3, 8:152:3]
 
 
-def _adam(parameters):
-    import torch
-
-    return torch.optim.Adam(parameters, lr=1e-3)
-
-
 CASE = Case(
     name="mtcnn",
     summary="a face detector with real weights: pyramid, score thresholds, NMS and a crop per box, in one graph",
@@ -123,7 +116,7 @@ NETWORKS = Case(
     inputs=_crops,
     to_model=channels_last,
     to_reference=channels_first,
-    optimizer=(_adam, optim.adam(lr=1e-3)),
+    optimizer=adam(1e-3),
     modes=("inference", "forward_backward"),
     sweep=_crops,
     tags=("vision", "pretrained", "training"),

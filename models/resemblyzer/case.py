@@ -9,7 +9,7 @@ import numpy as np
 from flax import nnx
 from graphmode.compare import Case
 
-from ..huggingface import ADAMW
+from ..optimizers import adamw
 from ..synthetic_speech import utterance
 from .model import VoiceEncoder
 
@@ -60,7 +60,7 @@ CASE = Case(
         "a second window that is just long enough": lambda rng: utterances(rng, [SECOND]),
         "one sample": lambda rng: utterances(rng, [1]),
     },
-    optimizer=ADAMW,
+    optimizer=adamw(1e-3),
     modes=("inference", "forward_backward"),
     expected={"torch.trace": "records the windows of the example's lengths"},
     sweep=lambda rng, batch: utterances(rng, rng.integers(8000, SAMPLES + 1, batch)),

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-import optax
 from flax import nnx
 from graphmode.compare import Case, channels_last
 
+from ..optimizers import momentum
 from .config import ResNetConfig
 from .model import ResNet
 
@@ -54,13 +54,6 @@ def _model(depth: int):
     return build
 
 
-def _sgd(parameters):
-    # The default loss sums a thousand logits. At 1e-3 one relu that a rounding flips moves later outputs by 1 %.
-    import torch
-
-    return torch.optim.SGD(parameters, lr=1e-5, momentum=0.9)
-
-
 CASE = Case(
     name="resnet18",
     summary="a deep convolutional network: channels-last layout, fused normalisation, running statistics as state",
@@ -70,7 +63,8 @@ CASE = Case(
     check_inputs=_small,
     edge_inputs={"black": _black},
     to_model=channels_last,
-    optimizer=(_sgd, optax.sgd(1e-5, momentum=0.9)),
+    # The default loss sums a thousand logits. At 1e-3 one relu that a rounding flips moves later outputs by 1 %.
+    optimizer=momentum(1e-5),
     modes=("inference", "forward_backward"),  # its steps of training take a minute: `--mode train_step`
     expected={
         "jax.eager": "compiles each distinct operation by itself before it first runs",

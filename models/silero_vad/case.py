@@ -10,7 +10,7 @@ import numpy as np
 from flax import nnx
 from graphmode.compare import Case
 
-from ..huggingface import ADAMW
+from ..optimizers import adamw
 from ..synthetic_speech import utterance
 from .model import SileroVAD, State
 from .speech_timestamps import get_speech_timestamps_from_probs
@@ -84,7 +84,7 @@ CASE = Case(
     },
     to_model=_to_model,
     to_reference=_to_reference,
-    optimizer=ADAMW,
+    optimizer=adamw(1e-3),
     modes=("inference", "forward_backward"),
     expected={"torch.trace": "records the loop unrolled at the length of the example"},
     sweep=lambda rng, batch: recording(rng, batch, samples=16000),
