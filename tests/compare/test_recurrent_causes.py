@@ -121,6 +121,7 @@ def test_a_wrong_recurrence_that_is_chaotic_is_explained_by_the_steps_before_it_
     (cause, *_) = causes(Long, lambda rngs: LongPort(rngs, order=(0, 2, 1, 3)), long)
     assert cause.id == "gate-order"
     assert "i, g, f, o" in cause.says
+    assert "what follows is chaotic" in cause.says
 
 
 def test_chaos_excuses_nothing_that_is_wrong_before_it():

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 SUSPECT_S = 25.0  # for one suspect
 NUDGES = (1 + 2.0**-51, 1 - 2.0**-50)  # of each parameter: a rounding or two
+IN_PART = " (judged before rounding grows: what follows is chaotic)"
 MOST = 3  # causes that are told, where an input cannot tell them apart
 
 
@@ -74,6 +75,7 @@ class _Trial:
         self.replay, self.target, self.deadline = replay, target, deadline
         self.forward = target.forward
         self.found: list[Cause] = []
+        self.in_part = False  # whether the last change was judged where rounding does not grow
 
     @property
     def is_over(self) -> bool:
@@ -244,16 +246,21 @@ class _Trial:
 
     def _left(self, target: Target, change: Change, *, forward_only: bool = False) -> float:
         found = self.replay.run(change, forward_only=forward_only)
-        left = target.residual(found)
+        self.in_part, left = False, target.residual(found)
         if target.agrees(left) or target.share_made_right(found) < TELLING:
             return left
+        self.in_part = True
         nudged = [change.nudged(self.replay.parameters, by) for by in NUDGES]
         return target.residual_where_stable(found, [self.replay.run(x, forward_only=forward_only) for x in nudged])
+
+    @property
+    def _part(self) -> str:
+        return IN_PART if self.in_part else ""
 
     def _try(self, id: str, says: str, fix: str, change: Change) -> None:
         left = self._residual(change)
         if self.target.explains(left):
-            self._add(Cause(id=id, says=says, fix=fix, residual=left))
+            self._add(Cause(id=id, says=says + self._part, fix=fix, residual=left))
 
     def _add(self, cause: Cause) -> None:
         if all(cause.id != other.id for other in self.found):
@@ -277,7 +284,14 @@ class _Trial:
         residual = self._residual(change(value))
         if self.target.explains(residual):
             words = {"value": f"{value:.12g}", "known": f"{fit.known:.12g}"}
-            self._add(Cause(id=fit.id, says=fit.says.format(**words), fix=fit.fix.format(**words), residual=residual))
+            self._add(
+                Cause(
+                    id=fit.id,
+                    says=fit.says.format(**words) + self._part,
+                    fix=fit.fix.format(**words),
+                    residual=residual,
+                )
+            )
 
 
 def _numbers(sites: list[Site]) -> frozenset[int]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from .replay import Replay
+from .variants import other_orders
 
 Make = Callable[..., torch.Tensor]  # of the parameter
 
@@ -82,14 +83,13 @@ def _gates(own: Mapping[str, torch.Tensor]) -> Iterator[ParameterVariant]:
         for count in (3, 4):
             if own[names[0]].shape[0] % count or own[names[0]].shape[0] == count:
                 continue
-            for order in itertools.permutations(range(count)):
-                if order != tuple(range(count)):
-                    yield ParameterVariant(
-                        "gate-order",
-                        f"takes the {count} parts of {', '.join(names)} in the order {order}",
-                        "take them in order",
-                        {name: _in_order(order) for name in names},
-                    )
+            for order in other_orders(count):
+                yield ParameterVariant(
+                    "gate-order",
+                    f"takes the {count} parts of {', '.join(names)} in the order {order}",
+                    "take them in order",
+                    {name: _in_order(order) for name in names},
+                )
 
 
 def _in_order(order: tuple[int, ...], axis: int = 0) -> Make:
@@ -115,14 +115,13 @@ def _of_one(name: str, p: torch.Tensor) -> Iterator[ParameterVariant]:
             )
         for count in (2, 3, 4):
             if p.shape[axis] % count == 0 and p.shape[axis] > count:
-                for order in itertools.permutations(range(count)):
-                    if order != tuple(range(count)):
-                        yield variant(
-                            "pieces-order",
-                            f"takes the {count} parts of {{}} along axis {axis} in the order {order}",
-                            "take them in order",
-                            _in_order(order, axis),
-                        )
+                for order in other_orders(count):
+                    yield variant(
+                        "pieces-order",
+                        f"takes the {count} parts of {{}} along axis {axis} in the order {order}",
+                        "take them in order",
+                        _in_order(order, axis),
+                    )
     for parts in (2, 3, 4, 5, 6, 7, 8, 16):
         for axis in range(p.dim()):
             if p.shape[axis] % parts == 0 and 1 < parts < p.shape[axis]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -131,6 +132,11 @@ _PLAIN = {
     "expand",
     "is_grad_enabled",
 }
+
+
+def other_orders(count: int) -> Iterator[tuple[int, ...]]:
+    """The orders of so many pieces, all but their own."""
+    return itertools.islice(itertools.permutations(range(count)), 1, None)
 
 
 def instead(make: Callable[..., Any]) -> Apply:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
-from ..variants import Called, Fit, Variant, of, signature
+from ..variants import Called, Fit, Variant, of, other_orders, signature
 
 signature("scaled_dot_product_attention", "query key value attn_mask dropout_p is_causal scale enable_gqa")
 signature(
@@ -70,15 +69,14 @@ def multi_head(call: Called) -> Iterator[Variant]:
         if call.get(name) is not None:
             yield Variant("bias-missing", f"does not add {name}", "add it", call.with_(**{name: None}))
     if weight is not None:
-        for order in itertools.permutations(range(3)):
-            if order != (0, 1, 2):
-                words = ", ".join("qkv"[i] for i in order)
-                yield Variant(
-                    "qkv-order",
-                    f"takes the projections as {words}",
-                    "in_proj_weight holds q, k, v",
-                    call.with_(in_proj_weight=_chunks(order), in_proj_bias=_chunks(order)),
-                )
+        for order in other_orders(3):
+            words = ", ".join("qkv"[i] for i in order)
+            yield Variant(
+                "qkv-order",
+                f"takes the projections as {words}",
+                "in_proj_weight holds q, k, v",
+                call.with_(in_proj_weight=_chunks(order), in_proj_bias=_chunks(order)),
+            )
         for factor, words in (
             (math.sqrt(width / heads), "does not scale the products"),
             (math.sqrt(heads / width), "scales the products by 1/d"),

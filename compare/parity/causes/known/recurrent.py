@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from ..variants import Called, Variant, of
+from ..variants import Called, Variant, of, other_orders
 
 GATES = {"lstm": "ifgo", "gru": "rzn", "lstm_cell": "ifgo", "gru_cell": "rzn", "rnn_tanh": "h", "rnn_relu": "h"}
 
@@ -27,14 +26,13 @@ def gates(call: Called) -> Iterator[Variant]:
             *held.put(args, [make(i, w) for i, w in enumerate(held.of(args))]), **kwargs
         )
 
-    for order in itertools.permutations(range(count)):
-        if order != tuple(range(count)):
-            yield Variant(
-                "gate-order",
-                f"takes the gates as {', '.join(names[i] for i in order)}",
-                f"PyTorch's are {', '.join(names)}",
-                with_weights(lambda i, w, order=order: torch.cat([w.chunk(count)[g] for g in order])),
-            )
+    for order in other_orders(count):
+        yield Variant(
+            "gate-order",
+            f"takes the gates as {', '.join(names[i] for i in order)}",
+            f"PyTorch's are {', '.join(names)}",
+            with_weights(lambda i, w, order=order: torch.cat([w.chunk(count)[g] for g in order])),
+        )
     biases = [i for i, w in enumerate(held.of(call.args)) if w.dim() == 1]
     for kind, chosen in (
         ("all biases", biases),

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ..variants import Called, Variant, after, of, signature
+from ..variants import Called, Variant, after, of, other_orders, signature
 
 signature("chunk split", "input size dim")
 signature("flatten", "input start_dim end_dim")
@@ -86,14 +86,13 @@ def pieces(call: Called) -> Iterator[Variant]:
     count = len(call.site.result)
     if count > 6:
         return
-    for order in itertools.permutations(range(count)):
-        if order != tuple(range(count)):
-            yield Variant(
-                "pieces-order",
-                f"takes the pieces of {call.name} in the order {order}",
-                "take them in order",
-                lambda func, args, kwargs, order=order: tuple(func(*args, **kwargs)[i] for i in order),
-            )
+    for order in other_orders(count):
+        yield Variant(
+            "pieces-order",
+            f"takes the pieces of {call.name} in the order {order}",
+            "take them in order",
+            lambda func, args, kwargs, order=order: tuple(func(*args, **kwargs)[i] for i in order),
+        )
     dim = call.get("dim", 0) if call.name != "unbind" else None
     if dim is not None and count > 1:
         yield Variant(
@@ -109,14 +108,13 @@ def joined(call: Called) -> Iterator[Variant]:
     tensors, dim = list(call.args[0]), call.get("dim", 0)
     if len(tensors) > 5:
         return
-    for order in itertools.permutations(range(len(tensors))):
-        if order != tuple(range(len(tensors))):
-            yield Variant(
-                "pieces-order",
-                f"joins the pieces in the order {order}",
-                "join them in order",
-                lambda func, args, kwargs, order=order: func([list(args[0])[i] for i in order], *args[1:], **kwargs),
-            )
+    for order in other_orders(len(tensors)):
+        yield Variant(
+            "pieces-order",
+            f"joins the pieces in the order {order}",
+            "join them in order",
+            lambda func, args, kwargs, order=order: func([list(args[0])[i] for i in order], *args[1:], **kwargs),
+        )
     for number in range(len(tensors)):
         for axis in range(tensors[number].dim()):
             yield Variant(
