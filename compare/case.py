@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import jax.numpy as jnp
@@ -61,9 +62,11 @@ class Case:
         learn, and an optax transformation that steps alike:
         `(lambda parameters: torch.optim.SGD(parameters, lr=0.01, momentum=0.9), optax.sgd(0.01, momentum=0.9))`.
       expected: rows known to be wrong or unsupported, with the reason: `{"torch.trace": "records one branch"}`. The key
-        `"variant/row"` speaks of one variant only. Such a row is tried all the same.
-      patience: seconds for which a row that takes too long is tried, by the same keys, or in one mode only:
-        `{"torch.compile": 2.0}`, `{"forward_backward/torch.compile": 2.0}`.
+        `"variant/row"` speaks of one variant only, and `"jax.*"` of all rows that match. Such a row is tried all the
+        same.
+      patience: seconds for which a row is tried in place of the run's usual ones, by the same keys, or in one mode
+        only: few where it takes too long anyhow, more where compilation does: `{"torch.compile": 2.0}`,
+        `{"forward_backward/jax.*": 90.0}`. A run that names its own (`--budget`) has those.
       modes: the modes that are compared; `("inference",)` for a model that has no gradient. The default is inference
         and forward_backward, and train_step where there is an optimizer; it is asked for the random inputs alone.
         A case with an optimizer that leaves train_step out has it where a run names it (`--mode train_step`).
@@ -137,12 +140,11 @@ class Case:
 
     def expectation(self, row: str, variant: str) -> str | None:
         """The reason why this row is known not to be `ok`, or None."""
-        return self.expected.get(f"{variant}/{row}", self.expected.get(row))
+        return _said(self.expected, row, f"{variant}/")
 
     def patience_with(self, row: str, variant: str, mode: str) -> float | None:
         """Seconds for which this row is tried, or None for the budget of the run."""
-        said = (self.patience.get(key) for key in (f"{variant}/{row}", f"{mode}/{row}", row))
-        return next((seconds for seconds in said if seconds is not None), None)
+        return _said(self.patience, row, f"{variant}/", f"{mode}/")
 
     def _problems(self) -> Iterator[str]:
         not_mappings = [label for label in _MAPPINGS if not isinstance(getattr(self, label), Mapping)]
@@ -209,6 +211,16 @@ class Case:
         for key, seconds in self.patience.items():
             if not isinstance(seconds, int | float) or seconds <= 0:
                 yield f"patience[{key!r}] is {seconds!r}; give seconds above 0"
+
+
+def _said(of: Mapping[str, T], row: str, *prefixes: str) -> T | None:
+    """What is said of a row: with one of the prefixes first, then without; by its name first, then by a pattern."""
+    for prefix in (*prefixes, ""):
+        patterns = (key for key in of if key.startswith(prefix) and fnmatchcase(row, key.removeprefix(prefix)))
+        for key in (f"{prefix}{row}", *patterns):
+            if key in of:
+                return of[key]
+    return None
 
 
 _MAPPINGS = {

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from .case import Case, CaseError, Inputs
+from .case import MODES, Case, CaseError, Inputs
 from .errors import describe_with_line
 
 T = TypeVar("T")
@@ -62,5 +62,6 @@ def _inputs(case: Case, size: int, rng: np.random.Generator) -> Inputs:
 
 
 def _of(said: Mapping[str, T], variants: Mapping[str, object]) -> dict[str, T]:
-    """What is said of all variants, and of these."""
-    return {key: value for key, value in said.items() if "/" not in key or key.rpartition("/")[0] in variants}
+    """What is said of all variants, of a mode, and of these variants."""
+    kept = {"", *MODES, *variants}
+    return {key: value for key, value in said.items() if key.rpartition("/")[0] in kept}

@@ -35,7 +35,7 @@ LONGEST_STEADY_S = 0.05  # a call beyond which the wait at its end is nothing
 class Budget:
     """Seconds a cell: `prepare_s` for build, compilation, warm-up and gate; `time_s` for timed calls.
 
-    With `is_patient` a row has `prepare_s` also where its case gives it less (`Case.patience`): a user asked for it.
+    With `is_patient` a row has `prepare_s` also where its case says otherwise (`Case.patience`): a user asked for it.
     """
 
     prepare_s: float = 30.0
@@ -44,7 +44,7 @@ class Budget:
 
     def with_patience(self, patience_s: float | None) -> float:
         """Seconds to prepare a row for which its case has `patience_s`."""
-        return self.prepare_s if patience_s is None or self.is_patient else min(patience_s, self.prepare_s)
+        return self.prepare_s if patience_s is None or self.is_patient else patience_s
 
 
 class CaseBench:

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax.tree_util as jtu
 import torch
+from torch.utils import _pytree as pytree
 
 from ..case import Mode
 from ..torch_side import TorchBatch, TorchSide, forward_backward
@@ -45,15 +46,28 @@ def channels_last(side: TorchSide, mode: Mode, sample: TorchBatch) -> Step:
 
 
 def trace(side: TorchSide, mode: Mode, sample: TorchBatch) -> Step:
+    """The operations of one call, recorded. Named tuples, which a trace gives as plain ones, get their names back."""
     module = side.set_mode(mode)
-    with torch.set_grad_enabled(mode != "inference"):
-        traced = torch.jit.trace(
-            module,
-            None if sample.kwargs else sample.args,
-            example_kwarg_inputs=sample.kwargs or None,
-            check_trace=False,
-        )
-    return _step(side, mode, torch.jit.freeze(traced) if mode == "inference" else traced)
+    structures = []
+    noted = module.register_forward_hook(lambda _, args, given: structures.append(pytree.tree_structure(given)))
+    try:
+        with torch.set_grad_enabled(mode != "inference"):
+            traced = torch.jit.trace(
+                module,
+                None if sample.kwargs else sample.args,
+                example_kwarg_inputs=sample.kwargs or None,
+                check_trace=False,
+            )
+    finally:
+        noted.remove()
+    recorded = torch.jit.freeze(traced) if mode == "inference" else traced
+    if structures[0].is_leaf():
+        return _step(side, mode, recorded)
+
+    def named(*args: Any, **kwargs: Any) -> Any:
+        return pytree.tree_unflatten(pytree.tree_leaves(recorded(*args, **kwargs)), structures[0])
+
+    return _step(side, mode, named)
 
 
 def script(side: TorchSide, mode: Mode, sample: TorchBatch) -> Step:

@@ -13,6 +13,9 @@ from . import model
 from .spelling import pronounced, spelt
 from .words import NEW_WORDS, dictionary, some
 
+# What the first step makes of a state of zeros is folded into a constant, and `torch.gru_cell` adds to it in place.
+FOLDED = "frozen, it writes into a constant, and each call finds what the one before left"
+
 
 def _reference():
     from .reference import G2p
@@ -67,6 +70,7 @@ CASE = Case(
     edge_inputs={
         "no letter": lambda rng: (spelt(["", "knight"]), np.full((2, 1), model.SOS)),
     },
+    expected={"torch.trace": FOLDED},
     optimizer=adamw(1e-3),
     modes=("inference", "forward_backward"),
     sweep=dictionary,
@@ -87,6 +91,7 @@ DECODE_CASE = Case(
         "one ends late": lambda rng: (spelt(["a", "pneumonoultramicroscopicsilicovolcanoconiosis"]),),
     },
     interpret={"new words": readings},
+    expected={"torch.trace": f"records when the example's words end; {FOLDED}"},
     modes=("inference",),
     sweep=asked,
     tags=("language", "recurrent", "decoding", "pretrained"),

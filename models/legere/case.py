@@ -97,6 +97,7 @@ CASE = Case(
         "torch.cudagraph": LINE_BY_LINE,
         "torch.graphed_callables": LINE_BY_LINE,
     },
+    patience={"forward_backward/jax.*": 90.0, "forward_backward/jax.eager": 15.0},
     # Lines are read each by itself: a batch of one would be another graph to compile, and say no more.
     adversarial=("zeros", "ties", "a large mean", "all positive", "all negative"),
     interpret={"hello": _read},

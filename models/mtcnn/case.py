@@ -102,6 +102,7 @@ CASE = Case(
         "black": _black,
     },
     to_reference=as_dict,
+    patience={"jax.*": 90.0, "jax.eager": 5.0},  # seven networks and four NMS to compile
     modes=("inference",),
     interpret={"several and none": readings},
     sweep=_batch,

@@ -6,7 +6,8 @@ values. Here
 - the pyramid and the boxes of its cells follow from the size of the picture: they are constants of the graph;
 - `nonzero` of a score mask is `gm.flatnonzero`, and NMS is `gm.nms`: each gives indices as a `gm.Padded`, which has a
   capacity, a mask and the true count, which the next step carries on, so that a capacity that was too small is told;
-- a crop of a computed size, resized, is `gm.roi_avg_pool`, of all boxes at once.
+- a crop of a computed size, resized, is `gm.roi_avg_pool`, of all boxes at once;
+- a network for each crop is `Padded.map` with a `chunk`: it looks at as many as there are, not at all there is room for.
 
 Source: Zhang et al. 2016, "Joint Face Detection and Alignment using Multi-task Cascaded Convolutional Networks", with
 the steps and weights of facenet-pytorch 2.6.0.
@@ -53,6 +54,7 @@ class Config:
       proposals: capacity for boxes that RNet looks at.
       refined: capacity for boxes that ONet looks at.
       faces: capacity for what is found.
+      at_once: crops that RNet and ONet look at in one step; they take as many steps as there are crops for.
     """
 
     min_face_size: int = 20
@@ -62,6 +64,7 @@ class Config:
     proposals: int = 256
     refined: int = 64
     faces: int = 16
+    at_once: int = 16
 
 
 class Boxes(NamedTuple):
@@ -124,9 +127,9 @@ class MTCNN(Networks):
         by_picture: Any = (Boxes(None, 0, 0), None)  # type: ignore[arg-type]
         candidates, proposals = jax.vmap(self.proposals, in_axes=by_picture)(cells, scales)
         proposals, crops = self.cut_out(images, proposals, 24)
-        refined = jax.vmap(self.refined)(proposals, *each_crop(self.rnet, crops))
+        refined = jax.vmap(self.refined)(proposals, *self.each_crop(self.rnet, crops, proposals.valid))
         refined, crops = self.cut_out(images, refined, 48)
-        faces = jax.vmap(self.faces)(refined, *each_crop(self.onet, crops))
+        faces = jax.vmap(self.faces)(refined, *self.each_crop(self.onet, crops, refined.valid))
         stages = (candidates, proposals, refined, faces)
         counts = jnp.stack([stage.count for stage in stages], 1)
         lost = counts - jnp.stack([jnp.sum(stage.valid, 1, dtype=jnp.int32) for stage in stages], 1)
@@ -175,6 +178,13 @@ class MTCNN(Networks):
 
         return jax.vmap(of_one)(images, found)
 
+    def each_crop(self, network: nnx.Module, crops: Array, valid: Array) -> tuple[Array, ...]:
+        """The network's outputs for crops `[B, N, ...]` that are valid `[B, N]`, as `[B, N, ...]`."""
+        lead = valid.shape
+        of_all = gm.Padded(crops.reshape(-1, *crops.shape[2:]), valid.reshape(-1), jnp.sum(valid, dtype=jnp.int32))
+        said = of_all.map(lambda crop: jax.tree.map(lambda y: y[0], network(crop[None])), chunk=self.config.at_once)
+        return jax.tree.map(lambda leaf: leaf.reshape(*lead, *leaf.shape[1:]), said.values)
+
     def refined(self, found: gm.Padded[Boxes], corrections: Array, probabilities: Array) -> gm.Padded[Boxes]:
         """The proposals of one picture that RNet takes for faces and no better one overlaps, moved and made square."""
         said = with_values(found, Boxes(found.values.boxes, probabilities[:, 1], corrections))
@@ -197,13 +207,6 @@ class MTCNN(Networks):
 def normalised(pixels: Array) -> Array:
     """0 .. 255 to about -1 .. 1."""
     return (pixels - 127.5) * 0.0078125
-
-
-def each_crop(network: nnx.Module, crops: Array) -> tuple[Array, ...]:
-    """The network's outputs for crops `[B, N, ...]`, as `[B, N, ...]`."""
-    lead = crops.shape[:2]
-    out = network(crops.reshape(-1, *crops.shape[2:]))
-    return jax.tree.map(lambda leaf: leaf.reshape(*lead, *leaf.shape[1:]), out)
 
 
 def with_values(found: gm.Padded[Any], values: Any) -> gm.Padded[Any]:

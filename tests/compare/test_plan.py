@@ -137,6 +137,26 @@ def test_a_budget_that_was_asked_for_is_longer_than_a_cases_patience():
     assert Plan(prepare_s=0.5).cell_budget.with_patience(patience) == 0.5
 
 
+@pytest.mark.parametrize("quick", [True, False])
+def test_a_case_may_ask_for_a_longer_budget(quick):
+    patience = make(patience={"jax.jit": 90.0}).patience_with("jax.jit", "default", "inference")
+    assert Plan(quick=quick).cell_budget.with_patience(patience) == 90.0
+    assert Plan(quick=quick, prepare_s=5).cell_budget.with_patience(patience) == 5
+
+
+def test_what_is_said_of_rows_may_be_a_pattern_and_a_name_goes_first():
+    case = make(
+        patience={"jax.*": 90.0, "jax.eager": 5.0, "forward_backward/jax.*": 60.0},
+        expected={"torch.compile*": "unrolls", "default/torch.compile": "the variant's own"},
+    )
+    rows = ("jax.jit", "jax.eager", "torch.eager")
+    assert [case.patience_with(row, "default", "inference") for row in rows] == [90.0, 5.0, None]
+    assert case.patience_with("jax.eager", "default", "forward_backward") == 60.0
+    rows = ("torch.compile", "torch.compile.cudagraph", "torch.script")
+    assert [case.expectation(row, "default") for row in rows] == ["the variant's own", "unrolls", None]
+    assert narrowed(case, [], ["default"]).patience == case.patience
+
+
 def test_a_narrowed_case_keeps_the_judge_and_what_is_said_of_what_is_left():
     case = make(
         reference={"a": Reference, "b": Reference, "c": Reference},

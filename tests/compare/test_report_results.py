@@ -137,6 +137,8 @@ def test_infinities_are_dropped_before_json_does(tmp_path):
         ("jax.jit", "unsupported", None, True),
         ("jax.jit", "unsupported", "the case says why", False),
         ("jax.jit", "timeout", None, True),
+        ("jax.eager", "timeout", None, False),
+        ("jax.eager", "unsupported", None, True),
         ("jax.graphed.no_command_buffers", "unavailable", None, False),
         ("torch.trace", "wrong", None, True),
         ("torch.trace", "wrong", "records one branch", False),

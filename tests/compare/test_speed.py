@@ -5,6 +5,7 @@ import itertools
 import signal
 import sys
 import time
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -54,6 +55,21 @@ def scale_case(**fields) -> Case:
     return Case(**{**settings, **fields})
 
 
+class DoubleAndParts(NamedTuple):
+    double: Any
+    parts: tuple
+
+
+class TupleReference(torch.nn.Module):
+    def forward(self, x):
+        return DoubleAndParts(x * 2, (x + 1, x - 1))
+
+
+class TuplePort(ScalePort):
+    def __call__(self, x):
+        return DoubleAndParts(x * 2, (x + 1, x - 1))
+
+
 @pytest.fixture(scope="module")
 def results():
     return bench(scale_case(), Plan(rows=CHEAP, budget=BUDGET, device="cpu"))
@@ -61,6 +77,13 @@ def results():
 
 def by_row(results, mode="inference"):
     return {cell.row: cell for cell in results.cells if cell.mode == mode}
+
+
+def test_a_trace_is_judged_by_the_names_of_what_the_module_gives():
+    case = scale_case(reference=TupleReference, model=TuplePort, edge_inputs={})
+    results = bench(case, Plan(rows=("torch.eager", "torch.trace"), budget=BUDGET, device="cpu"))
+    for mode in ("inference", "forward_backward"):
+        assert {cell.status for cell in by_row(results, mode).values()} == {"ok"}
 
 
 @pytest.mark.slow

@@ -26,6 +26,7 @@ from .valid_rows import (
     along_rows,
     filled,
     joined_rows,
+    mapped_in_chunks,
     mapped_rows,
     sorted_columns,
     sorting_slots,
@@ -170,8 +171,13 @@ class Padded(Generic[T]):
         return Padded(filled(slots, front, self.capacity), front, self.count)
 
     @_of_one_collection
-    def map(self, fn: Callable[[Any], U], *, fill_value: float = 0) -> Padded[U]:
+    def map(self, fn: Callable[[Any], U], *, fill_value: float = 0, chunk: int | None = None) -> Padded[U]:
         """`torch.stack([fn(row) for row in x[mask]])`: `fn` of each valid row, all at once by `jax.vmap`.
+
+        With `chunk`, so many at a time, in a loop that ends with the last valid row: the time follows how many entries
+        there are, and no longer how many there is room for. Give it where `fn` is costly and the capacity is seldom
+        filled. A loop's steps wait for each other, so let one keep the device busy. Under `vmap` a lane waits for the
+        fullest one: flatten the batch into the first axis instead.
 
         `fn` never sees padding, so that no NaN made from it reaches the gradient of weights that `fn` closes over:
         copies of a valid row stand in for it, and where nothing is valid `fn` does not run. It may close over NNX
@@ -180,6 +186,7 @@ class Padded(Generic[T]):
         Args:
           fn: takes a row, without the first axis (a pytree where values are one); gives an array, or a pytree of such.
           fill_value: stands in the padding of the result.
+          chunk: how many rows `fn` is given at a time, at least 1; None for all.
 
         Example:
           >>> import jax, jax.numpy as jnp
@@ -187,7 +194,11 @@ class Padded(Generic[T]):
           >>> jax.grad(lambda w: x.map(lambda v: jnp.sqrt(v * w)).sum())(1.0).item()
           1.0
         """
-        return Padded(mapped_rows(fn, self.values, self.valid, fill_value), self.valid, self.count)
+        if chunk is not None and as_capacity(chunk, name="chunk") < self.capacity:
+            mapped = mapped_in_chunks(fn, self.values, self.valid, fill_value, chunk)
+        else:
+            mapped = mapped_rows(fn, self.values, self.valid, fill_value)
+        return Padded(mapped, self.valid, self.count)
 
     @_of_one_collection
     def compact(

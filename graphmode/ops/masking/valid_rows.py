@@ -31,10 +31,15 @@ def filled(rows: Any, valid: jax.Array, fill_value: Any) -> Any:
 
 def valid_first(valid: jax.Array) -> jax.Array:
     """Slots `[capacity]`, int32: those of valid rows in their order, then the others. Prefix sums, no sort."""
+    slots = jnp.arange(len(valid), dtype=jnp.int32)
+    return jnp.zeros_like(slots).at[_place_valid_first(valid)].set(slots, unique_indices=True, **IN_BOUNDS)
+
+
+def _place_valid_first(valid: jax.Array) -> jax.Array:
+    """Where each slot stands in `valid_first`: its inverse."""
     before = jnp.cumsum(valid, dtype=jnp.int32)
     slots = jnp.arange(len(valid), dtype=jnp.int32)
-    target = jnp.where(valid, before - 1, jnp.sum(valid, dtype=jnp.int32) + slots - before)
-    return jnp.zeros_like(slots).at[target].set(slots, unique_indices=True, **IN_BOUNDS)
+    return jnp.where(valid, before - 1, jnp.sum(valid, dtype=jnp.int32) + slots - before)
 
 
 def joined_rows(parts: Sequence[tuple[jax.Array, jax.Array]], capacity: int, fill_value: Any) -> jax.Array:
@@ -111,3 +116,23 @@ def mapped_rows(fn: Callable[[Any], Any], rows: Any, valid: jax.Array, fill_valu
         return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
 
     return filled(jax.lax.cond(jnp.any(valid), every, nothing, safe), valid, fill_value)
+
+
+def mapped_in_chunks(fn: Callable[[Any], Any], rows: Any, valid: jax.Array, fill_value: Any, chunk: int) -> Any:
+    """As `mapped_rows`, `chunk` rows at a time, and only as many chunks as the valid rows fill."""
+    from ..control.scan_until import scan_until
+
+    steps = -(-len(valid) // chunk)
+    slots = jnp.pad(valid_first(valid), (0, steps * chunk - len(valid)))
+    chunks = jax.tree.map(lambda leaf: leaf[slots].reshape(steps, chunk, *leaf.shape[1:]), rows)
+    held = jnp.sum(valid, dtype=jnp.int32)
+
+    def step(done: jax.Array, some: Any) -> tuple[jax.Array, Any, jax.Array]:
+        there = done + jnp.arange(chunk, dtype=jnp.int32) < held
+        done += chunk
+        return done, mapped_rows(fn, some, there, 0), done >= held
+
+    _, mapped, _ = scan_until(step, jnp.int32(0), chunks)
+    places = _place_valid_first(valid)
+    unchunked = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[places], mapped.values)
+    return filled(unchunked, valid, fill_value)

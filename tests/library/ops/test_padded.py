@@ -150,11 +150,14 @@ SORT = of_rows(
 )
 MAP = of_rows(
     "map",
-    lambda c, x, mask, weight: collection(c, x, mask).map(lambda row: row.sum() * weight + 1, fill_value=3),
+    lambda c, x, mask, weight: collection(c, x, mask).map(
+        lambda row: row.sum() * weight + 1, fill_value=3, chunk=c.chunk
+    ),
     eager_map,
     dtypes=FLOATING,
     arrays=rows_and_weight,
     gradients=("x", "weight"),
+    chunk=st.sampled_from((None, 1, 2)),
 )
 CONCAT = of_rows(
     "concat",
@@ -257,7 +260,7 @@ def overflow_forgotten(c, x, mask, y, other):
 
 
 def every_row_mapped(c, x, mask, weight):
-    return collection(c, x, mask).map(lambda row: row.sum() * weight + 1)
+    return collection(c, x, mask).map(lambda row: row.sum() * weight + 1, chunk=c.chunk)
 
 
 def first_row_for_the_lost(c, x, mask):

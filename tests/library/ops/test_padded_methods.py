@@ -18,11 +18,12 @@ def some(values=(3.0, 5.0, jnp.nan), valid=(True, True, False), count=2):
 
 @pytest.mark.parametrize("valid", [(True, True, False), (False, True, False), (False, False, False)])
 @pytest.mark.parametrize("padding", [0.0, -1.0, jnp.nan])
-def test_map_keeps_padding_from_the_gradient_of_weights(valid, padding):
+@pytest.mark.parametrize("chunk", [None, 2])
+def test_map_keeps_padding_from_the_gradient_of_weights(valid, padding, chunk):
     rows = np.where(valid, [4.0, 9.0, 0], padding)
 
     def loss(w, rows):
-        return gm.Padded(rows, jnp.array(valid), sum(valid)).map(lambda v: jnp.sqrt(v * w)).sum()
+        return gm.Padded(rows, jnp.array(valid), sum(valid)).map(lambda v: jnp.sqrt(v * w), chunk=chunk).sum()
 
     wanted = sum(row**0.5 / 2 for row, there in zip([4.0, 9.0, 0], valid, strict=True) if there)
     by_w, by_rows = jax.jit(jax.grad(loss, (0, 1)))(1.0, rows)
@@ -63,6 +64,22 @@ def test_map_of_trees_changes_structure_and_dtype():
     found = gm.Padded({"box": jnp.ones((3, 4)), "id": jnp.arange(3)}, jnp.array([True, False, True]), 2)
     mapped = found.map(lambda row: (row["box"].sum() > 3, row["id"] + 1), fill_value=0)
     assert [leaf.tolist() for leaf in mapped.values] == [[True, False, True], [1, 0, 3]]
+
+
+@pytest.mark.parametrize(("held", "wanted"), [(0, 0), (1, 2), (2, 2), (3, 4), (5, 6)])
+def test_map_in_chunks_runs_for_the_rows_that_there_are(held, wanted):
+    seen = []
+
+    def slow(row):
+        jax.debug.callback(lambda row: seen.append(float(row)), row)
+        return 2 * row
+
+    valid = np.isin(np.arange(8), [7, 1, 4, 2, 6][:held])
+    mapped = jax.jit(lambda found: found.map(slow, fill_value=-1, chunk=2))(gm.Padded(jnp.arange(8.0), valid, held))
+    jax.effects_barrier()
+    assert mapped.values.tolist() == [2 * i if there else -1 for i, there in enumerate(valid)]
+    assert len(seen) == wanted
+    assert set(seen) == set(np.flatnonzero(valid))
 
 
 def test_reductions_and_lists_of_trees():
@@ -194,6 +211,7 @@ def test_a_batch_of_collections_is_refused(name):
         (lambda p: p.scatter(jnp.arange(3), into=jnp.zeros((4, 2))), r"rows of shape \(2,\)"),
         (lambda p: p.scatter(jnp.arange(3), into=(jnp.zeros(4),)), "structure"),
         (lambda p: p.map(lambda v: v > 0, fill_value=2), "fill_value is 2"),
+        (lambda p: p.map(jnp.sin, chunk=0), "chunk is 0"),
         (lambda p: p.map(lambda v: v.astype(int), fill_value=0.5), "fill_value is 0.5"),
         (lambda p: p.map(lambda v: (v + 1j).real * 1j).sort(), "no order"),
     ],
