@@ -7,7 +7,8 @@ values. Here
 - `nonzero` of a score mask is `gm.flatnonzero`, and NMS is `gm.nms`: each gives indices as a `gm.Padded`, which has a
   capacity, a mask and the true count, which the next step carries on, so that a capacity that was too small is told;
 - a crop of a computed size, resized, is `gm.roi_avg_pool`, of all boxes at once;
-- a network for each crop is `Padded.map` with a `chunk`: it looks at as many as there are, not at all there is room for.
+- a network for each crop is `Padded.map` with a `chunk`: it looks at as many as there are, however many there is room
+  for.
 
 Source: Zhang et al. 2016, "Joint Face Detection and Alignment using Multi-task Cascaded Convolutional Networks", with
 the steps and weights of facenet-pytorch 2.6.0.
