@@ -1,5 +1,6 @@
 """ANARCII, which numbers antibodies: `load()` gives it with its weights, `number` takes sequences to IMGT numbers."""
 
-from .model import Anarcii, AnarciiConfig, load
+from .config import AnarciiConfig
+from .model import Anarcii, load
 
 __all__ = ["Anarcii", "AnarciiConfig", "load"]

@@ -14,7 +14,8 @@ import jax
 import numpy as np
 from flax import nnx
 
-from .model import EOS, Anarcii, Generated
+from .config import EOS
+from .model import Anarcii, Generated
 from .vocabulary import LABELS, RESIDUES, tokenise
 
 Number = tuple[int, str]  # 111, and which insertion: "A"; " " for none

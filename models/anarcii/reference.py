@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from ..installed import installed_weights
-from .model import ACCURATE, EOS, PAD, AnarciiConfig
+from .config import ACCURATE, EOS, PAD, AnarciiConfig
 
 
 class Generated(NamedTuple):

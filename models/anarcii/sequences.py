@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .model import EOS, PAD, SOS
+from .config import EOS, PAD, SOS
 from .vocabulary import LABELS, tokenise
 
 SEQUENCES = {

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .model import EOS, PAD, SKIP, SOS
+from .config import EOS, PAD, SKIP, SOS
 
 SPECIAL = ("<PAD>", "<SOS>", "<EOS>", "<SKIP>")
 RESIDUES = (*SPECIAL, *"ACDEFGHIKLMNPQRSTVWXY")

@@ -13,7 +13,7 @@ from flax import nnx
 from graphmode.compare import check
 from graphmode.models import anarcii, installed
 from graphmode.models.anarcii import case, numbering
-from graphmode.models.anarcii.model import EOS, PAD, SOS, AnarciiConfig
+from graphmode.models.anarcii.config import EOS, PAD, SOS, AnarciiConfig
 from graphmode.models.anarcii.reference import AnarciiGenerator
 from graphmode.models.anarcii.sequences import SEQUENCES, numbered, varied
 from graphmode.models.anarcii.vocabulary import TCR_LABELS, labels, tokenise
