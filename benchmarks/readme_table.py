@@ -9,6 +9,7 @@ from graphmode.compare.report import Results
 from graphmode.compare.report.ratios import Group, groups, own_inputs
 from graphmode.compare.report.records import Cell
 from graphmode.compare.report.wording import duration, number
+from graphmode.models.zoo import CASES
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "cpu-2-threads" / "results.json"
@@ -22,13 +23,16 @@ def section(results: Results) -> str:
     ports = [p for p in results.parity if p.side == "jax"]
     where = f"{there.threads} threads of a CPU" if there.device == "cpu" else there.device_name
     versions = f"torch {there.versions['torch']}, jax {there.versions['jax']}"
+    command = "graphmode compare --all" if {case.name for case in results.cases} >= set(CASES) else "make compare"
     lines = [
-        f"Measured by `make compare` at revision {there.revision.rstrip('+')} on {where}, float32, {versions},",
+        f"Measured by `{command}` at revision {there.revision.rstrip('+')} on {where}, float32, {versions},",
         "on a shared machine: read the ratios, not the times.",
         f"Below 1, JAX is faster. {sum(p.passed for p in ports)} of {len(ports)} ports were equal and precise.",
     ]
     if there.device == "cpu":
         lines.append("Not measured on a GPU.")
+    if results.left_out:
+        lines.append(f"Left out for want of time: {', '.join(results.left_out)}.")
     lines += ["", "| case | mode | fastest PyTorch | fastest JAX | JAX / PyTorch |", "|---|---|---|---|---|"]
     return "\n".join([*lines, *map(_line, own_inputs(groups(results.cells)))])
 

@@ -206,3 +206,55 @@ def test_what_a_case_asks_shows_in_the_report():
     for wrong in (("zero",), "zeros"):
         with pytest.raises(CaseError, match="adversarial names '"):
             case(torch.relu, relu_like, adversarial=wrong)
+
+
+class Norms(torch.nn.Module):
+    """Norms of what is constant where the input is zero: each multiplies what rounding makes of that by 316."""
+
+    def __init__(self):
+        super().__init__()
+        self.linears = torch.nn.ModuleList(torch.nn.Linear(6, 6, bias=False) for _ in range(5))
+        self.norms = torch.nn.ModuleList(torch.nn.BatchNorm1d(6, track_running_stats=False) for _ in range(5))
+        for norm in self.norms:
+            torch.nn.init.normal_(norm.bias)
+
+    def forward(self, x):
+        for linear, norm in zip(self.linears, self.norms, strict=True):
+            x = norm(linear(x))
+        return x
+
+
+class RoundsByRow(gnn.Linear):
+    """As right, and equal rows do not give equal rows."""
+
+    def __call__(self, x):
+        return jnp.where(jnp.arange(len(x))[:, None] % 2 == 0, super().__call__(x), 3 * super().__call__(x / 3))
+
+
+def norms_case(eps):
+    class Port(nnx.Module):
+        def __init__(self, rngs):
+            self.linears = nnx.List([RoundsByRow(6, 6, bias=False, rngs=rngs) for _ in range(5)])
+            self.norms = nnx.List([gnn.BatchNorm1d(6, eps=eps, track_running_stats=False) for _ in range(5)])
+
+        def __call__(self, x):
+            for linear, norm in zip(self.linears, self.norms, strict=True):
+                x = norm(linear(x))
+            return x
+
+    return Case(
+        name="norms",
+        summary="",
+        reference=Norms,
+        model=Port,
+        inputs=lambda rng: (rng.standard_normal((7, 6)),),
+        modes=("forward_backward",),
+        adversarial=("zeros",),
+    )
+
+
+def test_rounding_that_norms_of_what_is_constant_multiply_accuses_nobody():
+    (right,) = check(norms_case(1e-5)).parity
+    assert right.equal, right.tensors
+    (wrong,) = check(norms_case(1.001e-5)).parity
+    assert not wrong.equal

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import time
 from collections.abc import Callable, Iterator
@@ -21,7 +22,7 @@ from .dropout import dropout_on
 from .fit import plain, solve
 from .known.gradient import scaled
 from .origins import origins
-from .parameters import parameter_variants
+from .parameters import own_parameters, parameter_variants
 from .replay import Change, Replay, Site
 from .target import EXPLAINED, TELLING, Aim, Target, target_of
 from .variants import Fit, Variant, variants
@@ -100,6 +101,7 @@ class _Trial:
         stages = (
             self._dropout,
             self._origins,
+            self._called,
             self._single,
             self._composites,
             self._together,
@@ -124,6 +126,16 @@ class _Trial:
     def _origins(self, sites: list[Site]) -> None:
         for cause in origins(self.replay, self.target, sites):
             self._add(cause)
+
+    def _called(self, sites: list[Site]) -> None:
+        """A module inside called in place of one of its kind, as where a loop is over the same one twice."""
+        inside = {self.replay.full(path): module for path, module in self.replay.module.named_modules() if path}
+        for path, other in itertools.product(self.replay.children, inside):
+            if self.is_over:
+                return
+            if path != other and type(inside[path]) is type(inside[other]) and not _is_within(path, other):
+                says = f"calls {other} where the reference calls {path}"
+                self._try("layer-repeated", says, f"call {path} there", Change(called=(path, other)))
 
     def _single(self, sites: list[Site]) -> None:
         """A call in another form, in all turns of the loop that it is in, if any.
@@ -167,6 +179,12 @@ class _Trial:
             if self.is_over:
                 return
             self._try(variant.id, variant.says, variant.fix, Change(parameters=variant.parameters))
+        for name, parameter in () if self.found else own_parameters(self.replay).items():
+            says = f"has {{value}} in all of {name}, which holds other numbers"
+            self._fit_change(
+                Fit("parameter-constant", says, f"load {name}", float(parameter.mean()), _unused, (0.25,)),
+                functools.partial(_constant, name),
+            )
 
     def _fits(self, sites: list[Site]) -> None:
         constructs = _constructs(sites)
@@ -323,6 +341,16 @@ def _at_output(value: float) -> Change:
 
 def _at_input(value: float) -> Change:
     return Change(input=lambda x: scaled(x, value))
+
+
+def _constant(name: str, value: float) -> Change:
+    # the gradient goes on to the parameter as if it held that number
+    return Change(parameters={name: lambda parameter: parameter - parameter.detach() + value})
+
+
+def _is_within(path: str, other: str) -> bool:
+    """Whether one of two modules is inside the other."""
+    return f"{path}.".startswith(f"{other}.") or f"{other}.".startswith(f"{path}.")
 
 
 def _unused(value: float) -> Any:

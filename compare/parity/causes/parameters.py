@@ -24,9 +24,14 @@ class ParameterVariant:
     parameters: Mapping[str, Make]
 
 
+def own_parameters(replay: Replay) -> dict[str, torch.nn.Parameter]:
+    """Those that the module holds itself, or in modules that the port has not, by name below it."""
+    return {n: p for n, p in replay.parameters.items() if not any(_below(replay, n, path) for path in replay.children)}
+
+
 def parameter_variants(replay: Replay) -> Iterator[ParameterVariant]:
-    """Of the parameters that the module holds itself, or in modules that the port has not."""
-    own = {n: p for n, p in replay.parameters.items() if not any(_below(replay, n, path) for path in replay.children)}
+    """Of the module's own parameters."""
+    own = own_parameters(replay)
     yield from _gates(own)
     for name, parameter in own.items():
         yield from _of_one(name, parameter)

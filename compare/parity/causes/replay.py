@@ -8,6 +8,7 @@ beside what the port's module showed.
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -58,12 +59,14 @@ class Change:
       later: what the two are, for a call that comes before one of them is made; no gradient flows through that.
       input, output: functions of each floating input that has a gradient, and of each floating output.
       rewired: the argument of a call, and the earlier tensor that takes its place, by its number.
+      called: a module inside, and the one that is called in its place, by their paths in the model.
     """
 
     apply: Apply | None = None
     sites: frozenset[int] = frozenset()
     parameters: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = field(default_factory=dict)
     rewired: tuple[int, int, int] | None = None
+    called: tuple[str, str] | None = None
     exchanged: tuple[int, int] | None = None
     later: tuple[torch.Tensor, torch.Tensor] | None = None
     input: Callable[[torch.Tensor], torch.Tensor] | None = None
@@ -141,7 +144,7 @@ class Replay:
             named = dict(zip(self.call.outputs, tensors, strict=False))
             evidence.update({("output", name): as_numpy(x.detach()) for name, x in named.items()})
             for name, buffer in self.module.named_buffers():
-                evidence["buffer", self._full(name)] = as_numpy(buffer.detach().clone())
+                evidence["buffer", self.full(name)] = as_numpy(buffer.detach().clone())
             if self.backward and not forward_only:
                 self._gradients(named, given, leaves, evidence)
         return evidence
@@ -165,12 +168,13 @@ class Replay:
             starts = [torch.tensor(g).to(x) for x, g in heads]
             found = torch.autograd.grad([x for x, _ in heads], wanted, starts, allow_unused=True)
         names = [("input_gradient", n) for n in leaves] + [
-            ("parameter_gradient", self._full(n)) for n in self.parameters
+            ("parameter_gradient", self.full(n)) for n in self.parameters
         ]
         for key, tensor, gradient in zip(names, wanted, found, strict=True):
             into[key] = as_numpy((torch.zeros_like(tensor) if gradient is None else gradient).detach())
 
-    def _full(self, name: str) -> str:
+    def full(self, name: str) -> str:
+        """The name in the model of what has this name in the module."""
         return f"{self.path}.{name}" if self.path else name
 
     def _inputs(
@@ -199,6 +203,9 @@ class Replay:
             queue = iter([self.calls[call] for call in ids])
             child.forward = _stub(queue, evidence, outputs, mode)
             patched.append(child)
+        if mode.change.called is not None:
+            left_out, instead = map(self.model.get_submodule, mode.change.called)
+            left_out.forward = functools.partial(type(instead).forward, instead)  # itself, and no record of it
         try:
             yield
         finally:
