@@ -189,7 +189,7 @@ class Anarcii(nnx.Module):
     Example:
       >>> from graphmode.models.anarcii.config import SOS
       >>> model = Anarcii(AnarciiConfig.tiny(), rngs=nnx.Rngs(0))
-      >>> src = jnp.array([[SOS, 7, 21, 17, EOS], [SOS, 6, EOS, PAD, PAD]])
+      >>> src = jnp.array([[SOS, 7, 12, 17, EOS], [SOS, 6, EOS, PAD, PAD]])
       >>> model(src, src).shape, jax.jit(model.generate)(src).tokens.shape
       ((2, 5, 19), (2, 5))
     """

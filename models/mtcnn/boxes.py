@@ -19,8 +19,8 @@ def pyramid(height: int, width: int, min_face_size: int, factor: float) -> list[
       ValueError: where no face of that size fits into the picture.
 
     Example:
-      >>> pyramid(40, 64, 20, 0.709)
-      [0.6, 0.4254]
+      >>> [round(scale, 4) for scale in pyramid(40, 64, 20, 0.709)]
+      [0.6, 0.4254, 0.3016]
     """
     scale = CELL / min_face_size
     side = min(height, width) * scale

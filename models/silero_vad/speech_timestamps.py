@@ -135,7 +135,7 @@ def get_speech_timestamps_from_probs(
     Example:
       >>> probabilities = jnp.array([0.1] * 5 + [0.9] * 20 + [0.1] * 10)
       >>> get_speech_timestamps_from_probs(probabilities, capacity=2).to_list()
-      [{'start': 2080, 'end': 13280}]
+      [{'end': 13280, 'start': 2080}]
     """
     if speech_probs.ndim != 1 or not jnp.issubdtype(speech_probs.dtype, jnp.floating):
         raise ValueError(
