@@ -128,12 +128,11 @@ class _Trial:
             self._add(cause)
 
     def _called(self, sites: list[Site]) -> None:
-        """A module inside called in place of one of its kind, as where a loop is over the same one twice."""
-        inside = {self.replay.full(path): module for path, module in self.replay.module.named_modules() if path}
-        for path, other in itertools.product(self.replay.children, inside):
+        """A module inside called in place of its like beside it, as where a loop is over the same one twice."""
+        for path, other in itertools.permutations(self.replay.inside, 2):
             if self.is_over:
                 return
-            if path != other and type(inside[path]) is type(inside[other]) and not _is_within(path, other):
+            if path.rpartition(".")[0] == other.rpartition(".")[0] and self.replay.are_alike(path, other):
                 says = f"calls {other} where the reference calls {path}"
                 self._try("layer-repeated", says, f"call {path} there", Change(called=(path, other)))
 
@@ -182,7 +181,7 @@ class _Trial:
         for name, parameter in () if self.found else own_parameters(self.replay).items():
             says = f"has {{value}} in all of {name}, which holds other numbers"
             self._fit_change(
-                Fit("parameter-constant", says, f"load {name}", float(parameter.mean()), _unused, (0.25,)),
+                Fit("parameter-constant", says, f"load {name}", parameter.detach().mean().item(), _unused, (0.25,)),
                 functools.partial(_constant, name),
             )
 
@@ -346,11 +345,6 @@ def _at_input(value: float) -> Change:
 def _constant(name: str, value: float) -> Change:
     # the gradient goes on to the parameter as if it held that number
     return Change(parameters={name: lambda parameter: parameter - parameter.detach() + value})
-
-
-def _is_within(path: str, other: str) -> bool:
-    """Whether one of two modules is inside the other."""
-    return f"{path}.".startswith(f"{other}.") or f"{other}.".startswith(f"{path}.")
 
 
 def _unused(value: float) -> Any:

@@ -110,6 +110,19 @@ class Replay:
             parent = self.calls[parent].parent
         return parent
 
+    @property
+    def inside(self) -> list[str]:
+        """The modules that run where it does: not those inside of one that hands on what was recorded."""
+        paths = [self.full(path) for path, _ in self.module.named_modules() if path]
+        return [path for path in paths if not any(path.startswith(f"{child}.") for child in self.children)]
+
+    def are_alike(self, one: str, other: str) -> bool:
+        """Whether two modules are of one kind, with parameters of the same names and shapes, and have some."""
+        forms = []
+        for module in map(self.model.get_submodule, (one, other)):
+            forms.append((type(module), [(name, p.shape) for name, p in module.named_parameters()]))
+        return forms[0] == forms[1] and bool(forms[0][1])
+
     def sites(self) -> list[Site]:
         """The function calls of an unchanged run, in order."""
         seen: list[Site] = []
@@ -197,20 +210,20 @@ class Replay:
 
     @contextlib.contextmanager
     def _stubs(self, evidence: Evidence, outputs: list[torch.Tensor], mode: _Changed) -> Iterator[None]:
-        patched = []
+        patched = {}
         for path, ids in self.children.items():
-            child = self.model.get_submodule(path)
             queue = iter([self.calls[call] for call in ids])
-            child.forward = _stub(queue, evidence, outputs, mode)
-            patched.append(child)
+            patched[self.model.get_submodule(path)] = _stub(queue, evidence, outputs, mode)
         if mode.change.called is not None:
             left_out, instead = map(self.model.get_submodule, mode.change.called)
-            left_out.forward = functools.partial(type(instead).forward, instead)  # itself, and no record of it
+            patched[left_out] = functools.partial(type(instead).forward, instead)  # itself, and no record of it
+        for module, forward in patched.items():
+            module.forward = forward  # type: ignore[method-assign]
         try:
             yield
         finally:
-            for child in patched:
-                del child.forward
+            for module in patched:
+                del module.forward
 
 
 def _stub(queue: Iterator[Call], evidence: Evidence, outputs: list[torch.Tensor], mode: _Changed) -> Callable[..., Any]:
