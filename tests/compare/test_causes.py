@@ -1,5 +1,9 @@
 """Causes: what a port does instead is named, by trying it on the reference; what nothing known explains is not."""
 
+import itertools
+import time
+from types import SimpleNamespace
+
 import block_sample
 import jax
 import jax.numpy as jnp
@@ -12,6 +16,7 @@ from flax import nnx
 from graphmode.compare import Case
 from graphmode.compare.parity.causes import explain, explain_optimizer
 from graphmode.compare.parity.causes.dropout import dropout_on
+from graphmode.compare.parity.causes.explain import _Trial
 from graphmode.compare.parity.causes.fit import plain, solve
 from graphmode.compare.parity.causes.replay import Site
 from graphmode.compare.parity.causes.target import Aim, Target
@@ -27,6 +32,17 @@ def tanh_gelu(self, x):
 
 def scaled(self, x):
     return x + 0.75 * self.outer(jax.nn.gelu(self.inner(self.norm(x)), approximate=False)) / 2
+
+
+def first_mixer_twice(self, x):
+    h = self.project(self.flat(self.relu(self.bn(self.conv(x)))))
+    for mixer in (self.mixers[0], self.mixers[0]):
+        h = self.relu(mixer(h))
+    return self.head(self.softmax(h))
+
+
+def constant_bias(self, x):
+    return type(self).__mro__[1].__call__(self, x) - self.bias[...] + 0.3
 
 
 def noisy(self, x):
@@ -57,6 +73,8 @@ def casting(self, x):
         (sets("bn", momentum=0.9), "forward_backward", "momentum", "keeps 0.1"),
         (sets("bn", momentum=0.25), "forward_backward", "momentum", "0.25"),
         (lambda m: setattr(m, "relu", nn.SiLU()), "inference", "activation", "silu for relu"),
+        (becomes("", __call__=first_mixer_twice), "inference", "layer-repeated", "mixers.0 where the reference calls"),
+        (becomes("mixers.0.inner", __call__=constant_bias), "inference", "parameter-constant", "0.3 in all of bias"),
     ],
 )  # fmt: skip
 def test_the_cause_is_named(plant, mode, cause, word):
@@ -74,6 +92,29 @@ def test_what_nothing_known_explains_is_not_explained(path):
     (divergence,) = found.divergences()
     assert divergence.module == path
     assert explain(found, divergence).causes == []
+
+
+def test_each_kind_of_cause_has_its_turn_and_none_is_tried_twice():
+    def trial(seconds):
+        return _Trial(None, SimpleNamespace(forward=None), time.monotonic() + seconds)
+
+    def endless():
+        for i in itertools.count():
+            if one.is_over:
+                return
+            if one._is_new():
+                tried.append(i)
+                time.sleep(0.01)
+
+    tried, one = [], trial(2.0)
+    one._in_turn([endless, lambda: one.found.append("another kind")])
+    assert one.found
+    assert not one.is_at_end
+    tried, one = [], trial(0.3)
+    one._in_turn([endless, lambda: None, lambda: None])
+    assert one.is_at_end
+    assert len(tried) > 5
+    assert tried == list(range(len(tried)))
 
 
 def test_a_hidden_cast_is_named_with_its_line():
