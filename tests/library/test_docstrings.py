@@ -43,6 +43,7 @@ def test_examples_are_found_in_all_parts():
     assert parts <= {name.split(".")[1] for name in MODULES}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_hold(name):
     module, package = import_module(name), import_module(name.rpartition(".")[0])
