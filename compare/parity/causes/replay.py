@@ -218,7 +218,7 @@ class Replay:
             left_out, instead = map(self.model.get_submodule, mode.change.called)
             patched[left_out] = functools.partial(type(instead).forward, instead)  # itself, and no record of it
         for module, forward in patched.items():
-            module.forward = forward  # type: ignore[method-assign]
+            module.forward = forward
         try:
             yield
         finally:
