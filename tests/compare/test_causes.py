@@ -1,9 +1,5 @@
 """Causes: what a port does instead is named, by trying it on the reference; what nothing known explains is not."""
 
-import itertools
-import time
-from types import SimpleNamespace
-
 import block_sample
 import jax
 import jax.numpy as jnp
@@ -16,7 +12,6 @@ from flax import nnx
 from graphmode.compare import Case
 from graphmode.compare.parity.causes import explain, explain_optimizer
 from graphmode.compare.parity.causes.dropout import dropout_on
-from graphmode.compare.parity.causes.explain import _Trial
 from graphmode.compare.parity.causes.fit import plain, solve
 from graphmode.compare.parity.causes.replay import Site
 from graphmode.compare.parity.causes.target import Aim, Target
@@ -92,29 +87,6 @@ def test_what_nothing_known_explains_is_not_explained(path):
     (divergence,) = found.divergences()
     assert divergence.module == path
     assert explain(found, divergence).causes == []
-
-
-def test_each_kind_of_cause_has_its_turn_and_none_is_tried_twice():
-    def trial(seconds):
-        return _Trial(None, SimpleNamespace(forward=None), time.monotonic() + seconds)
-
-    def endless():
-        for i in itertools.count():
-            if one.is_over:
-                return
-            if one._is_new():
-                tried.append(i)
-                time.sleep(0.01)
-
-    tried, one = [], trial(2.0)
-    one._in_turn([endless, lambda: one.found.append("another kind")])
-    assert one.found
-    assert not one.is_at_end
-    tried, one = [], trial(0.3)
-    one._in_turn([endless, lambda: None, lambda: None])
-    assert one.is_at_end
-    assert len(tried) > 5
-    assert tried == list(range(len(tried)))
 
 
 def test_a_hidden_cast_is_named_with_its_line():

@@ -68,26 +68,19 @@ def explain(look: Look, divergence: Divergence, *, deadline: float = np.inf) -> 
     replay = Replay(look.judge.module, look.calls, at, forced, look.question.mode == "forward_backward")
     trial = _Trial(replay, aim, min(deadline, now + SUSPECT_S))
     causes = trial.causes()
-    return Explanation(causes, cut_short=not causes and trial.is_at_end)
+    return Explanation(causes, cut_short=not causes and trial.is_over)
 
 
 class _Trial:
     def __init__(self, replay: Replay, target: Target, deadline: float):
-        self.replay, self.target = replay, target
-        self.end = self.deadline = deadline  # of all, and of the stage that is being tried
-        self.tried = self.skipped = 0  # of the stage: so far, and in its turns before
+        self.replay, self.target, self.deadline = replay, target, deadline
         self.forward = target.forward
         self.found: list[Cause] = []
         self.in_part = False  # whether the last change was judged where rounding does not grow
 
     @property
     def is_over(self) -> bool:
-        """Whether the stage has had its share of the time."""
         return time.monotonic() > self.deadline
-
-    @property
-    def is_at_end(self) -> bool:
-        return time.monotonic() > self.end
 
     def causes(self) -> list[Cause]:
         base = self.replay.run(Change())
@@ -105,11 +98,9 @@ class _Trial:
             return []  # nothing to explain, or a module that keeps something from call to call
         self.forward = self.target.forward
         sites = self.replay.sites()
-        for stage in (self._dropout, self._origins):
-            stage(sites)
-            if self.found:
-                return self.found[:MOST]
         stages = (
+            self._dropout,
+            self._origins,
             self._called,
             self._single,
             self._composites,
@@ -121,31 +112,11 @@ class _Trial:
             self._parameters,
             self._turns,
         )
-        self._in_turn([functools.partial(stage, sites) for stage in stages])
+        for stage in stages:
+            stage(sites)
+            if self.found or self.is_over:
+                break
         return self.found[:MOST]
-
-    def _in_turn(self, stages: list[Callable[[], None]]) -> None:
-        """The stages in order, until one finds something. Where there is more to try than time, each has its share of
-        it, and what that leaves over goes to those that were not done, which go on where they were."""
-        tried = dict.fromkeys(stages, 0)
-        while stages and not self.is_at_end:
-            undone = []
-            for i, stage in enumerate(stages):
-                now = time.monotonic()
-                self.deadline = now + (self.end - now) / (len(stages) - i)
-                self.tried, self.skipped = 0, tried[stage]
-                stage()
-                if self.found:
-                    return
-                if self.is_over:
-                    undone.append(stage)
-                    tried[stage] = max(self.tried, self.skipped)
-            stages = undone
-
-    def _is_new(self) -> bool:
-        """Counts what is tried; false for what was tried in a turn before."""
-        self.tried += 1
-        return self.tried > self.skipped
 
     def _dropout(self, sites: list[Site]) -> None:
         cause = dropout_on(self.target)
@@ -200,8 +171,6 @@ class _Trial:
 
     def _composites(self, sites: list[Site]) -> None:
         for variant, change in composites(sites):
-            if self.is_over:
-                return
             self._try(variant.id, variant.says, variant.fix, change)
 
     def _parameters(self, sites: list[Site]) -> None:
@@ -306,8 +275,6 @@ class _Trial:
         return IN_PART if self.in_part else ""
 
     def _try(self, id: str, says: str, fix: str, change: Change) -> None:
-        if not self._is_new():
-            return
         left = self._residual(change)
         if self.target.explains(left):
             self._add(Cause(id=id, says=says + self._part, fix=fix, residual=left))
@@ -320,8 +287,6 @@ class _Trial:
         self._fit_change(fit, lambda value: Change(fit.apply(value), numbers))
 
     def _fit_change(self, fit: Fit, change: Callable[[float], Change]) -> None:
-        if not self._is_new():
-            return
         which = self.forward if self.forward.aims and self.forward.before > 0 else self.target
 
         def left(value: float) -> np.ndarray | None:
@@ -329,7 +294,7 @@ class _Trial:
                 return which.vector(self.replay.run(change(value), forward_only=which is self.forward))
             return None
 
-        value = solve(left, fit.known, fit.likely, self.end)
+        value = solve(left, fit.known, fit.likely, self.deadline)
         if value is None:
             return
         value = plain(value, lambda v: self.target.explains(self._residual(change(v))))
