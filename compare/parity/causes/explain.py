@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
-from torch.utils import _pytree as pytree
 
 from ...report.records import Cause, Divergence
 from ..inside.calls import CallId
@@ -24,6 +23,7 @@ from .known.gradient import scaled
 from .origins import origins
 from .parameters import own_parameters, parameter_variants
 from .replay import Change, Replay, Site
+from .sites import constructs, groups, numbers
 from .target import EXPLAINED, TELLING, Aim, Target, target_of
 from .variants import Fit, Variant, variants
 
@@ -66,14 +66,15 @@ def explain(look: Look, divergence: Divergence, *, deadline: float = np.inf) -> 
     aim = target_of(look, divergence.module, divergence.call)
     forced = {look.matches[call] for call in look.run.forced}
     replay = Replay(look.judge.module, look.calls, at, forced, look.question.mode == "forward_backward")
-    trial = _Trial(replay, aim, min(deadline, now + SUSPECT_S))
+    trial = _Trial(replay, aim, min(deadline, now + SUSPECT_S), look.calls_beyond)
     causes = trial.causes()
     return Explanation(causes, cut_short=not causes and trial.is_over)
 
 
 class _Trial:
-    def __init__(self, replay: Replay, target: Target, deadline: float):
+    def __init__(self, replay: Replay, target: Target, deadline: float, calls_beyond: Callable[[str], int | None]):
         self.replay, self.target, self.deadline = replay, target, deadline
+        self.calls_beyond = calls_beyond
         self.forward = target.forward
         self.found: list[Cause] = []
         self.in_part = False  # whether the last change was judged where rounding does not grow
@@ -110,6 +111,7 @@ class _Trial:
             self._rewired,
             self._exchanged,
             self._parameters,
+            self._perhaps_called,
             self._turns,
         )
         for stage in stages:
@@ -129,19 +131,34 @@ class _Trial:
 
     def _called(self, sites: list[Site]) -> None:
         """A module inside called in place of its like beside it, as where a loop is over the same one twice."""
+        for left_out, instead in self._siblings():
+            fewer, more = self.calls_beyond(left_out), self.calls_beyond(instead)
+            if (fewer is None or fewer < 0) and more is not None and more > 0:
+                self._try_called(left_out, instead)
+
+    def _perhaps_called(self, sites: list[Site]) -> None:
+        """Likewise in a port that has no modules to count the calls of."""
+        for left_out, instead in self._siblings():
+            if self.calls_beyond(left_out) is None is self.calls_beyond(instead):
+                self._try_called(left_out, instead)
+
+    def _siblings(self) -> Iterator[tuple[str, str]]:
         for path, other in itertools.permutations(self.replay.inside, 2):
             if self.is_over:
                 return
             if path.rpartition(".")[0] == other.rpartition(".")[0] and self.replay.are_alike(path, other):
-                says = f"calls {other} where the reference calls {path}"
-                self._try("layer-repeated", says, f"call {path} there", Change(called=(path, other)))
+                yield path, other
+
+    def _try_called(self, left_out: str, instead: str) -> None:
+        says = f"calls {instead} where the reference calls {left_out}"
+        self._try("layer-repeated", says, f"call {left_out} there", Change(called=(left_out, instead)))
 
     def _single(self, sites: list[Site]) -> None:
         """A call in another form, in all turns of the loop that it is in, if any.
 
         Where one explains it, another number in it may do so as well, and is told too.
         """
-        for same in _constructs(sites):
+        for same in constructs(sites):
             self._varied(same)
             if self.found:
                 rest, self.found = self.found[MOST - 1 :], self.found[: MOST - 1]
@@ -151,14 +168,14 @@ class _Trial:
 
     def _together(self, sites: list[Site]) -> None:
         """One variant at all calls of a function: a port that is wrong once is often wrong alike elsewhere."""
-        tried = [_numbers(same) for same in _constructs(sites)]
-        for same in _groups(sites):
-            if _numbers(same) not in tried:
+        tried = [numbers(same) for same in constructs(sites)]
+        for same in groups(sites):
+            if numbers(same) not in tried:
                 self._varied(same)
 
     def _turns(self, sites: list[Site]) -> None:
         """A single turn of a loop."""
-        for same in _constructs(sites):
+        for same in constructs(sites):
             for site in same if len(same) > 1 else ():
                 self._varied([site])
                 if self.found:
@@ -167,7 +184,7 @@ class _Trial:
     def _varied(self, same: list[Site]) -> None:
         for variant in self._of(same[0]):
             if isinstance(variant, Variant):
-                self._try(variant.id, variant.says, variant.fix, Change(variant.apply, _numbers(same)))
+                self._try(variant.id, variant.says, variant.fix, Change(variant.apply, numbers(same)))
 
     def _composites(self, sites: list[Site]) -> None:
         for variant, change in composites(sites):
@@ -186,14 +203,14 @@ class _Trial:
             )
 
     def _fits(self, sites: list[Site]) -> None:
-        constructs = _constructs(sites)
-        self._fits_of(constructs + [same for same in _groups(sites) if same not in constructs])
+        single = constructs(sites)
+        self._fits_of(single + [same for same in groups(sites) if same not in single])
 
     def _fits_of(self, groups: list[list[Site]]) -> None:
         for same in groups:
             for fit in self._of(same[0]):
                 if isinstance(fit, Fit):
-                    self._fit(fit, _numbers(same))
+                    self._fit(fit, numbers(same))
 
     def _rewired(self, sites: list[Site]) -> None:
         """Another tensor of the module, made earlier, as an argument of a call."""
@@ -309,29 +326,6 @@ class _Trial:
                     residual=residual,
                 )
             )
-
-
-def _numbers(sites: list[Site]) -> frozenset[int]:
-    return frozenset(site.number for site in sites)
-
-
-def _constructs(sites: list[Site]) -> list[list[Site]]:
-    """The calls that one instruction of one module makes, in all turns of a loop, in the order of the first."""
-    groups: dict[Any, list[Site]] = {}
-    for site in sites:
-        groups.setdefault((site.name, site.place), []).append(site)
-    return list(groups.values())
-
-
-def _groups(sites: list[Site]) -> list[list[Site]]:
-    """Calls of one function, and those of one function on tensors of the same shapes, where there are several."""
-    groups: dict[Any, list[Site]] = {}
-    for site in sites:
-        shapes = tuple(tuple(x.shape) for x in pytree.tree_leaves(site.args) if isinstance(x, torch.Tensor))
-        groups.setdefault(site.name, []).append(site)
-        groups.setdefault((site.name, shapes), []).append(site)
-    several = [same for same in groups.values() if len(same) > 1]
-    return [same for i, same in enumerate(several) if same not in several[:i]]
 
 
 def _at_output(value: float) -> Change:

@@ -17,7 +17,7 @@ from ...report.records import Divergence, Finding, ModuleEvidence
 from ...torch_side import TorchSide
 from ..judge import Question
 from ..yardstick import SMALLEST_GRADIENT, Difference, difference, magnitude
-from .calls import CallId, Calls
+from .calls import CallId, Calls, counts
 from .matching import match_modules, port_nodes, reference_nodes
 from .port_calls import Backward, PortRun, Seen
 from .torch_calls import recorded
@@ -105,6 +105,7 @@ class Look:
         self.nodes, self.reference_nodes = nodes, theirs
         self.matching = match_modules(nodes, theirs, table)
         self.kinds = {call.path: shape.kind for call, shape in shapes.items()}
+        self._called = counts(iter(shapes)), counts(calls)
         self.matches = self.matching.of_calls(list(shapes), list(calls))
         self.suspects: dict[str, Suspect] = {}
         self.outside: list[Finding] = []
@@ -138,6 +139,12 @@ class Look:
         """The largest magnitude in any gradient of the reference."""
         gradients = [*self.observed.parameter_gradients.values(), *self.observed.input_gradients.values()]
         return max(map(magnitude, gradients), default=0.0)
+
+    def calls_beyond(self, path: str) -> int | None:
+        """How many more times the port calls this module of the reference than that does; None where it has none."""
+        ours, theirs = self._called
+        port = self.matching.to_port(path)
+        return None if port is None else ours[port] - theirs[path]
 
     def holder(self, name: str) -> str:
         """The path in the port of the called module that holds this tensor of the reference."""
