@@ -15,7 +15,7 @@ VARIABLES = (
     *("PYTORCH_CUDA_ALLOC_CONF", "XLA_PYTHON_CLIENT_PREALLOCATE", "XLA_PYTHON_CLIENT_MEM_FRACTION"),
 )
 PREFIXES = ("TORCHINDUCTOR_", "TORCHDYNAMO_", "TORCH_COMPILE_")  # Inductor's own settings take seconds to import
-ALWAYS = ("XLA_FLAGS", "GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
+ALWAYS = ("XLA_FLAGS", "GRAPHMODE_ONEDNN", "GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
 XLA_EVERYWHERE = ("xla_backend_optimization_level", "xla_allow_excess_precision")
 XLA_CPU = (
     *("xla_cpu_use_onednn", "xla_cpu_use_xnnpack", "xla_cpu_experimental_ynn_fusion_type"),

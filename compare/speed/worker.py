@@ -129,6 +129,7 @@ def _quietly(log: Path) -> TextIO:
 
 def _use_cache(folder: Path) -> None:
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder / "inductor")
+    os.environ.setdefault("GRAPHMODE_ONEDNN", "1")  # with a cache it is left out, and few users have one
     jax.config.update("jax_compilation_cache_dir", str(folder / "xla"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)

@@ -106,6 +106,8 @@ class Graph:
     def evaluate(self, visit: Visit | None = None) -> list[Any]:
         """Runs it with nothing narrower than float64; loops and branches are one operation, in its own dtypes.
 
+        A branch on the platform is none: what this platform runs is a part of the graph.
+
         Args:
           visit: `(operation, arguments, in_float64)` gives its results, say `in_float64(arguments)`.
         """
@@ -128,7 +130,11 @@ class Graph:
             module = _module(eqn, around)
             given = [read(atom) for atom in eqn.invars]
             inner = next(iter(_closed(eqn)), None)
-            if eqn.primitive.name in INLINED and inner is not None:
+            if eqn.params.get("branches_platforms"):  # one form for each platform: this one's
+                index, *given = given
+                inner = eqn.params["branches"][int(index)]
+                results = self._run(inner.jaxpr, inner.consts, given, module, visit)
+            elif eqn.primitive.name in INLINED and inner is not None:
                 results = self._run(inner.jaxpr, inner.consts, given, module, visit)
             else:
                 operation = Operation(self._count, module, eqn)

@@ -9,6 +9,7 @@ import jax
 from ..arguments import as_integer, check_same_dtype
 from ..autocast import autocasts
 from ..layout import DataFormat, Layout, along_channels, as_layout, check_shape, spatial_axes, spelled
+from . import onednn_gradients as onednn_gradients  # registers derivatives
 from .blocks import fold, unfold
 from .geometry import (
     Geometry,
@@ -212,8 +213,8 @@ def _conv(spatial, input, weight, bias, stride, padding, dilation, groups, data_
     geometry = Geometry(stride, paddings_of(padding, kernel, dilation), dilation, groups)
     check_fit(size, kernel, geometry)
     batch = input if input.ndim == spatial + 2 else input[None]
-    output = convolve(batch, weight, geometry, layout, precision)
-    return _with_bias(output if input.ndim == spatial + 2 else output[0], bias, layout, spatial)
+    output = convolve(batch, weight, geometry, layout, precision, bias)
+    return output if input.ndim == spatial + 2 else output[0]
 
 
 def _transposed(
@@ -237,7 +238,9 @@ def _transposed(
     batch = input if input.ndim == spatial + 2 else input[None]
     how = Transposed(stride, padding, dilation, groups, output_size, layout, precision)
     output = convolve_transposed(batch, weight, how)
-    return _with_bias(output if input.ndim == spatial + 2 else output[0], bias, layout, spatial)
+    if bias is not None:
+        output = output + along_channels(bias, layout, output.ndim, spatial)
+    return output if input.ndim == spatial + 2 else output[0]
 
 
 def _kernel(weight: jax.Array, spatial: int) -> tuple[int, ...]:
@@ -266,7 +269,3 @@ def _check_operands(
     if 0 in size:
         raise ValueError(f"input has shape {tuple(input.shape)}, {spelled(layout, spatial)}; only the batch may be 0")
     return size
-
-
-def _with_bias(output: jax.Array, bias: jax.Array | None, layout: Layout, spatial: int) -> jax.Array:
-    return output if bias is None else output + along_channels(bias, layout, output.ndim, spatial)

@@ -42,8 +42,16 @@ class Geometry:
         axes = zip(size, self.paddings, kernel, self.stride, self.dilation, strict=True)
         return tuple((n + sum(p) - d * (k - 1) - 1) // s + 1 for n, p, k, s, d in axes)
 
+    @property
+    def steps(self) -> tuple[Axes, Axes]:
+        """Stride and dilation."""
+        return self.stride, self.dilation
+
+    def padded(self, paddings: Paddings) -> Geometry:
+        return replace(self, paddings=paddings)
+
     def unpadded(self) -> Geometry:
-        return replace(self, paddings=((0, 0),) * len(self.stride))
+        return self.padded(((0, 0),) * len(self.stride))
 
 
 def as_axes(name: str, value: Any, spatial: int, *, least: int) -> Axes:

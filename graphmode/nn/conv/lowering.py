@@ -1,4 +1,6 @@
-"""How a convolution is computed: XLA's own on accelerators, slices and matrix products where a CPU is faster with them.
+"""How a convolution is computed: XLA's own on accelerators; on a CPU oneDNN's, or slices and matrix products.
+
+`onednn.py` says what oneDNN serves, which is float32 of some size. What follows is of the rest.
 
 XLA's CPU backend runs grouped convolutions as scalar loops, and those over volumes and some gradients hardly better.
 Measured on two cores in float32, milliseconds, XLA's convolution against what is used here:
@@ -27,7 +29,7 @@ The same on two cores that others kept busy, the best of several runs:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial, reduce
 
 import jax
@@ -35,29 +37,39 @@ import jax.numpy as jnp
 from jax import lax
 
 from ..compiled_once import compiled_once
-from ..layout import Layout, from_channels_last, spelled, to_channels_last
+from ..layout import Layout, along_channels, from_channels_last, spelled, to_channels_last
 from ..windows import taps_of
+from . import onednn
 from .geometry import Geometry, Paddings
 
 FEW_GROUPS = 8
 MOST_COLUMNS = 4_000_000  # elements of all that the kernel covers; beyond, groups one by one are 2 to 9 times as fast
+MANY_ROWS = 128  # output positions from which on oneDNN's own order of the weights pays
+MANY_POINTS = 1024  # likewise, of a kernel of one element
 MOST_SLICES = 64  # to unfold with: 256 of them take XLA 8 s to compile, and their gradients 20
 LARGEST_UNFOLDED = 14 * 14  # output positions; ResNet-18 runs 1.13 times as fast with it, and at 28 * 28 no faster
 
-Convolution = Callable[[jax.Array, jax.Array], jax.Array]
+Product = Callable[[jax.Array, jax.Array], jax.Array]
+Convolution = Callable[[jax.Array, jax.Array, jax.Array | None], jax.Array]
 
 
 @compiled_once("geometry", "layout", "precision")
 def convolve(
-    input: jax.Array, weight: jax.Array, geometry: Geometry, layout: Layout, precision: lax.PrecisionLike
+    input: jax.Array,
+    weight: jax.Array,
+    geometry: Geometry,
+    layout: Layout,
+    precision: lax.PrecisionLike,
+    bias: jax.Array | None = None,
 ) -> jax.Array:
     """Cross-correlation of `input`, `[B, *spatial, C]` or as `layout` says, with `[*kernel, C / groups, out]`."""
     if _algorithm(input, weight, geometry, layout, precision) is None:
-        return _native(input, weight, geometry, layout, precision)
+        return _native(input, weight, bias, geometry, layout, precision)
     return lax.platform_dependent(
         input,
         weight,
-        cpu=partial(convolve_on_cpu, geometry=geometry, layout=layout, precision=precision),
+        bias,
+        cpu=partial(_on_cpu, geometry=geometry, layout=layout, precision=precision),
         default=partial(_native, geometry=geometry, layout=layout, precision=precision),
     )
 
@@ -66,11 +78,23 @@ def convolve_on_cpu(
     input: jax.Array, weight: jax.Array, geometry: Geometry, layout: Layout, precision: lax.PrecisionLike
 ) -> jax.Array:
     """The same where the platform is known to be a CPU."""
+    return _on_cpu(input, weight, None, geometry, layout, precision)
+
+
+def _on_cpu(
+    input: jax.Array,
+    weight: jax.Array,
+    bias: jax.Array | None,
+    geometry: Geometry,
+    layout: Layout,
+    precision: lax.PrecisionLike,
+) -> jax.Array:
     fast = _algorithm(input, weight, geometry, layout, precision)
     if fast is None:
-        return _native(input, weight, geometry, layout, precision)
+        return _native(input, weight, bias, geometry, layout, precision)
     spatial = weight.ndim - 2
-    return from_channels_last(fast(to_channels_last(input, layout, spatial), weight), layout, spatial)
+    output = fast(to_channels_last(input, layout, spatial), weight, bias)
+    return from_channels_last(output, layout, spatial)
 
 
 def dimension_numbers(layout: Layout, spatial: int) -> tuple[str, str, str]:
@@ -80,9 +104,14 @@ def dimension_numbers(layout: Layout, spatial: int) -> tuple[str, str, str]:
 
 
 def _native(
-    input: jax.Array, weight: jax.Array, geometry: Geometry, layout: Layout, precision: lax.PrecisionLike
+    input: jax.Array,
+    weight: jax.Array,
+    bias: jax.Array | None,
+    geometry: Geometry,
+    layout: Layout,
+    precision: lax.PrecisionLike,
 ) -> jax.Array:
-    return lax.conv_general_dilated(
+    product = lax.conv_general_dilated(
         input,
         weight,
         window_strides=geometry.stride,
@@ -92,26 +121,52 @@ def _native(
         dimension_numbers=dimension_numbers(layout, weight.ndim - 2),
         precision=precision,
     )
+    return _with_bias(product, bias, layout, weight.ndim - 2)
+
+
+def _with_bias(output: jax.Array, bias: jax.Array | None, layout: Layout, spatial: int) -> jax.Array:
+    return output if bias is None else output + along_channels(bias, layout, output.ndim, spatial)
 
 
 def _algorithm(
     input: jax.Array, weight: jax.Array, geometry: Geometry, layout: Layout, precision: lax.PrecisionLike
 ) -> Convolution | None:
     """What is faster than XLA's own on a CPU, for channels last; None where its own is as fast."""
-    *kernel, per_group, _ = weight.shape
+    kernel = weight.shape[:-2]
     size = input.shape[1:-1] if layout == "channels_last" else input.shape[2:]
     # Sums in half precision would lose what XLA's convolution keeps, and empty arrays have nothing to gain.
     if input.dtype not in (jnp.float32, jnp.float64) or not input.size or not weight.size:
         return None
+    outputs = math.prod(geometry.output(size, kernel))
+    least = 0 if geometry.groups > 1 else MANY_ROWS if math.prod(kernel) > 1 else MANY_POINTS
+    if input.shape[0] * outputs >= least and onednn.serves(size, input, weight, geometry):
+        return partial(onednn.convolve, geometry=geometry)
+    product = _product(input, weight, outputs, geometry, size, precision)
+    return None if product is None else partial(_then_biased, product)
+
+
+def _then_biased(product: Product, input: jax.Array, weight: jax.Array, bias: jax.Array | None) -> jax.Array:
+    return _with_bias(product(input, weight), bias, "channels_last", weight.ndim - 2)
+
+
+def _product(
+    input: jax.Array,
+    weight: jax.Array,
+    outputs: int,
+    geometry: Geometry,
+    size: Sequence[int],
+    precision: lax.PrecisionLike,
+) -> Product | None:
+    """What is faster than XLA's own without oneDNN."""
+    *kernel, per_group, _ = weight.shape
     if geometry.groups > 1 and per_group == 1:
         return partial(_channelwise, geometry)
     if geometry.groups > 1:
-        columns = math.prod(geometry.output(size, kernel)) * input.shape[0] * math.prod(kernel) * per_group
+        columns = outputs * input.shape[0] * math.prod(kernel) * per_group
         few = geometry.groups <= FEW_GROUPS or columns * geometry.groups > MOST_COLUMNS
         return partial(_group_by_group if few else _batched_groups, geometry, precision)
     if math.prod(kernel) == 1:
         return partial(_pointwise, geometry, precision)
-    outputs = math.prod(geometry.output(size, kernel))
     if outputs <= LARGEST_UNFOLDED and min(outputs, math.prod(kernel)) <= MOST_SLICES:
         return partial(_unfolded, geometry, precision)
     if len(kernel) == 3:
@@ -122,7 +177,7 @@ def _algorithm(
 
 
 def _pointwise(geometry: Geometry, precision: lax.PrecisionLike, input: jax.Array, weight: jax.Array) -> jax.Array:
-    strided = _padded(input, geometry.paddings)[:, *(slice(None, None, s) for s in geometry.stride)]
+    strided = pad(input, geometry.paddings)[:, *(slice(None, None, s) for s in geometry.stride)]
     rows = strided.reshape(-1, strided.shape[-1])
     return jnp.matmul(rows, weight.reshape(weight.shape[-2:]), precision=precision).reshape(*strided.shape[:-1], -1)
 
@@ -133,7 +188,7 @@ def _unfolded(geometry: Geometry, precision: lax.PrecisionLike, input: jax.Array
     It is sliced by elements of the kernel, or, where there are fewer, by output positions: each slice is compiled.
     """
     *kernel, _, _ = weight.shape
-    padded = _padded(input, geometry.paddings)
+    padded = pad(input, geometry.paddings)
     outputs = geometry.output(input.shape[1:-1], kernel)
     if math.prod(kernel) <= math.prod(outputs):
         columns = jnp.concatenate(taps_of(padded, kernel, geometry.stride, geometry.dilation), -1)
@@ -150,7 +205,7 @@ def _unfolded(geometry: Geometry, precision: lax.PrecisionLike, input: jax.Array
 def _by_planes(geometry: Geometry, precision: lax.PrecisionLike, input: jax.Array, weight: jax.Array) -> jax.Array:
     """A sum of convolutions of planes, one for each element of the kernel's depth."""
     none = ((0, 0), (0, 0))
-    padded = _padded(input, (geometry.paddings[0], *none))
+    padded = pad(input, (geometry.paddings[0], *none))
     stride, dilation = geometry.stride[0], geometry.dilation[0]
     depth = (padded.shape[1] - dilation * (weight.shape[0] - 1) - 1) // stride + 1
     plane = Geometry(geometry.stride[1:], geometry.paddings[1:], geometry.dilation[1:])
@@ -168,8 +223,8 @@ def _padded_first(geometry: Geometry, precision: lax.PrecisionLike, input: jax.A
     Where the output is larger than the input, XLA would take the convolution that is the gradient by the weight for
     one with its operands exchanged, and its CPU backend runs that as a scalar loop.
     """
-    padded = lax.optimization_barrier(_padded(input, geometry.paddings))
-    return _native(padded, weight, geometry.unpadded(), "channels_last", precision)
+    padded = lax.optimization_barrier(pad(input, geometry.paddings))
+    return _native(padded, weight, None, geometry.unpadded(), "channels_last", precision)
 
 
 def _group_by_group(geometry: Geometry, precision: lax.PrecisionLike, input: jax.Array, weight: jax.Array) -> jax.Array:
@@ -195,14 +250,14 @@ def _channelwise(geometry: Geometry, input: jax.Array, weight: jax.Array) -> jax
 
 
 def _taps(geometry: Geometry, input: jax.Array, weight: jax.Array) -> list[jax.Array]:
-    return taps_of(_padded(input, geometry.paddings), weight.shape[:-2], geometry.stride, geometry.dilation)
+    return taps_of(pad(input, geometry.paddings), weight.shape[:-2], geometry.stride, geometry.dilation)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _depthwise(geometry: Geometry, input: jax.Array, weight: jax.Array) -> jax.Array:
     """A sum of shifted images, each times its element of the kernel: one fused loop, vectorised over the channels."""
     # Without the barrier the padding is fused into the loop, as a comparison for every element of every shift.
-    padded = lax.optimization_barrier(_padded(input, geometry.paddings))
+    padded = lax.optimization_barrier(pad(input, geometry.paddings))
     taps = taps_of(padded, weight.shape[:-2], geometry.stride, geometry.dilation)
     # `lax` rather than `jnp`: dozens of operations a layer, and jnp's way to each takes four times as long to trace.
     rows = lax.split(weight.reshape(-1, weight.shape[-1]), [1] * len(taps))
@@ -237,34 +292,33 @@ def _depthwise_backward(geometry, saved, cotangent):
     wide = lax.pad(cotangent, jnp.zeros((), input.dtype), (*spread, (0, 0, 0)))
     whole = Geometry((1,) * len(kernel), ((0, 0),) * len(kernel), geometry.dilation)
     by_input = _depthwise(whole, wide, jnp.flip(weight, range(len(kernel))))
-    padded = lax.optimization_barrier(_padded(input, geometry.paddings))
+    padded = lax.optimization_barrier(pad(input, geometry.paddings))
     taps = taps_of(padded, kernel, geometry.stride, geometry.dilation)
-    return by_input, _sums_of_products(tuple(taps), cotangent).reshape(weight.shape)
+    return by_input, sums_of_products(tuple(taps), cotangent).reshape(weight.shape)
 
 
 _depthwise.defvjp(_depthwise_forward, _depthwise_backward)
 
 
-@jax.custom_vjp
-def _sums_of_products(taps: tuple[jax.Array, ...], other: jax.Array) -> jax.Array:
+@jax.custom_jvp
+def sums_of_products(taps: tuple[jax.Array, ...], other: jax.Array) -> jax.Array:
     """`[taps, C]`: for each tap `sum(tap * other)` over all but the channels, all taps in one pass over the image."""
     products = tuple(lax.mul(tap, other) for tap in taps)
     zeros = (jnp.zeros((), other.dtype),) * len(taps)
-    axes = tuple(range(other.ndim - 1))
-    return jnp.stack(lax.reduce(products, zeros, lambda a, b: tuple(map(lax.add, a, b)), axes))
+    # Along one axis first: of a sum over all of them at once only one core would do the work.
+    lines = lax.reduce(products, zeros, lambda a, b: tuple(map(lax.add, a, b)), (other.ndim - 2,))
+    return jnp.stack([line.sum(range(line.ndim - 1)) for line in lines])
 
 
-def _sums_of_products_backward(saved, cotangent):
-    taps, other = saved
-    return tuple(c * other for c in cotangent), sum(c * tap for c, tap in zip(cotangent, taps, strict=True))
+@sums_of_products.defjvp
+def _sums_of_products_jvp(primals, tangents):
+    (taps, other), (moved, other_moved) = primals, tangents
+    axes = range(other.ndim - 1)
+    products = (m * other + tap * other_moved for tap, m in zip(taps, moved, strict=True))
+    return sums_of_products(taps, other), jnp.stack([product.sum(axes) for product in products])
 
 
-_sums_of_products.defvjp(
-    lambda taps, other: (_sums_of_products(taps, other), (taps, other)), _sums_of_products_backward
-)
-
-
-def _padded(input: jax.Array, paddings: Paddings) -> jax.Array:
+def pad(input: jax.Array, paddings: Paddings) -> jax.Array:
     if not any(map(any, paddings)):
         return input
     return lax.pad(input, jnp.zeros((), input.dtype), ((0, 0, 0), *((*pair, 0) for pair in paddings), (0, 0, 0)))

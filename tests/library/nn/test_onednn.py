@@ -1,0 +1,230 @@
+"""Convolutions by oneDNN against XLA's own in float64, with all derivatives; where they are used, and where not."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+
+import jax
+import jax.export
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+from jax.sharding import AxisType, PartitionSpec
+
+import graphmode.nn as nn
+from graphmode.nn import functional as F
+from graphmode.nn.conv import onednn, onednn_gradients
+from graphmode.nn.conv.geometry import Geometry
+
+CLOSE = 2e-5  # of the largest element: sums of thousands of float32 products
+SEEDS = [*range(12), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(12, 120))]
+
+
+@pytest.fixture(autouse=True)
+def wanted(monkeypatch):
+    """On in spite of the compilation cache of the tests, and all that was traced without it forgotten."""
+    monkeypatch.setenv(onednn.SWITCH, "1")
+    if not onednn.is_there():
+        pytest.skip("this jaxlib's oneDNN is not one that was tried")
+    with no_cache():
+        yield
+
+
+@pytest.fixture
+def however_small(monkeypatch):
+    """Small ones too, and the gradients of small ones."""
+    monkeypatch.setattr(onednn, "LEAST_WORK", 0)
+
+
+@contextlib.contextmanager
+def no_cache():
+    folder = jax.config.jax_compilation_cache_dir
+    jax.config.update("jax_compilation_cache_dir", None)
+    jax.clear_caches()
+    try:
+        yield
+    finally:
+        jax.config.update("jax_compilation_cache_dir", folder)
+        jax.clear_caches()
+
+
+def drawn(seed):
+    """Operands and geometry of every kind: strides, dilations, groups, unequal and negative paddings."""
+    rng = np.random.default_rng(seed)
+    while True:
+        spatial = 1 + seed % 3
+        groups, channels = (int(rng.choice([8, 32])), 1) if seed % 4 == 3 else (1 + seed % 2, int(rng.integers(1, 18)))
+        batch, out = int(rng.choice([1, 2, 9])), int(rng.integers(1, 18))
+
+        def axes(low, high, count=spatial):
+            return tuple(int(n) for n in rng.integers(low, high, count))
+
+        kernel, size = axes(1, 5), axes(1, 8 if spatial == 3 else 14)
+        paddings = tuple(zip(axes(-1, 4), axes(-1, 4), strict=True))
+        geometry = Geometry(axes(1, 4), paddings, axes(1, 4), groups)
+        cut = [n + min(low, 0) + min(high, 0) for n, (low, high) in zip(size, paddings, strict=True)]
+        if min(*geometry.output(size, kernel), *cut) > 0:
+            break
+    x = rng.standard_normal((batch, *size, channels * groups))
+    w = rng.standard_normal((*kernel, channels, out * groups))
+    return x, w, rng.standard_normal(out * groups) if seed % 2 else None, geometry
+
+
+def singly(*arrays):
+    return [jnp.asarray(a, jnp.float32) for a in arrays]
+
+
+def close(ours, theirs):
+    ours, theirs = np.asarray(ours, np.float64), np.asarray(theirs)
+    assert ours.shape == theirs.shape
+    np.testing.assert_allclose(ours, theirs, rtol=0, atol=CLOSE * max(np.abs(theirs).max(initial=0), 1e-3))
+
+
+@pytest.mark.usefixtures("however_small")
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("most_columns", [0, onednn_gradients.MOST_COLUMNS])
+def test_values_and_gradients(seed, most_columns, monkeypatch):
+    monkeypatch.setattr(onednn_gradients, "MOST_COLUMNS", most_columns)
+    x, w, b, geometry = drawn(seed)
+    bias = None if b is None else singly(b)[0]
+    y, pull = jax.vjp(lambda x, w: onednn.convolve(x, w, bias, geometry), *singly(x, w))
+    c = np.random.default_rng(seed).standard_normal(y.shape)
+    with jax.enable_x64(True):
+        biases = () if b is None else (jnp.asarray(b),)
+        expected, pull_expected = jax.vjp(lambda x, w: onednn.by_xla(x, w, *biases, geometry=geometry), x, w)
+        gradients = pull_expected(jnp.asarray(c))
+    for ours, theirs in zip((y, *pull(*singly(c))), (expected, *gradients), strict=True):
+        close(ours, theirs)
+
+
+@pytest.mark.usefixtures("however_small")
+@pytest.mark.parametrize("seed", [0, 1, 3, 5])
+def test_forward_mode_and_second_derivatives(seed):
+    x, w, b, geometry = drawn(seed)
+    b = np.ones(w.shape[-1]) if b is None else b
+
+    def power(convolve):
+        return lambda x, w, b: (convolve(x, w, b) ** 3).sum()
+
+    ours = power(lambda x, w, b: onednn.convolve(x, w, b, geometry))
+    theirs = power(lambda x, w, b: onednn.by_xla(x, w, b, geometry=geometry))
+    tangents = [np.random.default_rng(i).standard_normal(a.shape) for i, a in enumerate((x, w, b))]
+    found = jax.jvp(jax.grad(ours, (0, 1, 2)), singly(x, w, b), singly(*tangents))
+    with jax.enable_x64(True):
+        expected = jax.jvp(jax.grad(theirs, (0, 1, 2)), (x, w, b), tuple(tangents))
+    jax.tree.map(close, found, expected)
+
+
+@pytest.mark.parametrize("axes", [(1, None, None), (None, 0, None), (None, None, 0), (0, 0, 0), (0, None, 0)])
+def test_under_vmap(axes):
+    x, w, b, geometry = drawn(1)
+    lanes = [a if axis is None else np.stack([a, 2 * a, -a], axis) for a, axis in zip((x, w, b), axes, strict=True)]
+    ours = jax.vmap(lambda x, w, b: onednn.convolve(x, w, b, geometry), axes)(*singly(*lanes))
+    with jax.enable_x64(True):
+        theirs = jax.vmap(lambda x, w, b: onednn.by_xla(x, w, b, geometry=geometry), axes)(*lanes)
+    close(ours, theirs)
+
+
+def test_nan_and_infinity_stay_where_their_kernels_reach():
+    x = np.zeros((1, 8, 8, 4), np.float32)
+    x[0, 0, 0], x[0, 7, 7] = np.nan, np.inf
+    y = onednn.convolve(*singly(x, np.ones((3, 3, 4, 4))), None, Geometry((1, 1), ((1, 1), (1, 1)), (1, 1)))
+    assert np.isnan(y[0, :2, :2]).all()
+    assert np.isposinf(y[0, 6:, 6:]).all()
+    assert np.count_nonzero(np.isfinite(y)) == (64 - 8) * 4
+
+
+X, W = (4, 28, 28, 32), (3, 3, 32, 32)
+
+
+def compiled(dtype=jnp.float32, x=X, w=W):
+    with jax.enable_x64(True):
+        args = jnp.ones(x, dtype), jnp.ones(w, dtype), jnp.ones(w[-1], dtype)
+        return jax.jit(lambda x, w, b: F.conv2d(x, w, b, padding=1)).lower(*args).compile().as_text()
+
+
+def test_where_it_is_used():
+    assert onednn.TARGET in compiled()
+    assert "BIAS" in compiled()
+    for dtype in (jnp.float64, jnp.bfloat16, jnp.float16):
+        assert onednn.TARGET not in compiled(dtype)
+    assert onednn.TARGET not in compiled(x=(1, 4, 4, 32))
+
+
+def test_both_gradients_use_it():
+    def loss(x, w):
+        return (F.conv2d(x, w, padding=1) ** 2).sum()
+
+    text = jax.jit(jax.grad(loss, (0, 1))).lower(jnp.ones((16, 28, 28, 32)), jnp.ones(W)).compile().as_text()
+    assert text.count(f'custom_call_target="{onednn.TARGET}"') == 3
+
+
+def test_it_can_be_left_out(monkeypatch):
+    monkeypatch.setenv(onednn.SWITCH, "0")
+    assert onednn.TARGET not in compiled()
+
+
+def test_a_compilation_cache_goes_before_it(monkeypatch, tmp_path):
+    monkeypatch.delenv(onednn.SWITCH)
+    assert onednn.TARGET in compiled()
+    jax.clear_caches()
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path))
+    assert onednn.TARGET not in compiled()
+
+
+def test_a_jaxlib_that_was_not_tried_does_without(monkeypatch):
+    monkeypatch.setattr("jaxlib.__version__", "0.99.0")
+    assert onednn.TARGET not in compiled()
+
+
+def test_what_is_exported_runs_anywhere():
+    conv = nn.Conv2d(32, 32, 3, padding=1, rngs=nnx.Rngs(0))
+    x = jnp.ones(X)
+    exported = jax.export.export(jax.jit(conv.__call__))(x)
+    again = jax.export.deserialize(exported.serialize())
+    close(again.call(x), np.asarray(conv(x)))
+    assert onednn.TARGET not in str(exported.mlir_module())
+
+
+ON_EIGHT = """
+import jax, jax.numpy as jnp, numpy as np
+from graphmode.nn import functional as F
+from jax.sharding import NamedSharding, PartitionSpec as P
+mesh = jax.make_mesh((8,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+x = jax.random.normal(jax.random.key(0), (8, 28, 28, 32))
+w = jax.random.normal(jax.random.key(1), (3, 3, 32, 32))
+alone = F.conv2d(x, w, padding=1)
+split = jax.device_put(x, NamedSharding(mesh, P("data")))
+f = jax.jit(lambda x, w: F.conv2d(x, w, padding=1))
+text = f.lower(split, w).compile().as_text()
+assert "__onednn" not in text and "all-gather" not in text, text
+g = jax.shard_map(lambda x, w: F.conv2d(x, w, padding=1), mesh=mesh, in_specs=(P("data"), P()), out_specs=P("data"))
+for each in (f(split, w), g(split, w)):
+    assert each.sharding.spec[0] == "data"
+    np.testing.assert_allclose(each, alone, rtol=0, atol=2e-4)
+loss = lambda x, w: (g(x, w) ** 2).sum()
+expected = jax.grad(lambda x, w: (F.conv2d(x, w, padding=1) ** 2).sum(), 1)(x, w)
+np.testing.assert_allclose(jax.jit(jax.grad(loss, 1))(split, w), expected, rtol=0, atol=1e-4 * abs(expected).max())
+print("done")
+"""
+
+
+def test_over_several_devices_each_convolves_its_own(monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=8")
+    run = subprocess.run([sys.executable, "-c", ON_EIGHT], capture_output=True, text=True)
+    assert run.stdout == "done\n", run.stderr
+
+
+def test_in_one_part_of_a_mesh_of_one_device():
+    mesh = jax.make_mesh((1,), ("data",), axis_types=(AxisType.Auto,))
+    x, w = jnp.ones(X), jnp.ones(W)
+    f = jax.shard_map(
+        lambda x, w: F.conv2d(x, w, padding=1),
+        mesh=mesh,
+        in_specs=(PartitionSpec("data"), PartitionSpec()),
+        out_specs=PartitionSpec("data"),
+    )
+    close(f(x, w), np.asarray(F.conv2d(x, w, padding=1)))
