@@ -45,7 +45,7 @@ from .geometry import Axes, Geometry
 
 TARGET = "__onednn$convolution"
 SWITCH = "GRAPHMODE_ONEDNN"
-TRIED = ((0, 10), (0, 11))  # versions of jaxlib; another configuration may end the process
+TRIED = ((0, 10), (0, 11), (0, 12))  # versions of jaxlib; another configuration may end the process
 LEAST_WORK = 2_000_000  # multiplications and additions below which the call itself costs more than it gains
 
 convolution = Primitive("graphmode_onednn_convolution")
