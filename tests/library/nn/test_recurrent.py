@@ -270,7 +270,12 @@ def test_autocast_gives_torch_s_dtypes(name):
     theirs, ported = pair(name, torch.float32)
     x = normal(4, I, grad=False).float()
     with torch.autocast("cpu", torch.bfloat16):
-        wanted = [str(leaf.dtype)[6:] for leaf in jax.tree.leaves(theirs(x))]
+        try:
+            wanted = [str(leaf.dtype)[6:] for leaf in jax.tree.leaves(theirs(x))]
+        except RuntimeError as error:
+            if "primitive descriptor" not in str(error):
+                raise
+            pytest.skip(f"PyTorch has no such {name} for this processor: {error}")
 
     def dtypes(**rules):
         with ours.autocast(jnp.bfloat16, **rules):
