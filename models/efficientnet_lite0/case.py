@@ -61,7 +61,12 @@ CASE = Case(
         "jax.scan": LOOPED,
     },
     # Inductor needs more than the budget for the training pass, on two processors
-    patience={"forward_backward/torch.compile": 5.0, "jax.eager": 1.5, "jax.scan": 4.0},
+    patience={
+        "forward_backward/torch.compile": 5.0,
+        "forward_backward/jax.nnx_jit": 60.0,  # it compiles for 17 to 25 s
+        "jax.eager": 1.5,
+        "jax.scan": 4.0,
+    },
     interpret={"photographs": readings},
     sweep=_batch,
     tags=("vision", "pretrained", "training"),
