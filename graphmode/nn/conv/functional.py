@@ -8,7 +8,7 @@ import jax
 
 from ..arguments import as_integer, check_same_dtype
 from ..autocast import autocasts
-from ..layout import DataFormat, Layout, along_channels, as_layout, check_shape, spatial_axes, spelled
+from ..layout import DataFormat, Layout, as_layout, check_shape, spatial_axes, spelled
 from . import onednn_gradients as onednn_gradients  # registers derivatives
 from .blocks import fold, unfold
 from .geometry import (
@@ -22,6 +22,7 @@ from .geometry import (
     transposed_output,
 )
 from .lowering import convolve
+from .native import with_bias
 from .transposed_lowering import Transposed, convolve_transposed
 
 __all__: list[str] = [
@@ -238,8 +239,7 @@ def _transposed(
     batch = input if input.ndim == spatial + 2 else input[None]
     how = Transposed(stride, padding, dilation, groups, output_size, layout, precision)
     output = convolve_transposed(batch, weight, how)
-    if bias is not None:
-        output = output + along_channels(bias, layout, output.ndim, spatial)
+    output = with_bias(output, bias, layout, spatial)
     return output if input.ndim == spatial + 2 else output[0]
 
 

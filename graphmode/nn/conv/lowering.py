@@ -37,10 +37,11 @@ import jax.numpy as jnp
 from jax import lax
 
 from ..compiled_once import compiled_once
-from ..layout import Layout, along_channels, from_channels_last, spelled, to_channels_last
+from ..layout import Layout, from_channels_last, to_channels_last
 from ..windows import taps_of
 from . import onednn
 from .geometry import Geometry, Paddings
+from .native import native, with_bias
 
 FEW_GROUPS = 8
 MOST_COLUMNS = 4_000_000  # elements of all that the kernel covers; beyond, groups one by one are 2 to 9 times as fast
@@ -64,24 +65,17 @@ def convolve(
 ) -> jax.Array:
     """Cross-correlation of `input`, `[B, *spatial, C]` or as `layout` says, with `[*kernel, C / groups, out]`."""
     if _algorithm(input, weight, geometry, layout, precision) is None:
-        return _native(input, weight, bias, geometry, layout, precision)
+        return native(input, weight, bias, geometry, layout, precision)
     return lax.platform_dependent(
         input,
         weight,
         bias,
-        cpu=partial(_on_cpu, geometry=geometry, layout=layout, precision=precision),
-        default=partial(_native, geometry=geometry, layout=layout, precision=precision),
+        cpu=partial(convolve_on_cpu, geometry=geometry, layout=layout, precision=precision),
+        default=partial(native, geometry=geometry, layout=layout, precision=precision),
     )
 
 
 def convolve_on_cpu(
-    input: jax.Array, weight: jax.Array, geometry: Geometry, layout: Layout, precision: lax.PrecisionLike
-) -> jax.Array:
-    """The same where the platform is known to be a CPU."""
-    return _on_cpu(input, weight, None, geometry, layout, precision)
-
-
-def _on_cpu(
     input: jax.Array,
     weight: jax.Array,
     bias: jax.Array | None,
@@ -89,43 +83,13 @@ def _on_cpu(
     layout: Layout,
     precision: lax.PrecisionLike,
 ) -> jax.Array:
+    """The same where the platform is known to be a CPU."""
     fast = _algorithm(input, weight, geometry, layout, precision)
     if fast is None:
-        return _native(input, weight, bias, geometry, layout, precision)
+        return native(input, weight, bias, geometry, layout, precision)
     spatial = weight.ndim - 2
     output = fast(to_channels_last(input, layout, spatial), weight, bias)
     return from_channels_last(output, layout, spatial)
-
-
-def dimension_numbers(layout: Layout, spatial: int) -> tuple[str, str, str]:
-    """Those of input, kernel and output for `lax.conv_general_dilated`."""
-    spec = spelled(layout, spatial)
-    return spec, "".join(axis for axis in spec if axis not in "NC") + "IO", spec
-
-
-def _native(
-    input: jax.Array,
-    weight: jax.Array,
-    bias: jax.Array | None,
-    geometry: Geometry,
-    layout: Layout,
-    precision: lax.PrecisionLike,
-) -> jax.Array:
-    product = lax.conv_general_dilated(
-        input,
-        weight,
-        window_strides=geometry.stride,
-        padding=geometry.paddings,
-        rhs_dilation=geometry.dilation,
-        feature_group_count=geometry.groups,
-        dimension_numbers=dimension_numbers(layout, weight.ndim - 2),
-        precision=precision,
-    )
-    return _with_bias(product, bias, layout, weight.ndim - 2)
-
-
-def _with_bias(output: jax.Array, bias: jax.Array | None, layout: Layout, spatial: int) -> jax.Array:
-    return output if bias is None else output + along_channels(bias, layout, output.ndim, spatial)
 
 
 def _algorithm(
@@ -146,7 +110,7 @@ def _algorithm(
 
 
 def _then_biased(product: Product, input: jax.Array, weight: jax.Array, bias: jax.Array | None) -> jax.Array:
-    return _with_bias(product(input, weight), bias, "channels_last", weight.ndim - 2)
+    return with_bias(product(input, weight), bias, "channels_last", weight.ndim - 2)
 
 
 def _product(
@@ -212,7 +176,7 @@ def _by_planes(geometry: Geometry, precision: lax.PrecisionLike, input: jax.Arra
     products = []
     for i, kernel in enumerate(weight):
         planes = padded[:, i * dilation : i * dilation + (depth - 1) * stride + 1 : stride]
-        y = convolve_on_cpu(planes.reshape(-1, *planes.shape[2:]), kernel, plane, "channels_last", precision)
+        y = convolve_on_cpu(planes.reshape(-1, *planes.shape[2:]), kernel, None, plane, "channels_last", precision)
         products.append(y.reshape(*planes.shape[:2], *y.shape[1:]))
     return reduce(lax.add, products)
 
@@ -224,14 +188,14 @@ def _padded_first(geometry: Geometry, precision: lax.PrecisionLike, input: jax.A
     one with its operands exchanged, and its CPU backend runs that as a scalar loop.
     """
     padded = lax.optimization_barrier(pad(input, geometry.paddings))
-    return _native(padded, weight, None, geometry.unpadded(), "channels_last", precision)
+    return native(padded, weight, None, geometry.unpadded(), "channels_last", precision)
 
 
 def _group_by_group(geometry: Geometry, precision: lax.PrecisionLike, input: jax.Array, weight: jax.Array) -> jax.Array:
     """One convolution after another, each of a block of channels."""
     alone = Geometry(geometry.stride, geometry.paddings, geometry.dilation)
     blocks = zip(jnp.split(input, geometry.groups, -1), jnp.split(weight, geometry.groups, -1), strict=True)
-    return jnp.concatenate([convolve_on_cpu(x, w, alone, "channels_last", precision) for x, w in blocks], -1)
+    return jnp.concatenate([convolve_on_cpu(x, w, None, alone, "channels_last", precision) for x, w in blocks], -1)
 
 
 def _batched_groups(geometry: Geometry, precision: lax.PrecisionLike, input: jax.Array, weight: jax.Array) -> jax.Array:

@@ -30,6 +30,7 @@ import math
 import os
 import platform
 import sys
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -42,6 +43,7 @@ from jax.interpreters import batching, mlir
 from jax.sharding import AxisType
 
 from .geometry import Axes, Geometry
+from .native import native
 
 TARGET = "__onednn$convolution"
 SWITCH = "GRAPHMODE_ONEDNN"
@@ -53,11 +55,19 @@ biased_convolution = Primitive("graphmode_onednn_biased_convolution")
 
 
 def is_there() -> bool:
-    """Whether this jaxlib has it, in a form that is known, and it is wanted."""
+    """Whether this jaxlib has it, in a form that is known, and it is wanted.
+
+    Raises:
+      ValueError: where `GRAPHMODE_ONEDNN` is neither 0 nor 1.
+    """
+    wanted = os.environ.get(SWITCH) or ("0" if jax.config.jax_compilation_cache_dir else "1")  # type: ignore[attr-defined]
+    if wanted not in ("0", "1"):
+        raise ValueError(
+            f"{SWITCH} is {wanted!r} in the environment; give 0 for XLA's own convolutions, 1 for oneDNN's"
+        )
     version = tuple(int(part) for part in jaxlib.__version__.split(".")[:2])
     known = sys.platform == "linux" and platform.machine() in ("x86_64", "AMD64") and version in TRIED
-    wanted = os.environ.get(SWITCH) or ("0" if jax.config.jax_compilation_cache_dir else "1")  # type: ignore[attr-defined]
-    return known and wanted != "0"
+    return known and wanted == "1"
 
 
 def serves(size: Axes, input: jax.Array, weight: jax.Array, geometry: Geometry) -> bool:
@@ -92,21 +102,13 @@ def convolve(input: jax.Array, weight: jax.Array, bias: jax.Array | None, geomet
     return biased_convolution.bind(input, weight, bias, geometry=geometry)
 
 
-def by_xla(input: jax.Array, weight: jax.Array, *bias: jax.Array, geometry: Geometry) -> jax.Array:
-    spatial = "DHW"[-len(geometry.stride) :]
-    product = lax.conv_general_dilated(
-        input,
-        weight,
-        window_strides=geometry.stride,
-        padding=geometry.paddings,
-        rhs_dilation=geometry.dilation,
-        feature_group_count=geometry.groups,
-        dimension_numbers=(f"N{spatial}C", f"{spatial}IO", f"N{spatial}C"),
-    )
-    return product + bias[0] if bias else product
+def by_xla(input: jax.Array, weight: jax.Array, bias: jax.Array | None = None, *, geometry: Geometry) -> jax.Array:
+    """What `convolve` gives, without oneDNN."""
+    return native(input, weight, bias, geometry)
 
 
 def output_shape(input: Any, weight: Any, *bias: Any, geometry: Geometry) -> ShapedArray:
+    """Of what `convolve` gives for operands of such shapes."""
     size = geometry.output(input.shape[1:-1], weight.shape[:-2])
     return ShapedArray((input.shape[0], *size, weight.shape[-1]), input.dtype)
 
@@ -156,13 +158,29 @@ def _configuration(weight: jax.Array, biases: int, geometry: Geometry) -> str:
 
 
 def _batched(operands: Any, axes: Any, *, geometry: Geometry) -> tuple[jax.Array, int]:
-    """Images of all lanes at once where they have the weights in common."""
-    if axes[0] is None or any(axis is not None for axis in axes[1:]):
-        return jax.vmap(lambda *each: by_xla(*each, geometry=geometry), axes)(*operands), 0
-    input = jnp.moveaxis(operands[0], axes[0], 0)
-    flat = input.reshape(-1, *input.shape[2:])
-    output = (biased_convolution if len(operands) > 2 else convolution).bind(flat, *operands[1:], geometry=geometry)
-    return output.reshape(*input.shape[:2], *output.shape[1:]), 0
+    """Lanes with the weights in common are more images; lanes with weights of their own are more groups."""
+    input, weight, *bias = operands
+    if bias and axes[2] is not None:  # a bias for each lane
+        product = jax.vmap(lambda x, w: convolve(x, w, None, geometry), axes[:2])
+        output = convolve(input, weight, None, geometry)[None] if axes[0] is axes[1] is None else product(input, weight)
+        each = jnp.moveaxis(bias[0], axes[2], 0)
+        return output + each.reshape(len(each), *[1] * (output.ndim - 2), -1), 0
+    lanes = next(x.shape[axis] for x, axis in zip(operands, axes, strict=True) if axis is not None)
+    if axes[1] is None:
+        images = _led(input, axes[0], lanes)
+        shared = bias[0] if bias else None
+        output = convolve(images.reshape(-1, *images.shape[2:]), weight, shared, geometry)
+        return output.reshape(*images.shape[:2], *output.shape[1:]), 0
+    pairs = (jnp.moveaxis(_led(x, axis, lanes), 0, -2) for x, axis in zip((input, weight), axes[:2], strict=True))
+    images, kernels = (x.reshape(*x.shape[:-2], -1) for x in pairs)
+    biases = jnp.tile(bias[0], lanes) if bias else None
+    output = convolve(images, kernels, biases, replace(geometry, groups=lanes * geometry.groups))
+    return output.reshape(*output.shape[:-1], lanes, -1), output.ndim - 1
+
+
+def _led(x: jax.Array, axis: int | None, lanes: int) -> jax.Array:
+    """`x` with its lanes ahead of the other axes."""
+    return jnp.broadcast_to(x, (lanes, *x.shape)) if axis is None else jnp.moveaxis(x, axis, 0)
 
 
 for _primitive in (convolution, biased_convolution):

@@ -26,7 +26,8 @@ from jax import lax
 from ..compiled_once import compiled_once
 from ..layout import Layout
 from .geometry import Axes, Geometry
-from .lowering import convolve, convolve_on_cpu, dimension_numbers
+from .lowering import convolve, convolve_on_cpu
+from .native import dimension_numbers
 
 MOST_PHASES = 8  # convolutions that one transposed convolution may become on a CPU
 
@@ -101,7 +102,9 @@ def _phase_by_phase(input: jax.Array, weight: jax.Array, how: Transposed) -> jax
         share = weight[tuple(slice(r, None, s) for r, s in zip(offsets, how.stride, strict=True))]
         if share.size:
             geometry = _geometry(how.size(input), share.shape[:-2], how)
-            phases.append(convolve_on_cpu(input, _flipped(share, how.groups), geometry, how.layout, how.precision))
+            phases.append(
+                convolve_on_cpu(input, _flipped(share, how.groups), None, geometry, how.layout, how.precision)
+            )
         else:
             shape = [input.shape[0], *(last - first for first, last in how.rows)]
             shape.insert(1 if how.layout == "channels_first" else len(shape), how.groups * weight.shape[-2])

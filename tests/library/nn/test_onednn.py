@@ -118,9 +118,12 @@ def test_forward_mode_and_second_derivatives(seed):
     jax.tree.map(close, found, expected)
 
 
-@pytest.mark.parametrize("axes", [(1, None, None), (None, 0, None), (None, None, 0), (0, 0, 0), (0, None, 0)])
-def test_under_vmap(axes):
-    x, w, b, geometry = drawn(1)
+@pytest.mark.parametrize("seed", [1, 3])
+@pytest.mark.parametrize(
+    "axes", [(1, None, None), (None, 0, None), (None, None, 0), (0, 0, 0), (0, None, 0), (0, 1, None)]
+)
+def test_under_vmap(axes, seed):
+    x, w, b, geometry = drawn(seed)
     lanes = [a if axis is None else np.stack([a, 2 * a, -a], axis) for a, axis in zip((x, w, b), axes, strict=True)]
     ours = jax.vmap(lambda x, w, b: onednn.convolve(x, w, b, geometry), axes)(*singly(*lanes))
     with jax.enable_x64(True):
@@ -162,9 +165,23 @@ def test_both_gradients_use_it():
     assert text.count(f'custom_call_target="{onednn.TARGET}"') == 3
 
 
+def test_lanes_with_weights_of_their_own_use_it():
+    lanes = jnp.ones((3, *X)), jnp.ones((3, *W))
+    for axes in ((0, 0), (None, 0), (0, None)):
+        args = [a if axis == 0 else a[0] for a, axis in zip(lanes, axes, strict=True)]
+        convolve = jax.vmap(lambda x, w: F.conv2d(x, w, padding=1), axes)
+        assert onednn.TARGET in jax.jit(convolve).lower(*args).compile().as_text()
+
+
 def test_it_can_be_left_out(monkeypatch):
     monkeypatch.setenv(onednn.SWITCH, "0")
     assert onednn.TARGET not in compiled()
+
+
+def test_a_switch_that_says_neither_is_refused(monkeypatch):
+    monkeypatch.setenv(onednn.SWITCH, "off")
+    with pytest.raises(ValueError, match="GRAPHMODE_ONEDNN is 'off'"):
+        compiled()
 
 
 def test_a_compilation_cache_goes_before_it(monkeypatch, tmp_path):
