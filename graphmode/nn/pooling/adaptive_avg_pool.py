@@ -24,6 +24,11 @@ def _adaptive_avg_pool(spatial: int, input: jax.Array, output_size: OutputSize, 
     if empty := shape_if_empty(input, bins):
         return jnp.zeros(empty, input.dtype)
     total, lengths = as_accumulated(input), np.ones((), int)
+    if all(one.count == 1 for one in bins):
+        # As one axis: XLA's CPU backend takes half the time of one axis after the other.
+        axes = [one.axis for one in bins]
+        flat = total.reshape(*input.shape[: axes[0]], -1, *input.shape[axes[-1] + 1 :])
+        return jnp.expand_dims(flat.mean(axes[0]), axes).astype(input.dtype)
     for one in bins:
         if one.count != one.size:
             total = one.sums(total)

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from ..apart import apart
 from ..compiled_once import compiled_once
 from .span import Span
 
@@ -69,6 +70,16 @@ def largest_over(input: jax.Array, walks: Sequence[Walk], *, positions: bool) ->
     return value, None if place is None else lax.convert_element_type(place, dtype)
 
 
+def _largest_of_taps(kind: Any, first: Any, taps: dict[int, jax.Array]) -> tuple[jax.Array, jax.Array]:
+    (_, largest), *others = taps.items()
+    index = jnp.broadcast_to(jnp.asarray(first, kind), largest.shape)
+    for number, tap in others:
+        wins = lax.bitwise_or(lax.gt(tap, largest), lax.ne(tap, tap))
+        largest = lax.select(wins, tap, largest)
+        index = lax.select(wins, lax.full_like(index, number), index)
+    return largest, index
+
+
 @partial(jax.custom_jvp, nondiff_argnums=(1,))
 @compiled_once("span")
 def largest_along(x: jax.Array, span: Span) -> tuple[jax.Array, jax.Array]:
@@ -77,18 +88,11 @@ def largest_along(x: jax.Array, span: Span) -> tuple[jax.Array, jax.Array]:
     Where all are minus infinity it is the first that stands in the array, rather than in the padding.
     """
     lowest = -np.inf if jnp.issubdtype(x.dtype, jnp.floating) else jnp.iinfo(x.dtype).min
-    padded = span.padded(x, lowest)
-    first = np.maximum(0, -(span.starts // span.dilation))
     kind = np.uint8 if span.kernel <= 256 else np.int32
-    index = jnp.asarray(span.along(first.astype(kind), x.ndim))
     if span.kernel <= UNROLLED:
-        largest, *others = span.taps(padded)
-        index = jnp.broadcast_to(index, largest.shape)
-        for number, tap in enumerate(others, 1):
-            wins = lax.bitwise_or(lax.gt(tap, largest), lax.ne(tap, tap))
-            largest = lax.select(wins, tap, largest)
-            index = lax.select(wins, lax.full_like(index, number), index)
-        return largest, index
+        return span.over(x, lowest, partial(_largest_of_taps, kind))
+    padded = span.padded(x, lowest)
+    index = jnp.asarray(span.first(x.ndim).astype(kind))
     starts = np.arange(span.count) * span.stride
 
     def later(number, best):
@@ -101,13 +105,18 @@ def largest_along(x: jax.Array, span: Span) -> tuple[jax.Array, jax.Array]:
     return lax.fori_loop(1, span.kernel, later, (largest, jnp.broadcast_to(index, largest.shape)))
 
 
+@compiled_once("span")
+def _index_of_largest(x: jax.Array, span: Span) -> jax.Array:
+    """For a gradient: in memory, or else where windows overlap each use of it would take all comparisons again."""
+    if span.dilation * (span.kernel - 1) < span.stride:
+        return largest_along(x, span)[1]
+    return apart(lambda x: largest_along(x, span)[1])(x)
+
+
 @largest_along.defjvp
 def _largest_along_jvp(span: Span, primals: Any, tangents: Any) -> Any:
-    largest, index = largest_along(*primals, span)
-    # Without the barrier every use of the index is fused with all the comparisons that it comes from.
-    (tangent,) = tangents
-    chosen = chosen_along(tangent, span, lax.optimization_barrier(index))
-    return (largest, index), (chosen, np.zeros(index.shape, jax.dtypes.float0))
+    (largest, _), index = largest_along(*primals, span), _index_of_largest(*primals, span)
+    return (largest, index), (chosen_along(*tangents, span, index), np.zeros(index.shape, jax.dtypes.float0))
 
 
 # No gather and no scatter: of 8x56x56x64 to 5x5 XLA's CPU backend takes a fifth of the time, with the gradient.
@@ -125,17 +134,33 @@ def _largest_of_few(x: jax.Array, axis: int, windows: tuple[tuple[int, int], ...
     return lax.concatenate(values, axis), lax.concatenate(taps, axis)
 
 
+@compiled_once("axis", "windows")
+def _index_of_few(x: jax.Array, axis: int, windows: tuple[tuple[int, int], ...]) -> jax.Array:
+    return apart(lambda x: _largest_of_few(x, axis, windows)[1])(x)
+
+
 @_largest_of_few.defjvp
 def _largest_of_few_jvp(axis: int, windows: tuple[tuple[int, int], ...], primals: Any, tangents: Any) -> Any:
-    largest, tap = _largest_of_few(*primals, axis, windows)
-    (tangent,) = tangents
-    position = lax.broadcasted_iota(np.int32, tangent.shape, axis)
-    index = lax.optimization_barrier(tap).astype(np.int32)
+    (largest, _), index = _largest_of_few(*primals, axis, windows), _index_of_few(*primals, axis, windows)
+    chosen = _chosen_of_few(*tangents, axis, windows, index)
+    return (largest, index), (chosen, np.zeros(index.shape, jax.dtypes.float0))
+
+
+@compiled_once("axis", "windows")
+def _chosen_of_few(x: jax.Array, axis: int, windows: tuple[tuple[int, int], ...], index: jax.Array) -> jax.Array:
+    """By the pieces between the ends of windows, each of which belongs to one window or two as a whole."""
+    edges = sorted({0, x.shape[axis], *(edge for start, length in windows for edge in (start, start + length))})
+    pieces = list(zip(edges, lax.split(x, np.diff(edges).tolist(), axis), strict=False))
     chosen = []
-    for number, (start, _) in enumerate(windows):
-        hit = position == lax.slice_in_dim(index, number, number + 1, axis=axis) + start
-        chosen.append(jnp.where(hit, tangent, 0).sum(axis, keepdims=True))
-    return (largest, tap), (lax.concatenate(chosen, axis), np.zeros(tap.shape, jax.dtypes.float0))
+    for number, (start, length) in enumerate(windows):
+        tap = lax.slice_in_dim(index, number, number + 1, axis=axis)
+        sums = []
+        for edge, piece in pieces:
+            if start <= edge < start + length:
+                hit = tap == lax.broadcasted_iota(tap.dtype, piece.shape, axis) + np.array(edge - start, tap.dtype)
+                sums.append(jnp.where(hit, piece, 0).sum(axis, keepdims=True))
+        chosen.append(sum(sums[1:], sums[0]))
+    return lax.concatenate(chosen, axis)
 
 
 @compiled_once("span")

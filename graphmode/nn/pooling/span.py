@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -14,6 +15,8 @@ from jax import lax
 from ..arguments import as_integers
 from ..layout import Layout, channel_axis, check_shape, spatial_axes
 from ..windows import taps_along
+
+MOST_RUNS = 8  # runs of windows that have the same elements in the padding; with more of them padding is faster
 
 Sizes = int | Sequence[int]
 Channels = Literal["there", "where batched", "may be empty"]
@@ -62,6 +65,44 @@ class Span:
         return taps_along(
             padded, self.axis, kernel=self.kernel, stride=self.stride, dilation=self.dilation, count=self.count
         )
+
+    def first(self, ndim: int) -> np.ndarray:
+        """The number of the first element of each window that stands behind the padding."""
+        return self.along(np.maximum(0, -(self.starts // self.dilation)), ndim)
+
+    def over(self, x: jax.Array, fill: Any, of_taps: Callable[[Any, dict[int, jax.Array]], Any]) -> Any:
+        """`of_taps(first, taps)` for all windows: the first element that is no padding, and what each element meets.
+
+        Windows that reach into the padding go without what they have there, by themselves: XLA's CPU backend would
+        write a padded array, and read it again, which takes as long as all the rest. Where that does not serve, `x` is
+        padded by `fill`.
+        """
+        runs = self._runs() if self.axis < x.ndim - 1 else None
+        if runs is None:
+            return of_taps(self.first(x.ndim), dict(enumerate(self.taps(self.padded(x, fill)))))
+        found = []
+        for windows, met in runs:
+            start = int(self.starts[windows.start]) + met.start * self.dilation
+            part = lax.slice_in_dim(x, start, None, axis=self.axis)
+            taps = taps_along(
+                part, self.axis, kernel=len(met), stride=self.stride, dilation=self.dilation, count=len(windows)
+            )
+            found.append(of_taps(met.start, dict(zip(met, taps, strict=True))))
+        return found[0] if len(found) == 1 else jax.tree.map(lambda *parts: lax.concatenate(parts, self.axis), *found)
+
+    def _runs(self) -> list[tuple[range, range]] | None:
+        """Which windows meet `x`, rather than the padding, with which elements; None where some do with none."""
+        at = self.starts[:, None] + np.arange(self.kernel) * self.dilation
+        inside = (at >= 0) & (at < self.size)
+        changes = np.flatnonzero((inside[1:] != inside[:-1]).any(1)) + 1
+        edges = [0, *changes.tolist(), self.count]
+        if len(edges) > MOST_RUNS + 1 or not inside.any(1).all():
+            return None
+        runs = []
+        for start, end in itertools.pairwise(edges):
+            met = np.flatnonzero(inside[start])
+            runs.append((range(start, end), range(int(met[0]), int(met[-1]) + 1)))
+        return runs
 
 
 @dataclass(frozen=True)
