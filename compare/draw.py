@@ -30,8 +30,12 @@ def check_inputs(case: Case, seed: int, index: int) -> Inputs:
 
 
 def edge_inputs(case: Case, seed: int) -> Iterator[tuple[str, Inputs]]:
-    for name, make in case.edge_inputs.items():
-        yield name, _checked(case, f"edge_inputs[{name!r}]", make, generator(case, seed, name))
+    for name in case.edge_inputs:
+        yield name, edge_input(case, seed, name)
+
+
+def edge_input(case: Case, seed: int, name: str, index: int = 0) -> Inputs:
+    return _checked(case, f"edge_inputs[{name!r}]", case.edge_inputs[name], generator(case, seed, name, index))
 
 
 def signature(inputs: Inputs) -> str:

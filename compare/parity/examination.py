@@ -24,7 +24,7 @@ from .coverage import coverage_warnings, nan_notes
 from .diagnosis import Diagnosis, diagnose, diagnose_precision, look_inside
 from .judge import Judge, Key, Question, Truth, shares_scale
 from .port_draws import draws_note
-from .precision import Precision
+from .precision import Again, Precision
 from .yardstick import (
     EQUAL_TOLERANCE,
     SMALLEST_SCALE,
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from ..torch_side import TorchSide
 
 DRAWS = 3
+REDRAWS = 4  # of an edge input in which a candidate seems imprecise
 ALLOWED_UNREST = 30.0  # another order of the same sums makes several times the rounding of the one
 
 
@@ -154,7 +155,9 @@ class Examination:
                 own = self.own.examine(exact, usual)
                 notes += self.own.notes
             del exact
-        tensors = self._tensors(differences, answers) + own.tensors
+        with quiet():
+            again = None if usual is None else self._again(usual, side, variant)
+            tensors = self._tensors(differences, answers, again) + own.tensors
         # of a port that is wrong anyway, a gradient that differs at a kink says nothing more
         warnings = own.warnings if all(t.equal for t in tensors) else []
         if side == "jax" and "train_step" in self.case.modes:
@@ -259,13 +262,25 @@ class Examination:
             )
         return answer
 
-    def _tensors(self, differences: list[dict[Key, Difference]], answers: list[Observation] | None) -> list[Tensor]:
+    def _again(self, candidate: TorchSide | PortSide, side: str, variant: str) -> Again:
+        """Further draws of an edge input, with the candidate's answers."""
+
+        @functools.cache
+        def draw(row: int) -> list[tuple[Truth, Observation]]:
+            truths = self.judge.redrawn(self.truths[row].question, REDRAWS)
+            return [(truth, self._answer(candidate, truth, side, variant)) for truth in truths]
+
+        return draw
+
+    def _tensors(
+        self, differences: list[dict[Key, Difference]], answers: list[Observation] | None, again: Again | None
+    ) -> list[Tensor]:
         """Every tensor's verdicts, the worst over all inputs."""
         judged = []
         for mode in self.case.modes:
             rows = [i for i in range(len(differences)) if self.truths[i].question.mode == mode]
             for key in dict.fromkeys(key for i in rows for key in differences[i]):
-                judged.append(self._tensor(mode, key, rows, differences, answers))
+                judged.append(self._tensor(mode, key, rows, differences, answers, again))
         return judged
 
     def _tensor(
@@ -275,6 +290,7 @@ class Examination:
         rows: list[int],
         differences: list[dict[Key, Difference]],
         answers: list[Observation] | None,
+        again: Again | None,
     ) -> Tensor:
         kind, name = key
         worst, at = Difference(0.0), ""
@@ -284,7 +300,7 @@ class Examination:
                 worst, at = found, self.truths[i].question.label
         ratio, precise, why = None, worst.equal, ""
         if answers is not None:
-            ratio, precise, why = self.precision.verdict(mode, key, rows, answers)
+            ratio, precise, why = self.precision.verdict(mode, key, rows, answers, again)
         return Tensor(
             name=name,
             kind=kind,  # type: ignore[arg-type]

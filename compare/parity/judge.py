@@ -13,7 +13,7 @@ import numpy as np
 from graphmode.weights import as_numpy
 
 from ..case import Case, CaseError, Inputs, Mode
-from ..draw import check_inputs, edge_inputs, generator, random_inputs
+from ..draw import check_inputs, edge_input, edge_inputs, generator, random_inputs
 from ..dtypes import HALF_ULP, allow_tf32, check_dtype
 from ..errors import describe_with_line
 from ..observation import Observation
@@ -166,6 +166,12 @@ class Judge:
         """Its answers in these modes on what is timed, where that is not what the verdicts are found on."""
         drawn = [(f"timed {i}", random_inputs(self.case, self.seed, i), True) for i in range(TIMED_DRAWS)]
         return self._answers(drawn, modes, is_timed=True)
+
+    def redrawn(self, question: Question, count: int) -> list[Truth]:
+        """Its answers on further draws of an edge input."""
+        indices = range(1, count + 1)
+        drawn = [(question.label, edge_input(self.case, self.seed, question.label, i), False) for i in indices]
+        return self._answers(drawn, [question.mode])
 
     def least_work(self, mode: Mode, question: Question, size: int | None = None) -> Work:
         """Of one step on this question's inputs, in the dtype that people run; `size` is the batch's, in a sweep."""

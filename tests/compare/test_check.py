@@ -9,6 +9,7 @@ import pytest
 import torch
 from flax import nnx
 from graphmode.compare import Case, CaseError, check
+from graphmode.compare.draw import edge_input
 from graphmode.compare.parity.adversarial import KINDS
 
 from graphmode.weights import Drop, Rename, WeightsError
@@ -146,6 +147,40 @@ def test_only_precise_sees_a_fast_variance():
     report = check(case(lambda rngs: Port(rngs, fast_variance=True), **fields))
     assert report.equal
     assert not report.precise
+
+
+class Triples(torch.nn.Module):
+    def forward(self, x):
+        return 3 * x
+
+
+class TriplesRoughly(nnx.Module):
+    """Off by a few roundings where the first element says so."""
+
+    def __init__(self, rngs: nnx.Rngs):
+        pass
+
+    def __call__(self, x):
+        return 3 * x * (1 + 5 * jnp.finfo(x.dtype).eps * x[0])
+
+
+@pytest.mark.parametrize(("unlucky", "precise"), [(0.2, True), (1.0, False)])
+def test_one_unlucky_draw_of_an_edge_is_no_loss_of_digits_and_many_are(unlucky, precise):
+    def edge(rng):
+        x = rng.standard_normal(200)
+        x[0] = rng.random() < unlucky
+        return (x,)
+
+    def sample(rng):
+        x = rng.standard_normal(200)
+        x[0] = 0
+        return (x,)
+
+    rough = case(TriplesRoughly, reference=Triples, inputs=sample, edge_inputs={"rough": edge})
+    seed = next(s for s in range(100) if edge_input(rough, s, "rough")[0][0] == 1)
+    report = check(rough, seed=seed)
+    assert report.equal
+    assert report.precise == precise, str(report)
 
 
 def test_a_buffer_that_is_not_updated_is_caught():
