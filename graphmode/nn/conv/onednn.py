@@ -30,6 +30,7 @@ import math
 import os
 import platform
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -113,26 +114,36 @@ def output_shape(input: Any, weight: Any, *bias: Any, geometry: Geometry) -> Sha
     return ShapedArray((input.shape[0], *size, weight.shape[-1]), input.dtype)
 
 
-def _lower(ctx: Any, *operands: Any, geometry: Geometry) -> Any:
-    here = all(aval.dtype == jnp.float32 for aval in ctx.avals_in) and is_there()
-    here = here and _is_safe(ctx.avals_in[1].shape[:-2], geometry)
-    context = ctx.module_context
-    alone = getattr(context.axis_context, "num_devices", None) == 1
-    exported = getattr(context.lowering_parameters, "for_export", True)
-    call = _by_onednn if here and alone and not exported else by_xla
-    return mlir.lower_fun(call, multiple_results=False)(ctx, *operands, geometry=geometry)
+def lowered(
+    by_onednn: Callable[..., Any], by_xla: Callable[..., Any], is_safe: Callable[..., bool]
+) -> Callable[..., Any]:
+    """A rule for a CPU: oneDNN in float32 on one device, where `is_safe(*avals, **params)`; elsewhere XLA's own."""
+
+    def lower(ctx: Any, *operands: Any, **params: Any) -> Any:
+        here = all(aval.dtype == jnp.float32 for aval in ctx.avals_in) and is_there()
+        here = here and is_safe(*ctx.avals_in, **params)
+        context = ctx.module_context
+        alone = getattr(context.axis_context, "num_devices", None) == 1
+        exported = getattr(context.lowering_parameters, "for_export", True)
+        call = by_onednn if here and alone and not exported else by_xla
+        return mlir.lower_fun(call, multiple_results=False)(ctx, *operands, **params)
+
+    return lower
+
+
+def call(target: str, result: Any, config: dict[str, Any], *operands: jax.Array) -> jax.Array:
+    """What XLA's CPU backend leaves to oneDNN under this name."""
+    of = jax.ffi.ffi_call(target, result, custom_call_api_version=2, legacy_backend_config=json.dumps(config))
+    return of(*operands)
 
 
 def _by_onednn(input: jax.Array, weight: jax.Array, *bias: jax.Array, geometry: Geometry) -> jax.Array:
     shape = output_shape(input, weight, geometry=geometry)
     result = jax.ShapeDtypeStruct(shape.shape, shape.dtype)
-    call = jax.ffi.ffi_call(
-        TARGET, result, custom_call_api_version=2, legacy_backend_config=_configuration(weight, len(bias), geometry)
-    )
-    return call(input, weight, *bias)
+    return call(TARGET, result, _configuration(weight, len(bias), geometry), input, weight, *bias)
 
 
-def _configuration(weight: jax.Array, biases: int, geometry: Geometry) -> str:
+def _configuration(weight: jax.Array, biases: int, geometry: Geometry) -> dict[str, Any]:
     rank = weight.ndim
     spatial = list(range(rank - 2))
     image = {"dims": rank, "data": {"batch_dim": 0, "feature_dim": rank - 1, "spatial_dims": [i + 1 for i in spatial]}}
@@ -154,7 +165,7 @@ def _configuration(weight: jax.Array, biases: int, geometry: Geometry) -> str:
     }
     if biases:
         config["fusions"] = {"ops": ["BIAS"]}
-    return json.dumps({"onednn_conv_config": config})
+    return {"onednn_conv_config": config}
 
 
 def _batched(operands: Any, axes: Any, *, geometry: Geometry) -> tuple[jax.Array, int]:
@@ -188,4 +199,8 @@ for _primitive in (convolution, biased_convolution):
     _primitive.def_abstract_eval(output_shape)
     batching.primitive_batchers[_primitive] = _batched
     mlir.register_lowering(_primitive, mlir.lower_fun(by_xla, multiple_results=False))
-    mlir.register_lowering(_primitive, _lower, platform="cpu")
+    mlir.register_lowering(
+        _primitive,
+        lowered(_by_onednn, by_xla, lambda _, w, *b, geometry: _is_safe(w.shape[:-2], geometry)),
+        platform="cpu",
+    )

@@ -16,7 +16,7 @@ from jax.sharding import AxisType, PartitionSpec
 
 import graphmode.nn as nn
 from graphmode.nn import functional as F
-from graphmode.nn.conv import onednn, onednn_gradients
+from graphmode.nn.conv import onednn, onednn_gradients, onednn_products
 from graphmode.nn.conv.geometry import Geometry
 
 CLOSE = 2e-5  # of the largest element: sums of thousands of float32 products
@@ -118,6 +118,25 @@ def test_forward_mode_and_second_derivatives(seed):
     jax.tree.map(close, found, expected)
 
 
+@pytest.mark.parametrize("shape", [(5, 3, 4), (1, 1, 1), (300, 17, 33), (40, 256, 1), (0, 3, 4), (64, 0, 2)])
+def test_products_over_rows(shape):
+    n, k, o = shape
+    rng = np.random.default_rng(0)
+    a, b, c = (rng.standard_normal(size) for size in ((n, k), (n, o), (k, o)))
+    moved = [rng.standard_normal(x.shape) for x in (a, b)]
+
+    def everything(product, arrays):
+        a, b, c, *moved = arrays
+        y, pull = jax.vjp(product, a, b)
+        lanes = jax.vmap(product, (None, 0))(a, jnp.stack([b, 2 * b]))
+        return y, pull(c), jax.jvp(product, (a, b), tuple(moved)), lanes
+
+    ours = everything(onednn_products.over_rows, singly(a, b, c, *moved))
+    with jax.enable_x64(True):
+        theirs = everything(lambda a, b: a.T @ b, [jnp.asarray(x) for x in (a, b, c, *moved)])
+    jax.tree.map(close, ours, theirs)
+
+
 @pytest.mark.parametrize("seed", [1, 3])
 @pytest.mark.parametrize(
     "axes", [(1, None, None), (None, 0, None), (None, None, 0), (0, 0, 0), (0, None, 0), (0, 1, None)]
@@ -163,6 +182,16 @@ def test_both_gradients_use_it():
 
     text = jax.jit(jax.grad(loss, (0, 1))).lower(jnp.ones((16, 28, 28, 32)), jnp.ones(W)).compile().as_text()
     assert text.count(f'custom_call_target="{onednn.TARGET}"') == 3
+
+
+@pytest.mark.parametrize(("x", "products"), [((4, 56, 56, 128), 9), ((1, 28, 28, 32), 1), ((16, 28, 28, 32), 0)])
+def test_by_the_weight_products_of_few_columns_and_of_many_channels(x, products):
+    def loss(x, w):
+        return (F.conv2d(x, w, padding=1) ** 2).sum()
+
+    w = jnp.ones((3, 3, x[-1], 16))
+    text = jax.jit(jax.grad(loss, 1)).lower(jnp.ones(x), w).compile().as_text()
+    assert text.count(f'custom_call_target="{onednn_products.TARGET}"') == products
 
 
 def test_lanes_with_weights_of_their_own_use_it():
