@@ -14,6 +14,7 @@ import numpy as np
 from jax import lax
 
 from ..arguments import as_word
+from ..compiled_once import compiled_once
 from ..layout import DataFormat, as_layout, spatial_axes
 
 Mode = Literal["constant", "reflect", "replicate", "circular"]
@@ -63,9 +64,7 @@ def pad(
     lengths = [input.shape[axis] + sum(pair) for axis, pair in zip(axes, pairs, strict=True)]
     if mode != "circular" and (min(lengths) < 0 or max(lengths) < 1):
         raise ValueError(f"pad {tuple(pad)} leaves nothing of input, of shape {tuple(input.shape)}; take away less")
-    for axis, pair in zip(axes, pairs, strict=True):
-        input = _lengthened(input, axis, *pair, mode)
-    return input
+    return _lengthened(input, axes, tuple(pairs), mode)
 
 
 def _as_pairs(pad: Any) -> list[Pair]:
@@ -119,20 +118,54 @@ def _as_fill(value: Any, dtype: jnp.dtype) -> np.ndarray:
     return np.asarray(value).astype(dtype)
 
 
-# XLA's CPU backend pads 8x56x56x64 in 0.9 ms by two gathers and in 2.5 by concatenations; those have the faster
-# transpose, 20 ms with the gradient.
-@functools.partial(jax.custom_jvp, nondiff_argnums=(1, 2, 3, 4))
-def _lengthened(x: jax.Array, axis: int, before: int, after: int, mode: Mode) -> jax.Array:
-    joined = _LENGTHEN[mode](x, axis, before, after)
-    if max(before, after) <= 0 or axis == x.ndim - 1 or not x.size:
-        return joined
-    return jnp.take(x, _positions(x.shape[axis], before, after, mode), axis, mode="clip")
+# XLA's CPU backend pads 8x56x56x64 in 0.3 ms by pieces, in 0.4 by gathers and in 0.6 axis by axis, of which the
+# transpose is the fastest.
+@functools.partial(jax.custom_jvp, nondiff_argnums=(1, 2, 3))
+def _lengthened(x: jax.Array, axes: tuple[int, ...], pairs: tuple[Pair, ...], mode: Mode) -> jax.Array:
+    shape = jax.eval_shape(lambda x: _axis_by_axis(x, axes, pairs, mode), x).shape  # raises where numbers do not fit
+    if not x.size or not all(shape):
+        return _axis_by_axis(x, axes, pairs, mode)
+    return _by_pieces(x, axes, pairs, mode)
 
 
 @_lengthened.defjvp
-def _lengthened_jvp(axis: int, before: int, after: int, mode: Mode, primals: Any, tangents: Any) -> Any:
-    (x,), (change,) = primals, tangents
-    return _lengthened(x, axis, before, after, mode), _LENGTHEN[mode](change, axis, before, after)
+def _lengthened_jvp(axes: tuple[int, ...], pairs: tuple[Pair, ...], mode: Mode, primals: Any, tangents: Any) -> Any:
+    return _lengthened(*primals, axes, pairs, mode), _axis_by_axis(*tangents, axes, pairs, mode)
+
+
+def _axis_by_axis(x: jax.Array, axes: tuple[int, ...], pairs: tuple[Pair, ...], mode: Mode) -> jax.Array:
+    for axis, pair in zip(axes, pairs, strict=True):
+        x = _LENGTHEN[mode](x, axis, *pair)
+    return x
+
+
+@compiled_once("axes", "pairs", "mode")
+def _by_pieces(x: jax.Array, axes: tuple[int, ...], pairs: tuple[Pair, ...], mode: Mode) -> jax.Array:
+    """Each edge and corner straight from `x`, which is one loop for all axes."""
+    if not axes:
+        return x
+    axis, pair = min(zip(axes, pairs, strict=True))
+    others = [one for one in zip(axes, pairs, strict=True) if one[0] != axis]
+    parts = []
+    for run in _runs(_positions(x.shape[axis], *pair, mode)):
+        part = lax.slice_in_dim(x, int(run.min()), int(run.max()) + 1, axis=axis)
+        part = _by_pieces(part, tuple(a for a, _ in others), tuple(p for _, p in others), mode)
+        shape = (*part.shape[:axis], len(run), *part.shape[axis + 1 :])
+        parts.append(lax.rev(part, (axis,)) if run[0] > run[-1] else jnp.broadcast_to(part, shape))
+    return _joined(parts, axis)
+
+
+def _runs(positions: np.ndarray) -> list[np.ndarray]:
+    """Where neighbours differ by the same number: what is sliced, reversed or repeated."""
+    steps = np.diff(positions)
+    runs, start = [], 0
+    while start < len(positions):
+        end = start + 1
+        while end < len(positions) and steps[end - 1] == steps[start] and abs(steps[start]) <= 1:
+            end += 1
+        runs.append(positions[start:end])
+        start = end
+    return runs
 
 
 def _positions(length: int, before: int, after: int, mode: Mode) -> np.ndarray:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial, reduce
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+
+from ..apart import apart
+from ..compiled_once import compiled_once
+
+Phases = tuple[tuple[tuple[int, float], ...], ...]  # for each output of an input's, its taps: offset and weight
 
 LARGEST_MATRIX = 2**18  # elements; beyond, the taps are gathered
 
@@ -70,7 +79,7 @@ def antialiased(size: int, out: int, factor: float | None, *, align_corners: boo
     return Taps(np.minimum(indices, size - 1), weights / np.where(total == 0, 1, total))
 
 
-def phases(size: int, out: int, factor: float | None, *, is_cubic: bool) -> list[dict[int, float]] | None:
+def phases(size: int, out: int, factor: float | None, *, is_cubic: bool) -> Phases | None:
     """For a whole enlargement without aligned corners: for each output of an input's, its taps as offset and weight.
 
     None where the enlargement is not a whole number.
@@ -85,25 +94,78 @@ def phases(size: int, out: int, factor: float | None, *, is_cubic: bool) -> list
         t = source - base
         weights = [float(_keys(np.array(t + 1 - k), -0.75)) for k in range(4)] if is_cubic else [1 - t, t]
         first = base - 1 if is_cubic else base
-        found.append({first + k: weight for k, weight in enumerate(weights) if weight})
-    return found
+        found.append(tuple((first + k, weight) for k, weight in enumerate(weights) if weight))
+    return tuple(found)
 
 
-def apply_phases(input: jax.Array, axis: int, found: list[dict[int, float]]) -> jax.Array:
+@partial(jax.custom_jvp, nondiff_argnums=(1, 2))
+@compiled_once("axis", "found")
+def apply_phases(input: jax.Array, axis: int, found: Phases) -> jax.Array:
     """A whole enlargement as sums of shifted images: elementwise, its derivative too."""
+    return apart(partial(_sums_of_slices, axis=axis, found=found))(input)
+
+
+@apply_phases.defjvp
+def _apply_phases_jvp(
+    axis: int, found: Phases, primals: tuple[jax.Array], tangents: tuple[jax.Array]
+) -> tuple[jax.Array, jax.Array]:
+    return apply_phases(*primals, axis, found), _apply_weights(*tangents, axis, found)
+
+
+def _sums_of_slices(input: jax.Array, axis: int, found: Phases) -> jax.Array:
+    """With the ends by themselves, where offsets lead outside: between them nothing is to be compared."""
     size = input.shape[axis]
-    reach = max(abs(offset) for taps in found for offset in taps)
-    padding = [(reach, reach) if i == axis else (0, 0) for i in range(input.ndim)]
-    padded = jnp.pad(input, padding, mode="edge") if reach else input
+    reach = max(abs(offset) for taps in found for offset, _ in taps)
+    edges = sorted({*range(min(reach, size) + 1), *range(max(size - reach, 0), size + 1)})
+    parts = []
+    for start, end in itertools.pairwise(edges):
+        images = []
+        for taps in found:
+            weights: dict[int, float] = {}
+            for offset, weight in taps:
+                first = min(max(start + offset, 0), size - (end - start))
+                weights[first] = weights.get(first, 0) + weight
+            slices = (lax.slice_in_dim(input, i, i + end - start, axis=axis) for i in weights)
+            images.append(_weighted_sum(zip(slices, weights.values(), strict=True)))
+        parts.append(jnp.stack(images, axis + 1))
+    return _interleaved(parts, axis)
+
+
+@compiled_once("axis", "found")
+def _apply_weights(input: jax.Array, axis: int, found: Phases) -> jax.Array:
+    """The same by whole images, zero where they are shifted in, and a weight for each position: its transpose is fast.
+
+    The gradient of an enlargement by two of 8x56x56x64, bilinear, takes 3 ms on two cores; that of slices takes 33.
+    """
+    return apart(partial(_sums_of_shifts, axis=axis, found=found))(input)
+
+
+def _sums_of_shifts(input: jax.Array, axis: int, found: Phases) -> jax.Array:
+    size = input.shape[axis]
+    places = np.arange(size)
     images = []
     for taps in found:
-        shifted = (
-            lax.slice_in_dim(padded, reach + offset, reach + offset + size, axis=axis) * np.array(weight, input.dtype)
-            for offset, weight in taps.items()
-        )
-        images.append(sum(shifted, start=jnp.zeros((), input.dtype)))
-    shape = (*input.shape[:axis], size * len(found), *input.shape[axis + 1 :])
-    return jnp.stack(images, axis + 1).reshape(shape)
+        weights: dict[int, np.ndarray] = {}
+        for offset, weight in taps:
+            shifts = np.clip(places + offset, 0, size - 1) - places
+            for shift in np.unique(shifts).tolist():
+                weights[shift] = weights.get(shift, 0) + weight * (shifts == shift)
+        zero = np.zeros((), input.dtype)
+        config = [(0, 0, 0)] * input.ndim
+        moved = (lax.pad(input, zero, [*config[:axis], (-i, i, 0), *config[axis + 1 :]]) for i in weights)
+        shape = [size if i == axis else 1 for i in range(input.ndim)]
+        images.append(_weighted_sum(zip(moved, (one.reshape(shape) for one in weights.values()), strict=True)))
+    return _interleaved([jnp.stack(images, axis + 1)], axis)
+
+
+def _weighted_sum(terms: Iterable[tuple[jax.Array, Any]]) -> jax.Array:
+    return reduce(lax.add, (image * np.asarray(weight, image.dtype) for image, weight in terms))
+
+
+def _interleaved(parts: Sequence[jax.Array], axis: int) -> jax.Array:
+    """The outputs of each input one after the other; they lie on the axis after its own."""
+    whole = lax.concatenate(parts, axis)
+    return whole.reshape(*whole.shape[:axis], -1, *whole.shape[axis + 2 :])
 
 
 def apply_taps(input: jax.Array, axis: int, taps: Taps) -> jax.Array:
