@@ -78,7 +78,7 @@ class Bins:
 @partial(jax.custom_jvp, nondiff_argnums=(1,))
 @compiled_once("bins")
 def _sums_of_few(x: jax.Array, bins: Bins) -> jax.Array:
-    """Window by window; element by element where they are short, which XLA's CPU backend runs in a third of the time."""
+    """Window by window; element by element where they are short, for which XLA's CPU backend takes a third."""
     if bins.lengths.max() > UNROLLED:
         return _sums_of_slices(x, bins)
     sums = []

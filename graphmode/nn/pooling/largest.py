@@ -7,9 +7,10 @@ for what is here; at 1x28x28x256 and stride 1 it is 16 ms against 0.6.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import jax
@@ -109,8 +110,8 @@ def largest_along(x: jax.Array, span: Span) -> tuple[jax.Array, jax.Array]:
 def _index_of_largest(x: jax.Array, span: Span) -> jax.Array:
     """For a gradient: in memory, or else where windows overlap each use of it would take all comparisons again."""
     if span.dilation * (span.kernel - 1) < span.stride:
-        return largest_along(x, span)[1]
-    return apart(lambda x: largest_along(x, span)[1])(x)
+        return lax.optimization_barrier(largest_along(x, span)[1])
+    return lax.optimization_barrier(apart(lambda x: largest_along(x, span)[1])(x))
 
 
 @largest_along.defjvp
@@ -136,7 +137,7 @@ def _largest_of_few(x: jax.Array, axis: int, windows: tuple[tuple[int, int], ...
 
 @compiled_once("axis", "windows")
 def _index_of_few(x: jax.Array, axis: int, windows: tuple[tuple[int, int], ...]) -> jax.Array:
-    return apart(lambda x: _largest_of_few(x, axis, windows)[1])(x)
+    return lax.optimization_barrier(apart(lambda x: _largest_of_few(x, axis, windows)[1])(x))
 
 
 @_largest_of_few.defjvp
@@ -149,17 +150,20 @@ def _largest_of_few_jvp(axis: int, windows: tuple[tuple[int, int], ...], primals
 @compiled_once("axis", "windows")
 def _chosen_of_few(x: jax.Array, axis: int, windows: tuple[tuple[int, int], ...], index: jax.Array) -> jax.Array:
     """By the pieces between the ends of windows, each of which belongs to one window or two as a whole."""
-    edges = sorted({0, x.shape[axis], *(edge for start, length in windows for edge in (start, start + length))})
-    pieces = list(zip(edges, lax.split(x, np.diff(edges).tolist(), axis), strict=False))
+    edges = {0, x.shape[axis]}
+    if axis < x.ndim - 1:  # along the last axis one loop over all is faster
+        edges.update(edge for start, length in windows for edge in (start, start + length))
+    bounds = list(itertools.pairwise(sorted(edges)))
+    pieces = lax.split(x, [end - start for start, end in bounds], axis)
     chosen = []
-    for number, (start, length) in enumerate(windows):
-        tap = lax.slice_in_dim(index, number, number + 1, axis=axis)
+    for number, (first, length) in enumerate(windows):
+        place = lax.slice_in_dim(index, number, number + 1, axis=axis).astype(np.int32) + first
         sums = []
-        for edge, piece in pieces:
-            if start <= edge < start + length:
-                hit = tap == lax.broadcasted_iota(tap.dtype, piece.shape, axis) + np.array(edge - start, tap.dtype)
+        for (start, end), piece in zip(bounds, pieces, strict=True):
+            if start < first + length and first < end:
+                hit = lax.broadcasted_iota(np.int32, piece.shape, axis) + start == place
                 sums.append(jnp.where(hit, piece, 0).sum(axis, keepdims=True))
-        chosen.append(sum(sums[1:], sums[0]))
+        chosen.append(reduce(lax.add, sums))
     return lax.concatenate(chosen, axis)
 
 
