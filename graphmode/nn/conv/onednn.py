@@ -1,13 +1,4 @@
-"""Convolutions by oneDNN, which XLA's CPU backend brings along: the kernels that PyTorch's own run on.
-
-XLA calls oneDNN where a custom call of this name and configuration stands, but no longer puts one there by itself for
-convolutions. The configuration is XLA's own and no promise of it: it is used with versions of jaxlib that it was tried
-with, on x86-64 under Linux, in float32, on one device, and not in what is exported; elsewhere the same primitive is
-`lax.conv_general_dilated`.
-
-What calls oneDNN has no place in JAX's persistent compilation cache: jaxlib cannot serialise it, and warns. So where
-`jax_compilation_cache_dir` is set it is left out. `GRAPHMODE_ONEDNN=1` in the environment has it all the same, and
-`GRAPHMODE_ONEDNN=0` never.
+"""Convolutions by oneDNN, the kernels that PyTorch's own run on, with `lax.conv_general_dilated` elsewhere.
 
 Forward with a bias, on two cores in float32, milliseconds:
 
@@ -19,56 +10,30 @@ Forward with a bias, on two cores in float32, milliseconds:
 | 3x3 dilated by 2, 8x56x56x64 to 64 | 25 | 11 | 15 |
 | 3x3 in 4 groups, 8x56x56x64 to 64 | 68 | 6.2 | 6.5 |
 | 3x3x3, 2x16x16x16x32 to 32 | 16 | 2.6 | 2.5 |
-
-Source: https://github.com/openxla/xla/blob/main/xla/service/cpu/onednn_config.proto
 """
 
 from __future__ import annotations
 
-import json
 import math
-import os
-import platform
-import sys
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import jaxlib
 from jax import lax
 from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import batching, mlir
-from jax.sharding import AxisType
 
+from ..onednn import call, is_free, is_there, lowered
 from .geometry import Axes, Geometry
 from .native import native
 
 TARGET = "__onednn$convolution"
-SWITCH = "GRAPHMODE_ONEDNN"
-TRIED = ((0, 10), (0, 11), (0, 12))  # versions of jaxlib; another configuration may end the process
 LEAST_WORK = 2_000_000  # multiplications and additions below which the call itself costs more than it gains
 
 convolution = Primitive("graphmode_onednn_convolution")
 biased_convolution = Primitive("graphmode_onednn_biased_convolution")
-
-
-def is_there() -> bool:
-    """Whether this jaxlib has it, in a form that is known, and it is wanted.
-
-    Raises:
-      ValueError: where `GRAPHMODE_ONEDNN` is neither 0 nor 1.
-    """
-    wanted = os.environ.get(SWITCH) or ("0" if jax.config.jax_compilation_cache_dir else "1")  # type: ignore[attr-defined]
-    if wanted not in ("0", "1"):
-        raise ValueError(
-            f"{SWITCH} is {wanted!r} in the environment; give 0 for XLA's own convolutions, 1 for oneDNN's"
-        )
-    version = tuple(int(part) for part in jaxlib.__version__.split(".")[:2])
-    known = sys.platform == "linux" and platform.machine() in ("x86_64", "AMD64") and version in TRIED
-    return known and wanted == "1"
 
 
 def serves(size: Axes, input: jax.Array, weight: jax.Array, geometry: Geometry) -> bool:
@@ -76,11 +41,7 @@ def serves(size: Axes, input: jax.Array, weight: jax.Array, geometry: Geometry) 
     shapes = (*input.shape, *weight.shape)
     if input.dtype != jnp.float32 or weight.dtype != jnp.float32 or not all(isinstance(n, int) for n in shapes):
         return False
-    if (
-        not is_there()
-        or not _is_safe(weight.shape[:-2], geometry)
-        or any(kind != AxisType.Auto for kind in jax.sharding.get_abstract_mesh().axis_types)
-    ):
+    if not is_there() or not is_free() or not _is_safe(weight.shape[:-2], geometry):
         return False
     outputs = math.prod(geometry.output(size, weight.shape[:-2]))
     return input.shape[0] * outputs * math.prod(weight.shape) >= LEAST_WORK
@@ -112,29 +73,6 @@ def output_shape(input: Any, weight: Any, *bias: Any, geometry: Geometry) -> Sha
     """Of what `convolve` gives for operands of such shapes."""
     size = geometry.output(input.shape[1:-1], weight.shape[:-2])
     return ShapedArray((input.shape[0], *size, weight.shape[-1]), input.dtype)
-
-
-def lowered(
-    by_onednn: Callable[..., Any], by_xla: Callable[..., Any], is_safe: Callable[..., bool]
-) -> Callable[..., Any]:
-    """A rule for a CPU: oneDNN in float32 on one device, where `is_safe(*avals, **params)`; elsewhere XLA's own."""
-
-    def lower(ctx: Any, *operands: Any, **params: Any) -> Any:
-        here = all(aval.dtype == jnp.float32 for aval in ctx.avals_in) and is_there()
-        here = here and is_safe(*ctx.avals_in, **params)
-        context = ctx.module_context
-        alone = getattr(context.axis_context, "num_devices", None) == 1
-        exported = getattr(context.lowering_parameters, "for_export", True)
-        call = by_onednn if here and alone and not exported else by_xla
-        return mlir.lower_fun(call, multiple_results=False)(ctx, *operands, **params)
-
-    return lower
-
-
-def call(target: str, result: Any, config: dict[str, Any], *operands: jax.Array) -> jax.Array:
-    """What XLA's CPU backend leaves to oneDNN under this name."""
-    of = jax.ffi.ffi_call(target, result, custom_call_api_version=2, legacy_backend_config=json.dumps(config))
-    return of(*operands)
 
 
 def _by_onednn(input: jax.Array, weight: jax.Array, *bias: jax.Array, geometry: Geometry) -> jax.Array:

@@ -20,7 +20,7 @@ from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-from . import onednn
+from ..onednn import call, lowered
 
 TARGET = "__onednn$matmul"
 CONFIG = {"onednn_matmul_config": {"transpose_a": True, "transpose_b": False}}
@@ -39,7 +39,7 @@ def _by_xla(a: jax.Array, b: jax.Array) -> jax.Array:
 
 def _by_onednn(a: jax.Array, b: jax.Array) -> jax.Array:
     shape = _shape(a, b)
-    return onednn.call(TARGET, jax.ShapeDtypeStruct(shape.shape, shape.dtype), CONFIG, a, b)
+    return call(TARGET, jax.ShapeDtypeStruct(shape.shape, shape.dtype), CONFIG, a, b)
 
 
 def _shape(a: Any, b: Any) -> ShapedArray:
@@ -57,6 +57,6 @@ ad.defbilinear(product_of_rows, lambda ct, a, b: jnp.matmul(b, ct.T), lambda ct,
 mlir.register_lowering(product_of_rows, mlir.lower_fun(_by_xla, multiple_results=False))
 mlir.register_lowering(
     product_of_rows,
-    onednn.lowered(_by_onednn, _by_xla, lambda a, b: min(*a.shape, *b.shape) > 0),
+    lowered(_by_onednn, _by_xla, lambda a, b: min(*a.shape, *b.shape) > 0),
     platform="cpu",
 )

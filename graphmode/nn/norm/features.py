@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import jax
@@ -11,6 +12,7 @@ from jax import lax
 from ..arguments import as_integer, check_floating
 from ..autocast import autocasts
 from ..layout import DataFormat, along_channels, as_layout, channel_axis
+from .onednn_layer_norm import normalized_rows, serves
 from .standardize import check_dtypes, standardize, wide
 
 
@@ -38,6 +40,11 @@ def layer_norm(
     """
     axes = _last_axes(input, normalized_shape, weight=weight, bias=bias)
     check_dtypes(input, weight=weight, bias=bias)
+    if serves(input):
+        rows = input.reshape(-1, math.prod(input.shape[axes[0] :]))
+        scale = jnp.ones(rows.shape[1], rows.dtype) if weight is None else weight.reshape(-1)
+        shift = jnp.zeros(rows.shape[1], rows.dtype) if bias is None else bias.reshape(-1)
+        return normalized_rows(rows, scale, shift, eps).reshape(input.shape)
     output = standardize(wide(input), None, None, axes, eps)[0]
     if weight is not None:
         output = output * wide(weight)

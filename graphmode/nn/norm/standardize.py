@@ -83,15 +83,24 @@ def _standardized(
     axis_name: Hashable | None,
     num_groups: int | None,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
+    shared, variance = statistics(x, axes, axis_name, num_groups)
+    # A difference of its own: where the variance shares it, XLA's CPU backend writes it out between the two.
+    y = (x - lax.optimization_barrier(shared)) * _scale(variance, weight, eps)
+    return y if bias is None else y + bias, shared, variance
+
+
+@compiled_once("axes", "axis_name", "num_groups")
+def statistics(
+    x: jax.Array, axes: Axes, axis_name: Hashable | None = None, num_groups: int | None = None
+) -> tuple[jax.Array, jax.Array]:
+    """The mean and the biased variance over `axes`, which are kept; arguments as of `standardize`."""
     mean = _shared(_mean_over(x, axes), num_groups)
     shared = mean if axis_name is None else lax.pmean(mean, axis_name)
     # E[(x - mean)^2], never E[x^2] - mean^2: at mean 1000 that loses three more digits.
     variance = _shared(_mean(jnp.square(x - mean), axes), num_groups)
     if axis_name is not None:
         variance = lax.pmean(variance + jnp.square(mean - shared), axis_name)
-    # A difference of its own: where the variance shares it, XLA's CPU backend writes it out between the two.
-    y = (x - lax.optimization_barrier(shared)) * _scale(variance, weight, eps)
-    return y if bias is None else y + bias, shared, variance
+    return shared, variance
 
 
 @compiled_once("axes", "eps", "axis_name", "num_groups")

@@ -18,6 +18,9 @@ import graphmode.nn as nn
 from graphmode.nn import functional as F
 from graphmode.nn.conv import onednn, onednn_gradients, onednn_products
 from graphmode.nn.conv.geometry import Geometry
+from graphmode.nn.norm import onednn_layer_norm
+from graphmode.nn.norm.standardize import standardize
+from graphmode.nn.onednn import SWITCH, is_there
 
 CLOSE = 2e-5  # of the largest element: sums of thousands of float32 products
 SEEDS = [*range(12), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(12, 40))]
@@ -26,8 +29,8 @@ SEEDS = [*range(12), *(pytest.param(seed, marks=pytest.mark.slow) for seed in ra
 @pytest.fixture(autouse=True)
 def wanted(monkeypatch):
     """On in spite of the compilation cache of the tests, and all that was traced without it forgotten."""
-    monkeypatch.setenv(onednn.SWITCH, "1")
-    if not onednn.is_there():
+    monkeypatch.setenv(SWITCH, "1")
+    if not is_there():
         pytest.skip("this jaxlib's oneDNN is not one that was tried")
     with no_cache():
         yield
@@ -118,6 +121,49 @@ def test_forward_mode_and_second_derivatives(seed):
     jax.tree.map(close, found, expected)
 
 
+@pytest.mark.parametrize("size", [1, 7, 64, 513])
+@pytest.mark.parametrize("mean", [0.0, 100.0])
+def test_layer_norm_with_all_derivatives(size, mean):
+    rng = np.random.default_rng(size)
+    x, dx = mean + rng.standard_normal((40, size)), rng.standard_normal((40, size))
+    w, b, dw, db = rng.standard_normal((4, size))
+
+    def everything(normalized, arrays):
+        x, w, b, dx, dw, db = arrays
+        y, dy = jax.jvp(normalized, (x, w, b), (dx, dw, db))
+        loss = jax.grad(lambda x, w, b: (normalized(x, w, b) ** 3).sum(), (0, 1, 2))
+        lanes = jax.vmap(normalized, (0, None, None))(jnp.stack([x, 2 * x]), w, b)
+        own = jax.vmap(normalized, (None, 0, None))(x, jnp.stack([w, 2 * w]), b)
+        return y, dy, loss(x, w, b), jax.jvp(loss, (x, w, b), (dx, dw, db))[1], lanes, own
+
+    def plain(x, w, b):
+        return standardize(x, None, None, (1,), 1e-5)[0] * w + b
+
+    ours = everything(lambda *arrays: onednn_layer_norm.normalized_rows(*arrays, 1e-5), singly(x, w, b, dx, dw, db))
+    other = everything(plain, singly(x, w, b, dx, dw, db))
+    with jax.enable_x64(True):
+        exact = everything(plain, [jnp.asarray(a) for a in (x, w, b, dx, dw, db)])
+
+    def off(found):
+        return np.asarray([np.abs(np.asarray(a, np.float64) - e).max() for a, e in zip(found, tree, strict=True)])
+
+    tree = jax.tree.leaves(exact)
+    floor = np.asarray([1e-6 * np.abs(e).max(initial=1e-3) for e in tree])
+    assert (off(jax.tree.leaves(ours)) <= 5 * off(jax.tree.leaves(other)) + floor).all()
+
+
+def test_layer_norm_of_rows_with_nan_and_of_several_axes():
+    x = np.random.default_rng(0).standard_normal((100, 4, 50)).astype(np.float32)
+    x[3, 2, 1], x[5, 0, 0] = np.nan, np.inf
+    text = jax.jit(lambda x: F.layer_norm(x, (4, 50))).lower(x).compile().as_text()
+    assert onednn_layer_norm.TARGET in text
+    y = np.asarray(F.layer_norm(jnp.asarray(x), (4, 50)))
+    rows = [i for i in range(100) if i not in (3, 5)]
+    assert np.isnan(y[[3, 5]]).all()
+    centered = x[rows] - x[rows].mean((1, 2), keepdims=True)
+    close(y[rows], centered / np.sqrt(np.square(centered).mean((1, 2), keepdims=True) + 1e-5))
+
+
 @pytest.mark.parametrize("shape", [(5, 3, 4), (1, 1, 1), (300, 17, 33), (40, 256, 1), (0, 3, 4), (64, 0, 2)])
 def test_products_over_rows(shape):
     n, k, o = shape
@@ -203,18 +249,18 @@ def test_lanes_with_weights_of_their_own_use_it():
 
 
 def test_it_can_be_left_out(monkeypatch):
-    monkeypatch.setenv(onednn.SWITCH, "0")
+    monkeypatch.setenv(SWITCH, "0")
     assert onednn.TARGET not in compiled()
 
 
 def test_a_switch_that_says_neither_is_refused(monkeypatch):
-    monkeypatch.setenv(onednn.SWITCH, "off")
+    monkeypatch.setenv(SWITCH, "off")
     with pytest.raises(ValueError, match="GRAPHMODE_ONEDNN is 'off'"):
         compiled()
 
 
 def test_a_compilation_cache_goes_before_it(monkeypatch, tmp_path):
-    monkeypatch.delenv(onednn.SWITCH)
+    monkeypatch.delenv(SWITCH)
     assert onednn.TARGET in compiled()
     jax.clear_caches()
     jax.config.update("jax_compilation_cache_dir", str(tmp_path))
