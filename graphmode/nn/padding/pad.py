@@ -130,7 +130,8 @@ def _lengthened(x: jax.Array, axes: tuple[int, ...], pairs: tuple[Pair, ...], mo
 
 @_lengthened.defjvp
 def _lengthened_jvp(axes: tuple[int, ...], pairs: tuple[Pair, ...], mode: Mode, primals: Any, tangents: Any) -> Any:
-    return _lengthened(*primals, axes, pairs, mode), _axis_by_axis(*tangents, axes, pairs, mode)
+    (x,), (change,) = primals, tangents
+    return _lengthened(x, axes, pairs, mode), _axis_by_axis(change, axes, pairs, mode)
 
 
 def _axis_by_axis(x: jax.Array, axes: tuple[int, ...], pairs: tuple[Pair, ...], mode: Mode) -> jax.Array:

@@ -116,8 +116,9 @@ def _index_of_largest(x: jax.Array, span: Span) -> jax.Array:
 
 @largest_along.defjvp
 def _largest_along_jvp(span: Span, primals: Any, tangents: Any) -> Any:
-    (largest, _), index = largest_along(*primals, span), _index_of_largest(*primals, span)
-    return (largest, index), (chosen_along(*tangents, span, index), np.zeros(index.shape, jax.dtypes.float0))
+    (x,), (tangent,) = primals, tangents
+    (largest, _), index = largest_along(x, span), _index_of_largest(x, span)
+    return (largest, index), (chosen_along(tangent, span, index), np.zeros(index.shape, jax.dtypes.float0))
 
 
 # No gather and no scatter: of 8x56x56x64 to 5x5 XLA's CPU backend takes a fifth of the time, with the gradient.
@@ -142,8 +143,9 @@ def _index_of_few(x: jax.Array, axis: int, windows: tuple[tuple[int, int], ...])
 
 @_largest_of_few.defjvp
 def _largest_of_few_jvp(axis: int, windows: tuple[tuple[int, int], ...], primals: Any, tangents: Any) -> Any:
-    (largest, _), index = _largest_of_few(*primals, axis, windows), _index_of_few(*primals, axis, windows)
-    chosen = _chosen_of_few(*tangents, axis, windows, index)
+    (x,), (tangent,) = primals, tangents
+    (largest, _), index = _largest_of_few(x, axis, windows), _index_of_few(x, axis, windows)
+    chosen = _chosen_of_few(tangent, axis, windows, index)
     return (largest, index), (chosen, np.zeros(index.shape, jax.dtypes.float0))
 
 
