@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -38,11 +40,33 @@ def cosine_similarity(x1: jax.Array, x2: jax.Array, dim: int = 1, eps: float = 1
     x1, x2 = (x.astype(dtype) for x in _broadcast(x1, x2))
     check_floating("x1", x1)
     axis = as_axis("dim", dim, x1.ndim)
-    unit = []
-    for x in (x1, x2):
-        norm = vector_norm(x, 2, axis, keepdim=True)
-        unit.append(x / valued(norm, jnp.maximum(norm, eps)))
-    return jnp.sum(unit[0] * unit[1], axis)
+    return jnp.squeeze(_cosine(x1, x2, axis, eps), axis)
+
+
+def _lengths(x: jax.Array, axis: int, eps: float) -> tuple[jax.Array, jax.Array]:
+    """The length, and what of it counts."""
+    norm = vector_norm(x, 2, axis, keepdim=True)
+    return norm, valued(norm, jnp.maximum(norm, eps))
+
+
+# Left to itself, JAX sums both vectors up again on its way back, where the cosine and two lengths say all.
+@functools.partial(jax.custom_jvp, nondiff_argnums=(2, 3))
+def _cosine(x1: jax.Array, x2: jax.Array, axis: int, eps: float) -> jax.Array:
+    unit1, unit2 = (x / _lengths(x, axis, eps)[1] for x in (x1, x2))
+    return jnp.sum(unit1 * unit2, axis, keepdims=True)
+
+
+@_cosine.defjvp
+def _cosine_jvp(axis: int, eps: float, primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
+    cosine = _cosine(*primals, axis, eps)
+    (norm1, length1), (norm2, length2) = (_lengths(x, axis, eps) for x in primals)
+    moved = jnp.zeros_like(cosine)
+    for (x, other), dx, norm, length in zip(
+        (primals, primals[::-1]), tangents, (norm1, norm2), (length1, length2), strict=True
+    ):
+        by_length = jnp.where(norm == 0, 0, cosine / (jnp.where(norm == 0, 1, norm) * length))
+        moved += jnp.sum(dx * (other / (length1 * length2) - x * by_length), axis, keepdims=True)
+    return cosine, moved
 
 
 def normalize(input: jax.Array, p: float = 2.0, dim: int | Sequence[int] = 1, eps: float = 1e-12) -> jax.Array:
