@@ -8,6 +8,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from graphmode.extremes import largest
+
 from ..ops import check
 
 
@@ -59,6 +61,9 @@ def grad_norm(grads: Any, norm_type: float = 2.0) -> jax.Array:
     norms = []
     for leaf in leaves:
         wide = leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32))
-        norms.append(jnp.linalg.norm(wide.reshape(-1), norm_type) if wide.size else jnp.zeros((), wide.dtype))
-    stacked = jnp.stack(jnp.broadcast_arrays(*norms))
-    return jnp.max(stacked) if norm_type == math.inf else jnp.linalg.norm(stacked, norm_type)
+        norms.append(_norm(wide.reshape(-1), norm_type) if wide.size else jnp.zeros((), wide.dtype))
+    return _norm(jnp.stack(jnp.broadcast_arrays(*norms)), norm_type)
+
+
+def _norm(x: jax.Array, norm_type: float) -> jax.Array:
+    return largest(jnp.abs(x)) if norm_type == math.inf else jnp.linalg.norm(x, norm_type)

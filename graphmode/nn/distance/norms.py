@@ -8,6 +8,8 @@ import math
 import jax
 import jax.numpy as jnp
 
+from graphmode.extremes import largest, smallest
+
 
 def vector_norm(
     input: jax.Array, p: float, axes: tuple[int, ...], *, keepdim: bool = False, split_ties: bool = True
@@ -42,7 +44,7 @@ def _norm(x: jax.Array, p: float, axes: tuple[int, ...], split_ties: bool) -> ja
     if p == 0:
         return jnp.sum(x != 0, axes, keepdims=True).astype(x.dtype)
     if math.isinf(p):
-        return jnp.max(size, axes, keepdims=True) if p > 0 else jnp.min(size, axes, keepdims=True)
+        return (largest if p > 0 else smallest)(size, axes, keepdims=True)
     return _power(jnp.sum(_power(size, p), axes, keepdims=True), 1 / p)
 
 

@@ -8,6 +8,8 @@ import math
 import jax
 import jax.numpy as jnp
 
+from graphmode.extremes import largest, smallest
+
 
 def _sign(x: jax.Array) -> jax.Array:
     """PyTorch's: 0 for NaN too."""
@@ -64,7 +66,7 @@ def norm(x: jax.Array, p: float) -> jax.Array:
     if p == 0:
         return (x != 0).sum(-1).astype(x.dtype)
     if math.isinf(p):
-        return jnp.abs(x).max(-1) if p > 0 else jnp.abs(x).min(-1)
+        return (largest if p > 0 else smallest)(jnp.abs(x), -1)
     return (jnp.abs(x) ** p).sum(-1) ** (1 / p)
 
 

@@ -11,6 +11,8 @@ import jax.numpy as jnp
 from jax import lax
 from jax.typing import ArrayLike
 
+from graphmode.extremes import largest
+
 from ..arguments import as_mask
 
 T = TypeVar("T")
@@ -141,7 +143,7 @@ def safe_norm(
         raise ValueError(f"ord is {ord}, and a number above 0 was wanted: 1, 2, inf or another")
     axis = tuple(axis) if isinstance(axis, Sequence) else axis
     if ord == math.inf:
-        return jnp.max(_magnitude(x), axis=axis, keepdims=keepdims)
+        return largest(_magnitude(x), axis, keepdims=keepdims)
     if ord == 1:
         return jnp.sum(_magnitude(x), axis=axis, keepdims=keepdims)
     wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))

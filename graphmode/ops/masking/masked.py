@@ -14,6 +14,8 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
+from graphmode import extremes
+
 from ..arguments import as_axes, as_axis, as_broadcast_mask, as_fill_value, as_inexact, as_ordered
 
 Axis = int | Sequence[int] | None
@@ -289,9 +291,9 @@ def _extreme(x: jax.Array, mask: jax.Array, axes: tuple[int, ...], largest: bool
 
 
 def _plain_extreme(x: jax.Array, mask: jax.Array, axes: tuple[int, ...], largest: bool) -> jax.Array:
-    reduce = jnp.max if largest else jnp.min
+    reduce = extremes.largest if largest else extremes.smallest
     neutral = jnp.asarray(lowest(x.dtype) if largest else highest(x.dtype), x.dtype)
-    return reduce(jnp.where(mask, x, neutral), axis=axes, keepdims=True, initial=neutral)
+    return reduce(jnp.where(mask, x, neutral), axes, keepdims=True, initial=neutral)
 
 
 # JAX's own rule would share the gradient with padding where the largest valid entry is -inf too, and drop it for NaN.
