@@ -68,15 +68,16 @@ class Way:
 
     def from_hidden(self, hidden: Array, weights: Weights) -> Array:
         product = self.dot(hidden, weights.hh)
-        return product if self.step.sums_biases or weights.bias_hh is None else product + weights.bias_hh
-
-    def from_input(self, x: Array, weights: Weights) -> Array:
-        product = self.dot(x, weights.ih)
         if weights.bias_ih is None or weights.bias_hh is None:
             return product
-        if self.step.sums_biases and weights.bias_hh is not None:
-            return product + (weights.bias_ih + weights.bias_hh)
-        return product + weights.bias_ih
+        # Their sum goes here rather than to the input's product: within a step it joins a loop that runs anyway.
+        return product + (weights.bias_ih + weights.bias_hh if self.step.sums_biases else weights.bias_hh)
+
+    def from_input(self, x: Array, weights: Weights) -> Array | tuple[Array, ...]:
+        product = self.dot(x, weights.ih)
+        if not self.step.sums_biases and weights.bias_ih is not None:
+            product += weights.bias_ih
+        return tuple(jnp.split(product, self.step.gates, axis=-1)) if self.step.splits_input else product
 
 
 class _History(NamedTuple):
@@ -84,7 +85,7 @@ class _History(NamedTuple):
 
     hidden: Array
     cell: Array | None = None
-    kept: Array | None = None
+    kept: tuple[Array, ...] | None = None
     unprojected: Array | None = None
 
 
@@ -112,7 +113,7 @@ def over_time(way: Way, x: Array, weights: Weights, state: State, valid: Array |
 def _scan(
     way: Way, x: Array, weights: Weights, state: State, valid: Array | None, *, keep: bool
 ) -> tuple[State, _History]:
-    def step(state: State, inputs: tuple[Array, Array | None]):
+    def step(state: State, inputs: tuple[Array | tuple[Array, ...], Array | None]):
         from_input, valid = inputs
         hidden, cell, kept = way.step.push(from_input, way.from_hidden(state.hidden, weights), *state)
         unprojected = None

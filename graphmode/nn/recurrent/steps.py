@@ -1,9 +1,21 @@
-"""One step of each recurrent cell, and its transpose in closed form."""
+"""One step of each recurrent cell, and its transpose in closed form.
+
+XLA's CPU backend runs a fused loop element by element, several times as slow, where it slices what a scan has just
+sliced at more than one place: LLVM does not see that the step's number is the same for all elements. So `LongShort`
+takes its sigmoids of all four gates at once, `GatedUnit` reads its gates from arrays of their own, and what is kept for
+`pull` is one array a gate. Of 100 steps of 64 sequences and 256 features on two cores, gates side by side and this,
+milliseconds:
+
+| | forward | and backward |
+|---|---|---|
+| LSTM | 20.6 / 14.8 | 55 / 50 |
+| GRU | 23.3 / 14.6 | 46 / 44 |
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -33,15 +45,17 @@ class Step(Protocol):
       gates: how many there are.
       has_cell: whether the state has a cell beside the hidden state.
       sums_biases: whether only the sum of the two biases counts.
+      splits_input: whether `push` takes the input's product as one array a gate.
     """
 
     gates: ClassVar[int]
     has_cell: ClassVar[bool]
     sums_biases: ClassVar[bool]
+    splits_input: ClassVar[bool]
 
     def push(
-        self, from_input: Array, from_hidden: Array, hidden: Array, cell: Array | None
-    ) -> tuple[Array, Array | None, Array | None]:
+        self, from_input: Any, from_hidden: Array, hidden: Array, cell: Array | None
+    ) -> tuple[Array, Array | None, tuple[Array, ...] | None]:
         """The hidden state and the cell after, `[B, H]`, and what `pull` wants kept."""
         ...
 
@@ -49,7 +63,7 @@ class Step(Protocol):
         self,
         d_hidden: Array,
         d_cell: Array | None,
-        kept: Array | None,
+        kept: tuple[Array, ...] | None,
         before: tuple[Array, Array | None],
         after: tuple[Array, Array | None],
     ) -> Pulled:
@@ -65,6 +79,7 @@ class Elman:
     gates: ClassVar[int] = 1
     has_cell: ClassVar[bool] = False
     sums_biases: ClassVar[bool] = True
+    splits_input: ClassVar[bool] = False
 
     def push(self, from_input, from_hidden, hidden, cell):
         total = from_input + from_hidden
@@ -85,15 +100,17 @@ class LongShort:
     gates: ClassVar[int] = 4
     has_cell: ClassVar[bool] = True
     sums_biases: ClassVar[bool] = True
+    splits_input: ClassVar[bool] = False
 
     def push(self, from_input, from_hidden, hidden, cell):
-        i, f, g, o = jnp.split(from_input + from_hidden, 4, axis=-1)
-        i, f, g, o = jax.nn.sigmoid(i), jax.nn.sigmoid(f), jnp.tanh(g), jax.nn.sigmoid(o)
+        total = from_input + from_hidden
+        i, f, _, o = jnp.split(jax.nn.sigmoid(total), 4, axis=-1)
+        g = jnp.tanh(jnp.split(total, 4, axis=-1)[2])
         cell = f * cell + i * g
-        return o * jnp.tanh(cell), cell, jnp.concatenate([i, f, g, o], axis=-1)
+        return o * jnp.tanh(cell), cell, (i, f, g, o)
 
     def pull(self, d_hidden, d_cell, kept, before, after):
-        i, f, g, o = jnp.split(kept, 4, axis=-1)
+        i, f, g, o = kept
         tanh_c = jnp.tanh(after[1])
         d_cell = d_cell + d_hidden * o * (1 - tanh_c**2)
         d_gates = [
@@ -113,15 +130,16 @@ class GatedUnit:
     gates: ClassVar[int] = 3
     has_cell: ClassVar[bool] = False
     sums_biases: ClassVar[bool] = False
+    splits_input: ClassVar[bool] = True
 
     def push(self, from_input, from_hidden, hidden, cell):
-        (r, z, n), (r_h, z_h, n_h) = jnp.split(from_input, 3, axis=-1), jnp.split(from_hidden, 3, axis=-1)
+        (r, z, n), (r_h, z_h, n_h) = from_input, jnp.split(from_hidden, 3, axis=-1)
         r, z = jax.nn.sigmoid(r + r_h), jax.nn.sigmoid(z + z_h)
         n = jnp.tanh(n + r * n_h)
-        return n + z * (hidden - n), None, jnp.concatenate([r, z, n, n_h], axis=-1)
+        return n + z * (hidden - n), None, (r, z, n, n_h)
 
     def pull(self, d_hidden, d_cell, kept, before, after):
-        r, z, n, n_h = jnp.split(kept, 4, axis=-1)
+        r, z, n, n_h = kept
         d_n = d_hidden * (1 - z) * (1 - n**2)
         d_z = d_hidden * (before[0] - n) * z * (1 - z)
         d_r = d_n * n_h * r * (1 - r)

@@ -115,7 +115,13 @@ def test_torch_s_own_packed_samples_agree(name):
 def test_planted_faults_are_seen(name, fault, monkeypatch, retraced):
     if fault.startswith("the reset"):
         push = steps.GatedUnit.push
-        monkeypatch.setattr(steps.GatedUnit, "push", lambda self, a, b, h, c: push(self, a + 0.1 * b, 0.9 * b, h, c))
+
+        def early(self, gates, b, h, c):
+            return push(
+                self, [a + 0.1 * part for a, part in zip(gates, jnp.split(b, 3, -1), strict=True)], 0.9 * b, h, c
+            )
+
+        monkeypatch.setattr(steps.GatedUnit, "push", early)
     elif fault.startswith("the cell"):
         pull = steps.LongShort.pull
         monkeypatch.setattr(
