@@ -108,7 +108,8 @@ def relative_width(samples: Sequence[float]) -> float:
 def interleave(
     competitors: Sequence[Timed], *, budget_s: float, repeats: int = MOST_REPEATS, first_repeat: int = 0
 ) -> None:
-    """Fills `samples`: each repeat runs every competitor once, starting with another one each time.
+    """Fills `samples`: each repeat runs every competitor once, in an order of its own: what ran before a competitor
+    leaves threads that spin and caches that are cold, and is to be another one each time.
 
     A competitor is done after `repeats`, once its median is known to 5 %, or once it has used up `budget_s` and has
     five samples, or three where it is far behind the fastest. One that raises is out, with its error kept.
@@ -121,9 +122,8 @@ def interleave(
         running = [one for one in competitors if not one.is_done(budget_s, FAR_BEHIND * fastest)]
         if not running:
             return
-        turn = repeat % len(running)
-        for one in running[turn:] + running[:turn]:
-            _attempt(one, functools.partial(_take, one, repeat))
+        for place in np.random.default_rng(repeat).permutation(len(running)):
+            _attempt(running[place], functools.partial(_take, running[place], repeat))
 
 
 def _attempt(one: Timed, action: Callable[[], None]) -> None:

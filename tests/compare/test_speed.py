@@ -261,10 +261,18 @@ def test_interleave_takes_turns_and_counts_calls():
     short = competitor("short", itertools.cycle([1e-5, 1.2e-5]), order)
     long = competitor("long", itertools.repeat(0.5), order)
     interleave([short, long], budget_s=1e9, repeats=6)
-    assert order[:4] == [("short", 0, 7), ("long", 0, 1), ("long", 1, 1), ("short", 1, 7)]
+    assert all({*order[i : i + 2]} == {("short", i // 2, 7), ("long", i // 2, 1)} for i in range(0, 12, 2))
     assert short.repeats == long.repeats == list(range(6))
     assert (short.calls_per_sample, long.calls_per_sample) == (7, 1)
     assert (short.median, long.median) == (pytest.approx(1.1e-5), 0.5)
+
+
+def test_what_runs_before_a_competitor_is_another_each_time():
+    order = []
+    names = ["a", "b", "c", "d"]
+    interleave([competitor(name, itertools.repeat(0.1), order) for name in names], budget_s=1e9, repeats=20)
+    before = {(one, other) for (one, *_), (other, *_) in itertools.pairwise(order) if one != other}
+    assert len(before) == len(names) * (len(names) - 1)
 
 
 def test_a_competitor_ends_when_its_median_is_known_or_its_budget_is_spent():
