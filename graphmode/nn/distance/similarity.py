@@ -43,7 +43,7 @@ def cosine_similarity(x1: jax.Array, x2: jax.Array, dim: int = 1, eps: float = 1
     return jnp.squeeze(_cosine(x1, x2, axis, eps), axis)
 
 
-def _lengths(x: jax.Array, axis: int, eps: float) -> tuple[jax.Array, jax.Array]:
+def _lengths(x: jax.Array, axis: tuple[int, ...], eps: float) -> tuple[jax.Array, jax.Array]:
     """The length, and what of it counts."""
     norm = vector_norm(x, 2, axis, keepdim=True)
     return norm, valued(norm, jnp.maximum(norm, eps))
@@ -51,13 +51,13 @@ def _lengths(x: jax.Array, axis: int, eps: float) -> tuple[jax.Array, jax.Array]
 
 # Left to itself, JAX sums both vectors up again on its way back, where the cosine and two lengths say all.
 @functools.partial(jax.custom_jvp, nondiff_argnums=(2, 3))
-def _cosine(x1: jax.Array, x2: jax.Array, axis: int, eps: float) -> jax.Array:
+def _cosine(x1: jax.Array, x2: jax.Array, axis: tuple[int, ...], eps: float) -> jax.Array:
     unit1, unit2 = (x / _lengths(x, axis, eps)[1] for x in (x1, x2))
     return jnp.sum(unit1 * unit2, axis, keepdims=True)
 
 
 @_cosine.defjvp
-def _cosine_jvp(axis: int, eps: float, primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
+def _cosine_jvp(axis: tuple[int, ...], eps: float, primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
     cosine = _cosine(*primals, axis, eps)
     (norm1, length1), (norm2, length2) = (_lengths(x, axis, eps) for x in primals)
     moved = jnp.zeros_like(cosine)

@@ -14,7 +14,8 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from graphmode import extremes
+from graphmode.extremes import largest as largest_element
+from graphmode.extremes import smallest as smallest_element
 
 from ..arguments import as_axes, as_axis, as_broadcast_mask, as_fill_value, as_inexact, as_ordered
 
@@ -291,7 +292,7 @@ def _extreme(x: jax.Array, mask: jax.Array, axes: tuple[int, ...], largest: bool
 
 
 def _plain_extreme(x: jax.Array, mask: jax.Array, axes: tuple[int, ...], largest: bool) -> jax.Array:
-    reduce = extremes.largest if largest else extremes.smallest
+    reduce = largest_element if largest else smallest_element
     neutral = jnp.asarray(lowest(x.dtype) if largest else highest(x.dtype), x.dtype)
     return reduce(jnp.where(mask, x, neutral), axes, keepdims=True, initial=neutral)
 
