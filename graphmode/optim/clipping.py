@@ -8,8 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from graphmode.extremes import largest
-
+from ..extremes import largest
 from ..ops import check
 
 

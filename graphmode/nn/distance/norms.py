@@ -8,7 +8,7 @@ import math
 import jax
 import jax.numpy as jnp
 
-from graphmode.extremes import largest, smallest
+from ...extremes import largest, smallest
 
 
 def vector_norm(

@@ -11,8 +11,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.typing import ArrayLike
 
-from graphmode.extremes import largest
-
+from ...extremes import largest
 from ..arguments import as_mask
 
 T = TypeVar("T")

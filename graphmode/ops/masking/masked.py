@@ -14,9 +14,8 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from graphmode.extremes import largest as largest_element
-from graphmode.extremes import smallest as smallest_element
-
+from ...extremes import largest as largest_element
+from ...extremes import smallest as smallest_element
 from ..arguments import as_axes, as_axis, as_broadcast_mask, as_fill_value, as_inexact, as_ordered
 
 Axis = int | Sequence[int] | None
