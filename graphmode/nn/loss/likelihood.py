@@ -21,6 +21,7 @@ from .reduction import (
     check_within,
     in_float32,
     reduced,
+    reduced_each,
     where_counted,
 )
 
@@ -74,15 +75,19 @@ def kl_div(
     shape, dtype = broadcast_shape(input=input, target=target), jnp.result_type(input, target)
     mask = as_mask(mask, shape)
     rows = input.shape[0] if input.ndim else 1
-    input, target = in_float32(*where_counted(mask, input, target))
-    loss = jnp.exp(target) * (target - input) if log_target else _x_log_x(target) - target * input
+    arrays, total = (input, target), "sum" if reduction == "batchmean" else reduction
+    loss_dtype = jnp.promote_types(dtype, jnp.float32) if reduction == "batchmean" else dtype
+    loss = reduced_each(_divergence, arrays, total, loss_dtype, mask, log_target=log_target)
     if reduction != "batchmean":
-        return reduced(loss, reduction, dtype, mask)
+        return loss
     if mask is not None and shape:
-        counted = jnp.broadcast_to(mask, shape).any(tuple(range(1, len(shape)))).sum()
-        return (reduced(loss, "sum", loss.dtype, mask) / counted.astype(loss.dtype)).astype(dtype)
-    total = reduced(loss, "sum", loss.dtype, mask)
-    return (total / jnp.asarray(rows, loss.dtype)).astype(dtype)
+        rows = jnp.broadcast_to(mask, shape).any(tuple(range(1, len(shape)))).sum()
+    return (loss / jnp.asarray(rows, loss_dtype)).astype(dtype)
+
+
+def _divergence(input: jax.Array, target: jax.Array, log_target: bool) -> jax.Array:
+    input, target = in_float32(input, target)
+    return jnp.exp(target) * (target - input) if log_target else _x_log_x(target) - target * input
 
 
 @autocasts
@@ -122,12 +127,17 @@ def poisson_nll_loss(
     shape, dtype = broadcast_shape(input=input, target=target), jnp.result_type(input, target)
     mask = as_mask(mask, shape)
     target = target.astype(jnp.result_type(target, input.dtype))
-    input, target = in_float32(*where_counted(mask, input, target))
+    static = {"log_input": log_input, "full": full, "eps": float(eps)}
+    return reduced_each(_poisson_nll, (input, target), reduction, dtype, mask, **static)
+
+
+def _poisson_nll(input: jax.Array, target: jax.Array, log_input: bool, full: bool, eps: float) -> jax.Array:
+    input, target = in_float32(input, target)
     loss = jnp.exp(input) - target * input if log_input else input - target * jnp.log(input + eps)
-    if full:
-        stirling = target * jnp.log(target) - target + 0.5 * jnp.log(2 * math.pi * target)
-        loss = loss + jnp.where(target <= 1, 0, stirling)
-    return reduced(loss, reduction, dtype, mask)
+    if not full:
+        return loss
+    stirling = target * jnp.log(target) - target + 0.5 * jnp.log(2 * math.pi * target)
+    return loss + jnp.where(target <= 1, 0, stirling)
 
 
 @autocasts

@@ -21,6 +21,7 @@ from .reduction import (
     in_float32,
     poisoned,
     reduced,
+    reduced_each,
     value_of,
     where_counted,
 )
@@ -58,11 +59,13 @@ def hinge_embedding_loss(
     check_floating("input", input)
     shape, dtype = broadcast_shape(input=input, target=target), input.dtype
     mask = as_mask(mask, shape)
-    input, target = in_float32(*where_counted(mask, input, target))
+    return reduced_each(_hinge_embedding, (input, target), reduction, dtype, mask, margin=float(margin))
+
+
+def _hinge_embedding(input: jax.Array, target: jax.Array, margin: float) -> jax.Array:
+    input, target = in_float32(input, target)
     apart = at_least(margin - input, 0)
-    # One array to sum: XLA's CPU backend would write out each term of a sum of two selections.
-    loss = jnp.where(target == 1, input, jnp.where(target == -1, apart, apart + input))
-    return reduced(loss, reduction, dtype, mask)
+    return jnp.where(target == 1, input, jnp.where(target == -1, apart, apart + input))
 
 
 @autocasts
@@ -103,8 +106,12 @@ def margin_ranking_loss(
     dtype = jnp.result_type(input1, input2, target)
     check_floating("input1 - input2", jnp.empty(0, dtype))
     mask = as_mask(mask, broadcast_shape(input1=input1, input2=input2, target=target))
-    input1, input2, target = in_float32(*where_counted(mask, input1, input2, target))
-    return reduced(at_least(-target * (input1 - input2) + margin, 0), reduction, dtype, mask)
+    return reduced_each(_margin_ranking, (input1, input2, target), reduction, dtype, mask, margin=float(margin))
+
+
+def _margin_ranking(input1: jax.Array, input2: jax.Array, target: jax.Array, margin: float) -> jax.Array:
+    input1, input2, target = in_float32(input1, input2, target)
+    return at_least(-target * (input1 - input2) + margin, 0)
 
 
 @autocasts

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Literal, overload
 
 import jax
@@ -12,6 +13,7 @@ import numpy as np
 from flax import nnx
 
 from ..arguments import Word, as_word
+from ..folded_sum import folded_sum
 from ..layer import Layer
 
 Reduction = Literal["none", "mean", "sum"]
@@ -118,6 +120,36 @@ def reduced(
     elif reduction == "mean":
         loss = _mean(loss, mask, weight)
     return loss.astype(dtype)
+
+
+def reduced_each(
+    function: Callable[..., jax.Array],
+    arrays: Sequence[jax.Array],
+    reduction: str,
+    dtype: Any,
+    mask: jax.Array | None = None,
+    **static: Hashable,
+) -> jax.Array:
+    """`reduced` of `function(*arrays, **static)`, summed as it is computed.
+
+    Args:
+      function: of a few operations and of each element by itself; one of a module, not made anew at every call.
+      arrays: of shapes that broadcast.
+      reduction, dtype, mask: as of `reduced`; what is not counted does not reach `function`.
+      static: hashable arguments of `function`.
+    """
+    shape = jnp.broadcast_shapes(*(array.shape for array in arrays))
+    count = jnp.asarray(math.prod(shape)) if mask is None else jnp.broadcast_to(mask, shape).sum()
+    if mask is not None:
+        function, arrays, static = _where_counted, (mask, *arrays), {"counted": function, **static}
+    if reduction == "none":
+        return function(*arrays, **static).astype(dtype)
+    total = folded_sum(function, *arrays, **static)
+    return (total / count.astype(total.dtype) if reduction == "mean" else total).astype(dtype)
+
+
+def _where_counted(mask: jax.Array, *arrays: jax.Array, counted: Any, **static: Hashable) -> jax.Array:
+    return jnp.where(mask, counted(*where_counted(mask, *arrays), **static), 0)
 
 
 def _mean(loss: jax.Array, mask: jax.Array | None, weight: jax.Array | None) -> jax.Array:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Hashable
+from functools import partial
 from typing import Any
 
 import jax
@@ -20,6 +22,7 @@ from .reduction import (
     broadcast_shape,
     in_float32,
     reduced,
+    reduced_each,
     where_counted,
 )
 
@@ -96,14 +99,9 @@ def smooth_l1_loss(
     if not beta >= 0:
         raise ValueError(f"beta is {beta!r}; give 0 or more")
 
-    def smooth(d: jax.Array) -> jax.Array:
-        if beta == 0:
-            return absolute(d)
-        size = absolute(d)
-        near = jnp.where(size >= beta, 0, d)
-        return jnp.where(size >= beta, size - 0.5 * beta, 0.5 * near * near / beta)
-
-    return _of_difference(smooth, input, target, reduction, None, mask)
+    if beta == 0:
+        return _of_difference(absolute, input, target, reduction, None, mask)
+    return _of_difference(_smooth, input, target, reduction, None, mask, beta=float(beta))
 
 
 @autocasts
@@ -133,12 +131,28 @@ def huber_loss(
         raise ValueError(f"delta is {delta!r}; give a positive number")
     check_same_dtype(input=as_array(input), target=as_array(target))
 
-    def huber(d: jax.Array) -> jax.Array:
-        size = absolute(d)
-        near = jnp.where(size > delta, 0, d)
-        return jnp.where(size > delta, delta * (size - 0.5 * delta), 0.5 * near * near)
+    arguments = input, target, reduction, weight, mask
+    return _of_difference(_huber, *arguments, weighted_mean=False, delta=float(delta))
 
-    return _of_difference(huber, input, target, reduction, weight, mask, weighted_mean=False)
+
+@partial(jax.custom_jvp, nondiff_argnums=(1,))
+def _huber(d: jax.Array, delta: float) -> jax.Array:
+    size = absolute(d)
+    near = jnp.minimum(size, delta)
+    return near * (size - 0.5 * near)
+
+
+@_huber.defjvp
+def _huber_jvp(delta, primals, tangents):
+    return _huber(*primals, delta), jnp.clip(primals[0], -delta, delta) * tangents[0]
+
+
+def _smooth(d: jax.Array, beta: float) -> jax.Array:
+    return _huber(d, beta) / beta
+
+
+def _of_both(input: jax.Array, target: jax.Array, of_difference: Any, **static: Hashable) -> jax.Array:
+    return of_difference(jnp.subtract(*in_float32(input, target)), **static)
 
 
 def _of_difference(
@@ -150,7 +164,9 @@ def _of_difference(
     mask: jax.Array | None,
     *,
     weighted_mean: bool = True,
+    **static: Hashable,
 ) -> jax.Array:
+    """The loss `function(input - target, **static)`, a function of the module."""
     input, target = as_array(input), as_array(target)
     if input.shape != target.shape:
         warnings.warn(
@@ -167,10 +183,9 @@ def _of_difference(
             raise ValueError(f"weight has shape {weight.shape}; give it input's, {input.shape}")
         dtype = jnp.result_type(dtype, weight)
     mask = as_mask(mask, shape)
-    difference = jnp.subtract(*in_float32(*where_counted(mask, input, target)))
-    loss = function(difference)
     if weight is None:
-        return reduced(loss, reduction, dtype, mask)
+        return reduced_each(_of_both, (input, target), reduction, dtype, mask, of_difference=function, **static)
+    loss = _of_both(*where_counted(mask, input, target), function, **static)
     (weight,) = in_float32(jnp.broadcast_to(weight, shape) if mask is not None else weight)
     return reduced(loss * weight, reduction, dtype, mask, weight=weight if weighted_mean else None)
 

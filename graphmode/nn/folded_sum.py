@@ -1,0 +1,70 @@
+"""The sum over all elements of what is computed element by element, as fast on a CPU as the elements can be read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from functools import partial, reduce
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from .apart import kept_apart
+from .compiled_once import compiled_once
+
+FOLDS = 8  # 4 to 16 take about as long
+LEAST = 1 << 16  # elements; of fewer the sum takes no time that counts
+
+Static = tuple[tuple[str, Hashable], ...]
+Each = Callable[..., jax.Array]
+
+
+def folded_sum(function: Each, *arrays: jax.Array, **static: Hashable) -> jax.Array:
+    """`function(*arrays, **static).sum()`, where `function` computes each element from those at its place.
+
+    XLA's CPU backend sums in a library that knows few operations and takes each as a pass of its own, and writes out
+    what comes before the others. Here an eighth of the elements is added to the next eighth in the loop that computes
+    them, and what is left, an eighth, is summed. Of 4 million elements of a Huber loss that takes 0.5 ms where the
+    library takes 1.9. The derivative is computed from the arrays again, so that nothing is kept for it.
+
+    Args:
+      function: cheap, a few arithmetic operations: with many, loops over eight of them get slow. One and the same
+        object at every call, or eager code compiles it each time.
+      arrays: of shapes that broadcast. Others than floating ones have no derivative.
+      static: hashable arguments of `function`.
+    """
+    shape = jnp.broadcast_shapes(*(array.shape for array in arrays))
+    items = tuple(static.items())
+    if any(array.shape != shape for array in arrays) or arrays[0].size < LEAST:
+        return function(*arrays, **static).sum()
+    return _total(function, items, arrays)
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0, 1))
+@compiled_once("function", "static")
+def _total(function: Each, static: Static, arrays: tuple[jax.Array, ...]) -> jax.Array:
+    each = partial(function, **dict(static))
+    return lax.platform_dependent(*arrays, cpu=partial(_of_folds, each), default=lambda *arrays: each(*arrays).sum())
+
+
+@_total.defjvp
+def _total_jvp(function: Each, static: Static, primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
+    # Behind the barrier nothing is shared with the sum: XLA would write it out between the two.
+    afresh = lax.optimization_barrier(primals[0])
+    _, moved = jax.jvp(partial(function, **dict(static)), afresh, tangents[0])
+    return _total(function, static, *primals), moved.sum()
+
+
+def _of_folds(each: Each, *arrays: jax.Array) -> jax.Array:
+    flat = [array.reshape(-1) for array in arrays]
+    length = flat[0].size // FOLDS
+
+    def folded(*flat: jax.Array) -> jax.Array:
+        folds = [[array[i * length : (i + 1) * length] for array in flat] for i in range(FOLDS)]
+        return reduce(lax.add, [each(*fold) for fold in folds])
+
+    # Apart, or XLA takes the additions into the library's sum.
+    total = kept_apart(folded)(*flat).sum()
+    rest = [array[FOLDS * length :] for array in flat]
+    return total + each(*rest).sum() if rest[0].size else total
