@@ -18,6 +18,8 @@ from graphmode.compare.report.wording import number
 from graphmode.compare.speed.environment import DeviceError, choose_device
 from graphmode.compare.speed.timing import Timed, interleave
 
+from graphmode.dispatch import dispatch_inline
+
 INPUT_SETS = 3
 SAMPLE_S = 5e-3
 MOST_CALLS = 500
@@ -76,11 +78,12 @@ def _calibrated(call: Callable[[int], Any]) -> int:
 
 
 def prepared(folder: Path, device: str) -> str:
-    """The device that is there, once the folder can be written to.
+    """The device that is there, once the folder can be written to; JAX computes as all rows of a comparison do.
 
     Raises:
       typer.BadParameter: where one of the two is not to be had.
     """
+    dispatch_inline()
     try:
         prepare_folder(folder)
         return choose_device(device)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from graphmode.dispatch import dispatch_inline
 from graphmode.weights import WeightsError
 
 from . import interrupt
@@ -148,6 +149,7 @@ class _Run:
     def __init__(self, plan: Plan, listener: Listener, save_to: Path | None, locations: Sequence[str]):
         self.plan, self.listener = plan, listener
         self.rows = selected(plan.rows)
+        dispatch_inline()
         self.device = choose_device(plan.device)
         for dtype in plan.dtypes:
             check_dtype(dtype, self.device)

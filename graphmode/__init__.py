@@ -9,17 +9,24 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from . import nn, ops, optim, training, weights
+    from .dispatch import dispatch_inline
     from .graph import graphed
     from .memory import keep_freed_memory
     from .ops import *  # noqa: F403  what ops exports is listed there, once
     from .training import train_step
 
-    __all__ = ["graphed", "keep_freed_memory", "nn", "ops", "optim", "train_step", "training", "weights"]
+    __all__ = ["dispatch_inline", "graphed", "keep_freed_memory"]
+    __all__ += ["nn", "ops", "optim", "train_step", "training", "weights"]
     __all__ += ops.__all__
 __version__ = "0.1.0"
 
-_MODULES = ("graph", "memory", "nn", "ops", "optim", "training", "weights")
-_MEMBERS = {"graphed": "graph", "keep_freed_memory": "memory", "train_step": "training"}
+_MODULES = ("dispatch", "graph", "memory", "nn", "ops", "optim", "training", "weights")
+_MEMBERS = {
+    "dispatch_inline": "dispatch",
+    "graphed": "graph",
+    "keep_freed_memory": "memory",
+    "train_step": "training",
+}
 _WINGS = ("cli", "compare", "models")  # `from graphmode import compare` asks here first
 
 

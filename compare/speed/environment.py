@@ -99,12 +99,19 @@ def describe(device: str) -> Environment:
         flags={
             **variables(),
             "freed memory": "kept" if freed_memory_is_kept() else "given back",
+            **({} if device == "gpu" else {"jax dispatch": _jax_dispatch()}),
             **torch_flags(device),
             **xla_options(device),
         },
         revision=revision(),
         moment=moment,
     )
+
+
+def _jax_dispatch() -> str:
+    from graphmode.dispatch import dispatches_inline
+
+    return "inline" if dispatches_inline() else "asynchronous, but in processes of rows"
 
 
 def version(name: str) -> str:

@@ -176,6 +176,7 @@ def main(number: int, device: str) -> None:
     for name in IMPORTS + (IMPORTS_ON_CPU if device == "cpu" else ()):
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
+    importlib.import_module("graphmode.dispatch").dispatch_inline()
     gc.collect()
     gc.freeze()  # what is imported stays, and a collection that walks it would copy its pages
     children: set[int] = set()
