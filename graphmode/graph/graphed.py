@@ -122,10 +122,11 @@ class Graphed:
         self._changed: tuple[int, ...] = ()
         self._out_treedef: Any = None
         self._out_floating: list[int] = []
-        self._run = jax.jit(
-            self._forward_backward if backward else self._forward,
-            compiler_options=dict(compiler_options) if compiler_options is not None else None,
-        )
+        options = dict(compiler_options) if compiler_options is not None else None
+        self._traced = jax.jit(self._forward)  # traced once, whichever of the next two calls it
+        self._run = jax.jit(self._forward_backward if backward else self._traced, compiler_options=options)
+        # JAX's own dispatch takes arrays apart and holds them against what was traced, without Python.
+        self._direct = jax.jit(self._unguarded, compiler_options=options)
 
         shapes = [jax.ShapeDtypeStruct(spec.shape, spec.held) for spec in self._specs]
         if backward:  # the forward pass alone tells what a cotangent must look like
@@ -134,9 +135,13 @@ class Graphed:
             self._out_specs = [_spec(f"cotangent[{i}]", outputs[i]) for i in self._out_floating]
             self.traces = 0
         else:
-            jax.eval_shape(self._run, self._state(), shapes)
+            jax.eval_shape(self._traced, self._state(), shapes)
+        flat = jtu.tree_structure((tuple(range(len(shapes))), {}))
+        self._arity = len(shapes) if treedef == flat and not backward and not self._changed else None
 
     def __call__(self, *args: Any, cotangent: Any = None, **kwargs: Any) -> Any:
+        if len(args) == self._arity and not kwargs and cotangent is None and _are_arrays(args):
+            return self._direct(*self._state(), *args) if self._constants else self._direct(*args)
         leaves, treedef = jtu.tree_flatten((args, kwargs))
         if treedef != self._treedef:
             raise TypeError(self._structure_message(treedef))
@@ -144,6 +149,8 @@ class Graphed:
             if (getattr(leaf, "shape", None), getattr(leaf, "dtype", None)) != self._guard[i]:
                 leaves[i] = _admit(self._specs[i], leaf)
         state = self._state()
+        if self._arity is not None and cotangent is None:
+            return self._direct(*state, *leaves)
         if self._backward:
             outputs, changed, by_state, by_inputs = self._run(state, leaves, self._starts(cotangent))
         elif cotangent is None:
@@ -160,6 +167,13 @@ class Graphed:
         for i, gradient in zip(self._floating, by_inputs, strict=True):
             holes[i] = gradient
         return result, Gradients(named, jtu.tree_unflatten(self._treedef, holes))
+
+    def _unguarded(self, *arrays: Any) -> Any:
+        """Traced once for arrays as the sample's; whatever else comes is traced, and so told, here."""
+        state, leaves = arrays[: len(self._constants)], arrays[len(self._constants) :]
+        admitted = [_admit(spec, leaf).astype(spec.held) for spec, leaf in zip(self._specs, leaves, strict=True)]
+        outputs, _ = self._traced(list(state), admitted)
+        return jtu.tree_unflatten(self._out_treedef, outputs)
 
     def _state(self) -> list[Any]:
         pairs = zip(self._variables, self._constants, strict=True)
@@ -279,6 +293,11 @@ def _admit(spec: Spec, leaf: Any) -> Any:
     if leaf.dtype not in (spec.given, spec.held):
         raise TypeError(f"{spec.name} has dtype {leaf.dtype}, and {spec} was wanted: cast it, or make another graph")
     return leaf
+
+
+def _are_arrays(args: tuple[Any, ...]) -> bool:
+    """Whether JAX tells what they are: of numpy's float64 it would make float32, and of a number an array."""
+    return all([isinstance(arg, jax.Array) for arg in args])  # noqa: C419  a generator costs more, at every call
 
 
 def _is_floating(leaf: Any) -> bool:

@@ -112,6 +112,17 @@ def test_guard_lets_numpy_and_tracers_of_the_same_kind_through():
     assert gm.graphed(lambda x: x * 2, np.ones(3))(np.ones(3)).dtype == jnp.float32
 
 
+def test_it_compiles_once_whatever_holds_the_numbers():
+    fast = gm.graphed(lambda x: x * 2, X)
+    given = (X, np.asarray(X), jnp.asarray(X), X)
+    compiled = []
+    jax.monitoring.register_event_duration_secs_listener(lambda event, *_, **__: compiled.append(event))
+    for x in given:
+        fast(x)
+    assert fast.traces == 1
+    assert compiled.count("/jax/core/compile/backend_compile_duration") == 1
+
+
 def test_wrong_use():
     with pytest.raises(TypeError, match="module_or_fn is int"):
         gm.graphed(3, X)
