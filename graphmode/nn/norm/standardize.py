@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Hashable, Sequence
 from typing import Any
 
@@ -10,12 +11,15 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from ..apart import apart, kept_apart
 from ..arguments import check_same_dtype
 from ..compiled_once import compiled_once
+from ..folded_sum import LEAST
 
 Axes = tuple[int, ...]
 
 LONGEST_BLOCK = 256
+FOLDS = (8, 7, 9, 6, 10, 5, 4)  # rows of channels that are added in one loop: the first that divides them
 
 
 def wide(x: jax.Array) -> jax.Array:
@@ -97,7 +101,7 @@ def statistics(
     mean = _shared(_mean_over(x, axes), num_groups)
     shared = mean if axis_name is None else lax.pmean(mean, axis_name)
     # E[(x - mean)^2], never E[x^2] - mean^2: at mean 1000 that loses three more digits.
-    variance = _shared(_mean(jnp.square(x - mean), axes), num_groups)
+    variance = _shared(_mean_square(x, mean, axes), num_groups)
     if axis_name is not None:
         variance = lax.pmean(variance + jnp.square(mean - shared), axis_name)
     return shared, variance
@@ -153,6 +157,34 @@ def _mean_over(x: jax.Array, axes: Axes) -> jax.Array:
     return guess + _mean(x - guess, axes)
 
 
+def _mean_square(x: jax.Array, mean: jax.Array, axes: Axes) -> jax.Array:
+    """The mean of `(x - mean)^2`. Rows of channels are added to each other in the loop that squares them.
+
+    8x56x56x64 takes 0.15 ms on two cores; summed by XLA's CPU backend it takes 0.35.
+    """
+    last, first = x.ndim - 1, min(axes)
+    count = math.prod(x.shape[first:last])
+    folds = next((n for n in FOLDS if count and count % n == 0), None)
+    if tuple(sorted(axes)) != tuple(range(first, last)) or folds is None or x.size < LEAST:
+        return _mean(jnp.square(x - mean), axes)
+    lead, channels = x.shape[:first], x.shape[last]
+    rows = x.reshape(*lead, folds, count // folds, channels)
+    means = jnp.broadcast_to(mean, (*lead, *(1,) * len(axes), channels)).reshape(*lead, 1, channels)
+    total = lax.platform_dependent(
+        rows,
+        means,
+        cpu=lambda rows, means: kept_apart(_added_squares)(rows, means).sum(-2),
+        default=lambda rows, means: jnp.square(rows - means[..., None, :]).sum((-3, -2)),
+    )
+    return total.reshape(mean.shape) / count
+
+
+def _added_squares(rows: jax.Array, means: jax.Array) -> jax.Array:
+    axis = rows.ndim - 3
+    each = (lax.index_in_dim(rows, i, axis, keepdims=False) for i in range(rows.shape[axis]))
+    return functools.reduce(lax.add, [jnp.square(one - means) for one in each])
+
+
 def _by_blocks(x: jax.Array, axis: int) -> jax.Array:
     """Means of short blocks along an axis, few enough to take their mean about a guess at no cost."""
     length = x.shape[axis]
@@ -163,9 +195,13 @@ def _by_blocks(x: jax.Array, axis: int) -> jax.Array:
 
 
 def _shared(values: jax.Array, num_groups: int | None) -> jax.Array:
-    """The mean of each group of channels in the place of each of them."""
+    """The mean of each group of channels in the place of each of them: in memory, or loops over all values divide."""
     if num_groups is None:
         return values
+    return apart(_of_groups)(values, num_groups=num_groups)
+
+
+def _of_groups(values: jax.Array, num_groups: int) -> jax.Array:
     grouped = values.reshape(*values.shape[:-1], num_groups, -1)
     return jnp.broadcast_to(jnp.mean(grouped, -1, keepdims=True), grouped.shape).reshape(values.shape)
 
