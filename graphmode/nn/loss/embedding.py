@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from ..arguments import check_floating
 from ..autocast import autocasts
 from .kinks import at_least, norm
+from .kinks import distance as norm_of_difference
 from .reduction import (
     Loss,
     Reduction,
@@ -115,10 +116,12 @@ def triplet_margin_loss(
     mask = as_mask(mask, broadcast_shape(anchor=anchor, positive=positive, negative=negative)[:-1])
     anchor, positive, negative = in_float32(*where_counted(mask, anchor, positive, negative, trailing=1))
 
-    def distance(a: jax.Array, b: jax.Array) -> jax.Array:
-        return norm(a - b + eps, p)
-
-    return reduced(_triplet(anchor, positive, negative, distance, margin, swap), reduction, dtype, mask)
+    static = {"p": float(p), "eps": float(eps)}
+    to_positive = norm_of_difference(anchor, positive, **static)
+    to_negative = norm_of_difference(anchor, negative, **static, mirrored=True)
+    if swap:
+        to_negative = jnp.minimum(to_negative, norm_of_difference(positive, negative, **static))
+    return reduced(at_least(margin + to_positive - to_negative, 0), reduction, dtype, mask)
 
 
 def triplet_margin_with_distance_loss(
@@ -160,7 +163,10 @@ def triplet_margin_with_distance_loss(
         mask = as_mask(mask, broadcast_shape(anchor=anchor, positive=positive, negative=negative)[:leading])
         rest = anchor.ndim - leading
         anchor, positive, negative = where_counted(mask, anchor, positive, negative, trailing=rest)
-    loss = _triplet(anchor, positive, negative, distance, margin, swap)
+    to_positive, to_negative = distance(anchor, positive), distance(anchor, negative)
+    if swap:
+        to_negative = jnp.minimum(to_negative, distance(positive, negative))
+    loss = at_least(margin + to_positive - to_negative, 0)
     (wide,) = in_float32(loss)
     return reduced(wide, reduction, loss.dtype, as_mask(mask, loss.shape))
 
@@ -168,13 +174,6 @@ def triplet_margin_with_distance_loss(
 def euclidean(a: jax.Array, b: jax.Array) -> jax.Array:
     """|a - b + 1e-6| over the last axis: what `PairwiseDistance()` computes."""
     return norm(*in_float32(a - b + 1e-6), 2).astype(jnp.result_type(a, b))
-
-
-def _triplet(anchor, positive, negative, distance: Distance, margin: float, swap: bool) -> jax.Array:
-    to_positive, to_negative = distance(anchor, positive), distance(anchor, negative)
-    if swap:
-        to_negative = jnp.minimum(to_negative, distance(positive, negative))
-    return at_least(margin + to_positive - to_negative, 0)
 
 
 def _check_margin(margin: float) -> None:

@@ -7,6 +7,7 @@ import math
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from ...extremes import largest, smallest
 
@@ -74,18 +75,40 @@ def norm(x: jax.Array, p: float) -> jax.Array:
 def _norm_jvp(p, primals, tangents):
     (x,), (dx,) = primals, tangents
     length = norm(x, p)
+    return length, (_slope(x, length, p) * dx).sum(-1)
+
+
+def _slope(x: jax.Array, length: jax.Array, p: float) -> jax.Array:
+    """The derivative of the norm by each entry."""
     wide = length[..., None]
     if p == 2:
-        slope = jnp.where(wide == 0, 0, x / jnp.where(wide == 0, 1, wide))
-    elif p == 1:
-        slope = _sign(x)
-    elif p == 0:
-        slope = jnp.zeros_like(x)
-    elif math.isinf(p):
+        return jnp.where(wide == 0, 0, x / jnp.where(wide == 0, 1, wide))
+    if p == 1:
+        return _sign(x)
+    if p == 0:
+        return jnp.zeros_like(x)
+    if math.isinf(p):
         reached = (jnp.abs(x) == wide).astype(x.dtype)
-        slope = _sign(x) * reached / reached.sum(-1, keepdims=True)
-    else:
-        safe = jnp.where(x == 0, 1, jnp.abs(x))
-        power = jnp.where(wide == 0, 1, wide) ** (p - 1)
-        slope = jnp.where((x == 0) | (wide == 0), 0, _sign(x) * safe ** (p - 1) / power)
-    return length, (slope * dx).sum(-1)
+        return _sign(x) * reached / reached.sum(-1, keepdims=True)
+    safe = jnp.where(x == 0, 1, jnp.abs(x))
+    power = jnp.where(wide == 0, 1, wide) ** (p - 1)
+    return jnp.where((x == 0) | (wide == 0), 0, _sign(x) * safe ** (p - 1) / power)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(2, 3, 4))
+def distance(a: jax.Array, b: jax.Array, p: float, eps: float, mirrored: bool = False) -> jax.Array:
+    """`norm(a - b + eps, p)`, whose difference is not kept for the derivative but taken again.
+
+    Args:
+      mirrored: whether to compute it as `norm(b - a - eps, p)`, which is the same bit for bit: one `eps` that two
+        distances share XLA's CPU backend writes out, as large as the arrays.
+    """
+    return norm(b - a - eps if mirrored else a - b + eps, p)
+
+
+@distance.defjvp
+def _distance_jvp(p, eps, mirrored, primals, tangents):
+    length = distance(*primals, p, eps, mirrored)
+    # Behind the barrier nothing is shared with the length: XLA would write it out between the two.
+    a, b, apart = lax.optimization_barrier((*primals, jnp.asarray(eps, length.dtype)))
+    return length, (_slope(a - b + apart, length, p) * (tangents[0] - tangents[1])).sum(-1)
