@@ -15,6 +15,7 @@ import torch
 from flax import nnx
 
 from graphmode import nn
+from graphmode.nn import folded_sum
 from graphmode.nn import functional as F
 from graphmode.nn.norm.standardize import standardize
 from graphmode.weights import load, to_state_dict
@@ -549,3 +550,31 @@ def test_a_mask_normalises_as_the_sequences_laid_end_to_end(name, training):
 def test_masks_that_do_not_fit(mask, options, words):
     with pytest.raises(ValueError, match=re.escape(words)):
         F.batch_norm(jnp.ones((2, 5, 3)), None, None, training=True, mask=mask, **options)
+
+
+LARGE = {  # above what sums of squares are folded from, by 8, by 7 and by nothing
+    "BatchNorm2d": ((16, 1e-5, 0.1, True, False), (4, 16, 32, 33)),
+    "BatchNorm1d": ((64, 1e-5, 0.1, True, False), (1057, 64)),
+    "GroupNorm": ((4, 16), (4, 16, 35, 35)),
+    "InstanceNorm2d": ((16,), (3, 16, 37, 37)),
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_large_arrays_are_pytorchs(name):
+    arguments, shape = LARGE[name]
+    assert np.prod(shape) > folded_sum.LEAST
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 3 + 20
+    x.requires_grad_()
+    original = getattr(torch.nn, name)(*arguments, dtype=torch.float64)
+    wanted = original(x)
+    weights = torch.linspace(0.5, 1.5, x.numel(), dtype=torch.float64).reshape(shape)
+    (slope,) = torch.autograd.grad((wanted * wanted * weights).sum(), [x])
+    layer = getattr(nn, name)(*arguments, data_format="channels_last")
+    given, scale, value, gradient = (
+        jnp.asarray(np.moveaxis(a.detach().numpy(), 1, -1), jnp.float32) for a in (x, weights, wanted, slope)
+    )
+    output, backward = jax.vjp(layer, given)
+    np.testing.assert_allclose(output, value, rtol=1e-5, atol=2e-5)
+    (found,) = backward(2 * output * scale)
+    np.testing.assert_allclose(found, gradient, rtol=1e-3, atol=1e-4 * float(jnp.abs(gradient).max()))
