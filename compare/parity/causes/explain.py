@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 SUSPECT_S = 25.0  # for one suspect
 NUDGES = (1 + 2.0**-51, 1 - 2.0**-50)  # of each parameter: a rounding or two
 IN_PART = " (judged before rounding grows: what follows is chaotic)"
+NOTHING = 1e-9  # a number that was found to be smaller may as well be zero
 MOST = 3  # causes that are told, where an input cannot tell them apart
 
 
@@ -158,13 +159,14 @@ class _Trial:
 
         Where one explains it, another number in it may do so as well, and is told too.
         """
-        for same in constructs(sites):
-            self._varied(same)
-            if self.found:
-                rest, self.found = self.found[MOST - 1 :], self.found[: MOST - 1]
-                self._fits_of([same])
-                self.found += rest
-                return
+        for guesses in (False, True):
+            for same in constructs(sites):
+                self._varied(same, guesses=guesses)
+                if self.found:
+                    rest, self.found = self.found[MOST - 1 :], self.found[: MOST - 1]
+                    self._fits_of([same])
+                    self.found += rest
+                    return
 
     def _together(self, sites: list[Site]) -> None:
         """One variant at all calls of a function: a port that is wrong once is often wrong alike elsewhere."""
@@ -181,9 +183,9 @@ class _Trial:
                 if self.found:
                     return
 
-    def _varied(self, same: list[Site]) -> None:
+    def _varied(self, same: list[Site], *, guesses: bool | None = None) -> None:
         for variant in self._of(same[0]):
-            if isinstance(variant, Variant):
+            if isinstance(variant, Variant) and guesses in (None, variant.is_guess):
                 self._try(variant.id, variant.says, variant.fix, Change(variant.apply, numbers(same)))
 
     def _composites(self, sites: list[Site]) -> None:
@@ -314,6 +316,10 @@ class _Trial:
         value = solve(left, fit.known, fit.likely, self.deadline)
         if value is None:
             return
+        if abs(value) < NOTHING and self.target.explains(self._residual(change(0.0))):
+            if self.found:
+                return  # which says already that it is left out
+            value = 0.0
         value = plain(value, lambda v: self.target.explains(self._residual(change(v))))
         residual = self._residual(change(value))
         if self.target.explains(residual):

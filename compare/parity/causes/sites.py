@@ -24,11 +24,14 @@ def constructs(sites: list[Site]) -> list[list[Site]]:
 
 
 def groups(sites: list[Site]) -> list[list[Site]]:
-    """Calls of one function, and those of one function on tensors of the same shapes, where there are several."""
+    """Calls of one function, those of one function on tensors of the same shapes, and those that are written alike,
+    with the same numbers too, where there are several."""
     found: dict[Any, list[Site]] = {}
     for site in sites:
         shapes = tuple(tuple(x.shape) for x in pytree.tree_leaves(site.args) if isinstance(x, torch.Tensor))
         found.setdefault(site.name, []).append(site)
         found.setdefault((site.name, shapes), []).append(site)
+        numbers = [str(x) for x in pytree.tree_leaves((site.args, site.kwargs)) if not isinstance(x, torch.Tensor)]
+        found.setdefault((site.name, shapes, *numbers), []).append(site)
     several = [same for same in found.values() if len(same) > 1]
     return [same for i, same in enumerate(several) if same not in several[:i]]
