@@ -10,10 +10,50 @@ import torch
 from .replay import Change, Site
 from .variants import Variant
 
+MOVES = {"reshape", "view", "flatten", "unflatten", "permute", "transpose", "contiguous", "clone", "expand", "to"}
+
 
 def composites(sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
     yield from _rotations(sites)
     yield from _ends(sites)
+    yield from _orders(sites)
+
+
+def _orders(sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
+    """Two calls of which one takes what the other gives, each before the other: a norm and a mean, say."""
+    for later in sites:
+        for given in later.args:
+            first = next((site for site in sites if site.result is given), None) if _is_floating(given) else None
+            if first is None or first.name == later.name or {first.name, later.name} & MOVES:
+                continue
+            for source, taken in enumerate(first.args):
+                if _is_floating(taken):
+                    variant = Variant(
+                        "calls-order",
+                        f"calls {later.name} before {first.name}, which the reference calls first",
+                        f"{first.name} first, then {later.name}",
+                        _Exchanged(source),
+                    )
+                    yield variant, Change(variant.apply, frozenset((first.number, later.number)))
+
+
+class _Exchanged:
+    """In place of two calls: the first gives what it takes, and is made of what the second gives."""
+
+    def __init__(self, source: int):
+        self.source = source
+        self.first: Callable[[Any], Any] | None = None
+
+    def __call__(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self.first is None:
+            self.first = lambda x: func(*args[: self.source], x, *args[self.source + 1 :], **kwargs)
+            return args[self.source].clone()
+        first, self.first = self.first, None
+        return first(func(*args, **kwargs))
+
+
+def _is_floating(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.is_floating_point()
 
 
 def _ends(sites: list[Site]) -> Iterator[tuple[Variant, Change]]:

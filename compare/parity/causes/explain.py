@@ -18,6 +18,7 @@ from ..yardstick import difference
 from . import known  # noqa: F401  (registers the variants)
 from .composite import composites
 from .dropout import dropout_on
+from .extra import extra_activations, extra_factors
 from .fit import plain, solve
 from .known.gradient import scaled
 from .origins import origins
@@ -110,6 +111,7 @@ class _Trial:
             self._fits,
             self._borders,
             self._rewired,
+            self._extra,
             self._exchanged,
             self._parameters,
             self._perhaps_called,
@@ -162,6 +164,8 @@ class _Trial:
         for guesses in (False, True):
             for same in constructs(sites):
                 self._varied(same, guesses=guesses)
+                if any(cause.id.endswith("-missing") for cause in self.found):
+                    return  # a number there would say no more
                 if self.found:
                     rest, self.found = self.found[MOST - 1 :], self.found[: MOST - 1]
                     self._fits_of([same])
@@ -237,6 +241,16 @@ class _Trial:
                         says = f"gives {words} to {site.name} where the reference gives {usual}"
                         fix = "hand on what the reference does"
                         self._try("wiring", says, fix, Change(rewired=(site.number, place, source)))
+
+    def _extra(self, sites: list[Site]) -> None:
+        for variant, change in extra_activations(self.replay, sites):
+            if self.found or self.is_over:
+                return
+            self._try(variant.id, variant.says, variant.fix, change)
+        for fit, scaled_by in extra_factors(self.replay):
+            if self.found or self.is_over:
+                return
+            self._fit_change(fit, scaled_by)
 
     def _exchanged(self, sites: list[Site]) -> None:
         """Two tensors of the module, each in place of the other."""
@@ -317,8 +331,6 @@ class _Trial:
         if value is None:
             return
         if abs(value) < NOTHING and self.target.explains(self._residual(change(0.0))):
-            if self.found:
-                return  # which says already that it is left out
             value = 0.0
         value = plain(value, lambda v: self.target.explains(self._residual(change(v))))
         residual = self._residual(change(value))

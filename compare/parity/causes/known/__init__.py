@@ -4,6 +4,7 @@ from . import (  # noqa: F401
     activation,
     attention,
     axes,
+    channel_norm,
     convolution,
     elementwise,
     embedding,

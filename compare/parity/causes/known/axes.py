@@ -52,7 +52,7 @@ def split(call: Called) -> Iterator[Variant]:
                 "head-order" if two else "split-order",
                 f"splits axis {origin} with its {words}",
                 f"split it as {sizes}, the last part the fastest: features of attention are [heads, head_dim]",
-                _split_as(axes, result.shape),
+                _split_as(axes),
             )
             yield Variant(
                 "axes-order",
@@ -112,10 +112,14 @@ def _axes_of(x: torch.Tensor, call: Called) -> Axes | None:
     return tuple(axis % x.dim() for axis in axes)
 
 
-def _split_as(axes: Axes, shape: Sequence[int]) -> Any:
-    sizes = [shape[axis] for axis in axes]
+def _split_as(axes: Axes) -> Any:
     back = sorted(range(len(axes)), key=axes.__getitem__)
-    return lambda func, args, kwargs: args[0].reshape(sizes).permute(back).contiguous()
+
+    def apply(func: Any, args: Any, kwargs: Any) -> Any:
+        shape = func(*args, **kwargs).shape  # of this turn, where the call is in a loop
+        return args[0].reshape([shape[axis] for axis in axes]).permute(back).contiguous()
+
+    return apply
 
 
 def _splits(before: Sequence[int], after: Sequence[int]) -> Iterator[tuple[int, Axes]]:

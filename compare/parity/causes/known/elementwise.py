@@ -78,16 +78,16 @@ def _broadcast(call: Called, b: torch.Tensor) -> Iterator[Variant]:
                 f"repeats the second summand's {'elements' if one == 1 else 'whole'} along axes {axis} and {axis + 1}, "
                 f"where the reference repeats its {first}",
                 f"repeat the {first}: {'jnp.tile' if one == 1 else 'jnp.repeat'}, or broadcast over axis {axis}",
-                lambda func, args, kwargs, axis=axis: func(args[0], _turned(args[1], whole, axis), **kwargs),
+                lambda func, args, kwargs, axis=axis: func(args[0], _turned(args[1], args[0].shape, axis), **kwargs),
             )
     for axis in range(1, len(whole)):
-        for place, words in ((0, "first"), (whole[axis] - 1, "last")):
+        for place, words in ((0, "first"), (-1, "last")):
             if whole[axis] > 2:
                 yield Variant(
                     "summand-missing",
                     f"does not add the second summand to the {words} element of axis {axis}",
                     "add it to all",
-                    lambda func, args, kwargs, a=axis, p=place: func(args[0], _without(args[1], whole, a, p), **kwargs),
+                    lambda func, args, kwargs, a=axis, p=place: func(args[0], _without(*args[:2], a, p), **kwargs),
                 )
 
 
@@ -95,10 +95,10 @@ def _turned(b: torch.Tensor, whole: torch.Size, axis: int) -> torch.Tensor:
     return b.expand(whole).transpose(axis, axis + 1).reshape(whole)
 
 
-def _without(b: torch.Tensor, whole: torch.Size, axis: int, place: int) -> torch.Tensor:
-    kept = torch.ones(whole[axis], dtype=b.dtype, device=b.device)
+def _without(a: torch.Tensor, b: torch.Tensor, axis: int, place: int) -> torch.Tensor:
+    kept = torch.ones(a.shape[axis], dtype=b.dtype, device=b.device)
     kept[place] = 0
-    return b.expand(whole) * kept.reshape(-1, *[1] * (len(whole) - axis - 1))
+    return b.expand_as(a) * kept.reshape(-1, *[1] * (a.dim() - axis - 1))
 
 
 @of(*PRODUCTS)
