@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,6 +23,21 @@ def axes(call: Called) -> Iterator[Variant]:
         for other in range(x.dim()):
             if other != dim % x.dim():
                 yield Variant("axis", f"reduces over axis {other}", f"reduce over axis {dim}", call.with_(dim=other))
+
+
+@of(*REDUCTIONS)
+def several_axes(call: Called) -> Iterator[Variant]:
+    """As many other axes, one less, or one more."""
+    x, dims = call.args[0], call.get("dim")
+    if not isinstance(dims, tuple | list) or not isinstance(x, torch.Tensor):
+        return
+    usual = {dim % x.dim() for dim in dims}
+    for count in (len(usual), len(usual) - 1, len(usual) + 1):
+        for other in itertools.combinations(range(x.dim()), count):
+            if other and set(other) != usual:
+                yield Variant(
+                    "axis", f"reduces over axes {other}", f"reduce over axes {tuple(dims)}", call.with_(dim=other)
+                )
 
 
 @of("var", "std")
