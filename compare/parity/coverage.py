@@ -23,11 +23,11 @@ NAMED = 3  # of the tensors that one warning is about
 
 @dataclass
 class Sides:
-    """On which sides of their kinks the reference's activation modules were entered.
+    """On which sides of their kinks the reference's activations were entered, modules and functions.
 
     Attributes:
-      kinks: by the module's path, where its branches meet.
-      seen: by path and kink, whether an input was below it, and whether one was above.
+      kinks: by the module's path, or the line that calls a function, where its branches meet.
+      seen: by the same and kink, whether an input was below it, and whether one was above.
     """
 
     kinks: dict[str, tuple[str, tuple[float, ...]]] = field(default_factory=dict)
@@ -35,7 +35,9 @@ class Sides:
 
     @contextlib.contextmanager
     def watched(self, module: torch.nn.Module) -> Iterator[None]:
-        """Notes what enters the activations inside; functional ones cannot be seen."""
+        """Notes what enters the activations inside, and the functions that have limits."""
+        from .function_limits import WatchedLimits
+
         handles = []
         for path, child in module.named_modules():
             kinks = _kinks(child)
@@ -43,32 +45,42 @@ class Sides:
                 self.kinks[path] = type(child).__name__, kinks
                 handles.append(child.register_forward_pre_hook(self._hook(path, kinks)))
         try:
-            yield
+            with WatchedLimits(self._note_limit):
+                yield
         finally:
             for handle in handles:
                 handle.remove()
 
+    def _note_limit(self, function: str, place: str, x: torch.Tensor, limit: float) -> None:
+        self.kinks.setdefault(place, (function, ()))
+        self._note(place, x, (limit,))
+
+    def _note(self, path: str, x: torch.Tensor, kinks: tuple[float, ...]) -> None:
+        low, high = (float(end) for end in x.detach().aminmax())
+        for kink in kinks:
+            below, above = self.seen.get((path, kink), (False, False))
+            self.seen[path, kink] = below or low < kink, above or high > kink
+
     def _hook(self, path: str, kinks: tuple[float, ...]) -> Any:
         def note(_: torch.nn.Module, args: tuple[Any, ...]) -> None:
-            if not args or not is_floating(args[0]) or not args[0].numel():
-                return
-            low, high = (float(x) for x in args[0].detach().aminmax())
-            for kink in kinks:
-                below, above = self.seen.get((path, kink), (False, False))
-                self.seen[path, kink] = below or low < kink, above or high > kink
+            if args and is_floating(args[0]) and args[0].numel():
+                self._note(path, args[0], kinks)
 
         return note
 
     def warnings(self) -> Iterable[str]:
+        from .function_limits import CLAMPS
+
         missed: dict[tuple[str, float, str], list[str]] = {}
         for (path, kink), (below, above) in self.seen.items():
             for side, was_there in (("below", below), ("above", above)):
                 if not was_there:
                     missed.setdefault((self.kinks[path][0], kink, side), []).append(path or "the model itself")
         for (kind, kink, side), paths in missed.items():
+            other = "another limit, or none" if kind in CLAMPS else "another activation"
             yield (
                 f"no input of {kind} {_listed(paths)} is {side} {kink:g}: what it does there cannot be told from "
-                "another activation; add an edge input that gets there (larger, smaller or negated inputs)"
+                f"{other}; add an edge input that gets there (larger, smaller or negated inputs)"
             )
 
 

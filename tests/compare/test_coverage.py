@@ -70,6 +70,11 @@ def unused(self, x, mask):
     return {"h": self.act(self.fc(x)) + 0 * mask[..., None]}
 
 
+def limited(limit):
+    """A reference that ends with a function that has limits."""
+    return changed(forward=lambda s, x, m: {"h": limit(Reference.forward(s, x, m)["h"])})
+
+
 UNCOVERED = {
     "a parameter without a gradient": ({"reference": changed(forward=unused)}, ["spare.weight, spare.bias", "zero"]),
     "a constant output": (
@@ -84,11 +89,21 @@ UNCOVERED = {
     "a batch of one": ({"inputs": lambda rng: inputs(rng, 1)}, ["the first axis of every input has length 1"]),
     "draws that are the same": ({"inputs": lambda rng: inputs(np.random.default_rng(0))}, ["all 3 random inputs"]),
     "a side of a relu": ({"reference": Six}, ["no input of ReLU6 act is above 6"]),
+    "a limit of a function": (
+        {"reference": limited(lambda h: torch.clamp(h, max=50))},
+        ["no input of clamp test_coverage.py:", "is above 50", "another limit, or none"],
+    ),
+    "a limit of a method": ({"reference": limited(lambda h: h.clamp(-60, 0))}, ["clamp", "is below -60"]),
+    "a function with branches": (
+        {"reference": limited(torch.nn.functional.relu6)},
+        ["no input of relu6 test_coverage.py:", "is above 6", "another activation"],
+    ),
 }
 
 
 def test_inputs_that_cover_everything_are_not_accused():
     assert warnings() == []
+    assert warnings(reference=limited(lambda h: h.clamp(min=0).clamp(min=-1e-6))) == []  # met, and a mere guard
 
 
 @pytest.mark.parametrize("what", UNCOVERED)
@@ -101,6 +116,7 @@ def test_what_inputs_do_not_cover_is_told(what):
 EDGES = {
     "a mask that is all True": {"mixed": lambda rng: inputs(rng)},
     "a batch of one": {"two": lambda rng: inputs(rng, 2)},
+    "a limit of a function": {"large": lambda rng: (100 * inputs(rng)[0], inputs(rng)[1])},
     "a side of a relu": {"large": lambda rng: (100 * inputs(rng)[0], inputs(rng)[1])},
 }
 

@@ -10,8 +10,92 @@ import torch
 from .replay import Change, Site
 from .variants import Variant
 
+MOVES = {"reshape", "view", "flatten", "unflatten", "permute", "transpose", "contiguous", "clone", "expand", "to"}
+
 
 def composites(sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
+    yield from _rotations(sites)
+    yield from _ends(sites)
+    yield from _orders(sites)
+
+
+def _orders(sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
+    """Two calls of which one takes what the other gives, each before the other: a norm and a mean, say."""
+    for later in sites:
+        for given in later.args:
+            first = next((site for site in sites if site.result is given), None) if _is_floating(given) else None
+            if first is None or first.name == later.name or {first.name, later.name} & MOVES:
+                continue
+            for source, taken in enumerate(first.args):
+                if _is_floating(taken):
+                    variant = Variant(
+                        "calls-order",
+                        f"calls {later.name} before {first.name}, which the reference calls first",
+                        f"{first.name} first, then {later.name}",
+                        _Exchanged(source),
+                    )
+                    yield variant, Change(variant.apply, frozenset((first.number, later.number)))
+
+
+class _Exchanged:
+    """In place of two calls: the first gives what it takes, and is made of what the second gives."""
+
+    def __init__(self, source: int):
+        self.source = source
+        self.first: Callable[[Any], Any] | None = None
+
+    def __call__(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self.first is None:
+            self.first = lambda x: func(*args[: self.source], x, *args[self.source + 1 :], **kwargs)
+            return args[self.source].clone()
+        first, self.first = self.first, None
+        return first(func(*args, **kwargs))
+
+
+def _is_floating(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.is_floating_point()
+
+
+def _ends(sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
+    """A tensor that is cut in two at its other end: `[:, :1]` and `[:, 1:]` for `[:, -1:]` and `[:, :-1]`."""
+    cut: dict[tuple[int, int], list[Site]] = {}
+    for site in sites:
+        if (at := _cut_at(site)) is not None:
+            cut.setdefault((id(site.args[0]), at), []).append(site)
+    for (_, axis), parts in cut.items():
+        if len(parts) > 1:
+            variant = Variant(
+                "index",
+                f"cuts axis {axis} at its other end: takes the last for the first",
+                "take the elements that the reference takes: the first by [:1], the rest by [1:]",
+                _at_other_end,
+            )
+            yield variant, Change(variant.apply, frozenset(site.number for site in parts))
+
+
+def _cut_at(site: Site) -> int | None:
+    """The axis of which a call takes all before or after a number, and all of the others."""
+    if site.name != "__getitem__" or not isinstance(site.args[0], torch.Tensor):
+        return None
+    parts = site.args[1] if isinstance(site.args[1], tuple) else (site.args[1],)
+    ends = [axis for axis, part in enumerate(parts) if part != slice(None)]
+    if len(ends) != 1 or not isinstance(parts[ends[0]], slice):
+        return None
+    part = parts[ends[0]]
+    numbers = [x for x in (part.start, part.stop) if isinstance(x, int) and x]
+    return ends[0] if len(numbers) == 1 and part.step is None else None
+
+
+def _at_other_end(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    parts = args[1] if isinstance(args[1], tuple) else (args[1],)
+    return func(args[0], tuple(_turned(part) if part != slice(None) else part for part in parts))
+
+
+def _turned(part: slice) -> slice:
+    return slice(None, -part.start) if part.start else slice(-part.stop, None)
+
+
+def _rotations(sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
     """Rotary positions on neighbours in place of halves: tensors split and joined along the last axis, all of them."""
     changed = frozenset(site.number for site in sites if _halves(site) or _joins(site))
     if not any(_joins(site) for site in sites) or not any(_halves(site) for site in sites):

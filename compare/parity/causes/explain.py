@@ -18,6 +18,7 @@ from ..yardstick import difference
 from . import known  # noqa: F401  (registers the variants)
 from .composite import composites
 from .dropout import dropout_on
+from .extra import extra_activations, extra_factors
 from .fit import plain, solve
 from .known.gradient import scaled
 from .origins import origins
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 SUSPECT_S = 25.0  # for one suspect
 NUDGES = (1 + 2.0**-51, 1 - 2.0**-50)  # of each parameter: a rounding or two
 IN_PART = " (judged before rounding grows: what follows is chaotic)"
+NOTHING = 1e-9  # a number that was found to be smaller may as well be zero
 MOST = 3  # causes that are told, where an input cannot tell them apart
 
 
@@ -109,6 +111,7 @@ class _Trial:
             self._fits,
             self._borders,
             self._rewired,
+            self._extra,
             self._exchanged,
             self._parameters,
             self._perhaps_called,
@@ -158,13 +161,16 @@ class _Trial:
 
         Where one explains it, another number in it may do so as well, and is told too.
         """
-        for same in constructs(sites):
-            self._varied(same)
-            if self.found:
-                rest, self.found = self.found[MOST - 1 :], self.found[: MOST - 1]
-                self._fits_of([same])
-                self.found += rest
-                return
+        for guesses in (False, True):
+            for same in constructs(sites):
+                self._varied(same, guesses=guesses)
+                if any(cause.id.endswith("-missing") for cause in self.found):
+                    return  # a number there would say no more
+                if self.found:
+                    rest, self.found = self.found[MOST - 1 :], self.found[: MOST - 1]
+                    self._fits_of([same])
+                    self.found += rest
+                    return
 
     def _together(self, sites: list[Site]) -> None:
         """One variant at all calls of a function: a port that is wrong once is often wrong alike elsewhere."""
@@ -181,9 +187,9 @@ class _Trial:
                 if self.found:
                     return
 
-    def _varied(self, same: list[Site]) -> None:
+    def _varied(self, same: list[Site], *, guesses: bool | None = None) -> None:
         for variant in self._of(same[0]):
-            if isinstance(variant, Variant):
+            if isinstance(variant, Variant) and guesses in (None, variant.is_guess):
                 self._try(variant.id, variant.says, variant.fix, Change(variant.apply, numbers(same)))
 
     def _composites(self, sites: list[Site]) -> None:
@@ -235,6 +241,16 @@ class _Trial:
                         says = f"gives {words} to {site.name} where the reference gives {usual}"
                         fix = "hand on what the reference does"
                         self._try("wiring", says, fix, Change(rewired=(site.number, place, source)))
+
+    def _extra(self, sites: list[Site]) -> None:
+        for variant, change in extra_activations(self.replay, sites):
+            if self.found or self.is_over:
+                return
+            self._try(variant.id, variant.says, variant.fix, change)
+        for fit, scaled_by in extra_factors(self.replay):
+            if self.found or self.is_over:
+                return
+            self._fit_change(fit, scaled_by)
 
     def _exchanged(self, sites: list[Site]) -> None:
         """Two tensors of the module, each in place of the other."""
@@ -314,6 +330,8 @@ class _Trial:
         value = solve(left, fit.known, fit.likely, self.deadline)
         if value is None:
             return
+        if abs(value) < NOTHING and self.target.explains(self._residual(change(0.0))):
+            value = 0.0
         value = plain(value, lambda v: self.target.explains(self._residual(change(v))))
         residual = self._residual(change(value))
         if self.target.explains(residual):

@@ -25,6 +25,8 @@ FIX = {
     "residual-extra": "do not add it there",
     "activation-missing": "apply the activation, as the reference does",
     "activation-extra": "do not apply the activation there",
+    "factor-missing": "multiply by it, as the reference does",
+    "factor-extra": "do not multiply there",
     "norm-missing": "normalise first, as the reference does",
     "norm-extra": "do not normalise there: the reference normalises elsewhere",
     "layer-missing": "call it",
@@ -129,6 +131,8 @@ def _kind_of(known: Known, what: str) -> str:
     name = (known.call.kind if known.call else known.site.name if known.site else "").lower()
     if known.site and name in ("add", "add_", "__iadd__"):
         return f"residual-{what}"
+    if known.site and name.rstrip("_") in ("mul", "div", "true_divide", "__rmul__"):
+        return f"factor-{what}"
     if "norm" in name:
         return f"norm-{what}"
     if known.site and name in LIMITING and what == "missing":

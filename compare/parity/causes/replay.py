@@ -58,6 +58,7 @@ class Change:
       exchanged: two tensors, by their numbers, each of which is taken for the other.
       later: what the two are, for a call that comes before one of them is made; no gradient flows through that.
       input, output: functions of each floating input that has a gradient, and of each floating output.
+      given: a module inside, by its path in the model, and a function of each floating tensor that it gives.
       rewired: the argument of a call, and the earlier tensor that takes its place, by its number.
       called: a module inside, and the one that is called in its place, by their paths in the model.
     """
@@ -65,6 +66,7 @@ class Change:
     apply: Apply | None = None
     sites: frozenset[int] = frozenset()
     parameters: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = field(default_factory=dict)
+    given: tuple[str, Callable[[torch.Tensor], torch.Tensor]] | None = None
     rewired: tuple[int, int, int] | None = None
     called: tuple[str, str] | None = None
     exchanged: tuple[int, int] | None = None
@@ -241,12 +243,17 @@ def _stub(queue: Iterator[Call], evidence: Evidence, outputs: list[torch.Tensor]
             for tensor in given:
                 mode.keep(tensor, f"what {call.id} gives")
             for i, tensor in zip(places, given, strict=True):
-                flat[i] = tensor
+                flat[i] = _changed(tensor, call, mode.change)
             return pytree.tree_unflatten(flat, structure)
         finally:
             mode.paused = before
 
     return forward
+
+
+def _changed(tensor: torch.Tensor, call: Call, change: Change) -> torch.Tensor:
+    path, make = change.given or (None, None)
+    return make(tensor) if make is not None and path == call.id.path and tensor.is_floating_point() else tensor
 
 
 class _Recorded(torch.autograd.Function):

@@ -23,12 +23,15 @@ class Variant:
       says: what the port does.
       fix: what to do about it.
       apply: in place of a function call; gives what it then gives.
+      is_guess: whether it is one of many numbers, some of which come to the same as what is likelier; such are tried
+        where nothing else explains it.
     """
 
     id: str
     says: str
     fix: str
     apply: Apply
+    is_guess: bool = False
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,8 @@
 from . import (  # noqa: F401
     activation,
     attention,
+    axes,
+    channel_norm,
     convolution,
     elementwise,
     embedding,

@@ -114,6 +114,17 @@ def axis(call: Called) -> Iterator[Variant]:
             yield Variant("softmax-axis", says, f"take it over axis {dim}", call.with_(dim=other))
 
 
+@of("sigmoid", "sigmoid_")
+def softmax_for_sigmoid(call: Called) -> Iterator[Variant]:
+    for dim in range(call.args[0].dim()):
+        yield Variant(
+            "activation",
+            f"computes softmax over axis {dim} for sigmoid",
+            "write jax.nn.sigmoid(x): each element by itself",
+            _of_first(lambda x, dim=dim: x.softmax(dim)),
+        )
+
+
 @of("softmax", "log_softmax")
 def no_softmax(call: Called) -> Iterator[Variant]:
     other = "log_softmax" if call.name == "softmax" else "softmax"

@@ -176,6 +176,14 @@ def modes(call: Called) -> Iterator[Variant | Fit]:
         if mode != known:
             yield Variant("padding-mode", f"pads in the mode {mode}", f"pad in the mode {known}", call.with_(mode=mode))
     pads = list(call.get("pad"))
+    if known != "constant":
+        ours = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}[known]
+        yield Variant(
+            "padding-mode",
+            "repeats the element at the edge when it reflects, as jnp.pad's mode 'symmetric'",
+            f"jnp.pad's mode is {ours!r}",
+            lambda func, args, kwargs: _symmetric(args[0], pads),
+        )
     flipped = [p for i in range(0, len(pads), 2) for p in (pads[i + 1], pads[i])]
     reversed_ = [p for i in range(len(pads) - 2, -1, -2) for p in (pads[i], pads[i + 1])]
     for other, words in ((flipped, "with ends swapped"), (reversed_, "with axes swapped")):
@@ -195,6 +203,14 @@ def modes(call: Called) -> Iterator[Variant | Fit]:
             lambda value: call.with_(value=value),
             (0.0, 1.0, -1.0),
         )
+
+
+def _symmetric(x: torch.Tensor, pads: list[int]) -> torch.Tensor:
+    for axis, before, after in zip(itertools.count(1), pads[::2], pads[1::2], strict=False):
+        size = x.shape[-axis]
+        places = torch.arange(-before, size + after) % (2 * size)
+        x = x.index_select(-axis, torch.minimum(places, 2 * size - 1 - places))
+    return x
 
 
 def _many(value: Any, rank: int) -> list[int]:

@@ -24,6 +24,8 @@ def summands(call: Called) -> Iterator[Variant | Fit]:
         return
     if not (isinstance(a, torch.Tensor) and a.is_floating_point() and b.is_floating_point()):
         return
+    if call.site.result.shape == a.shape:
+        yield from _broadcast(call, b)
     both = a.shape == b.shape
     for kept, lost in ((0, "second"), (1, "first")):
         id = "residual-missing" if both else "summand-missing"
@@ -61,6 +63,42 @@ def summands(call: Called) -> Iterator[Variant | Fit]:
             lambda value, place=place: _times(place, value),
             (0.5, 2.0),
         )
+
+
+def _broadcast(call: Called, b: torch.Tensor) -> Iterator[Variant]:
+    """The second summand laid over the first in another way: repeated in another order, or not at its ends."""
+    whole = call.site.result.shape
+    aligned = (1,) * (len(whole) - b.dim()) + tuple(b.shape)
+    for axis in range(len(whole) - 1):
+        one, other = aligned[axis : axis + 2]
+        if (one == 1) != (other == 1) and min(whole[axis : axis + 2]) > 1:
+            first = "whole" if one == 1 else "elements"
+            yield Variant(
+                "repeat-order",
+                f"repeats the second summand's {'elements' if one == 1 else 'whole'} along axes {axis} and {axis + 1}, "
+                f"where the reference repeats its {first}",
+                f"repeat the {first}: {'jnp.tile' if one == 1 else 'jnp.repeat'}, or broadcast over axis {axis}",
+                lambda func, args, kwargs, axis=axis: func(args[0], _turned(args[1], args[0].shape, axis), **kwargs),
+            )
+    for axis in range(1, len(whole)):
+        for place, words in ((0, "first"), (-1, "last")):
+            if whole[axis] > 2:
+                yield Variant(
+                    "summand-missing",
+                    f"does not add the second summand to the {words} element of axis {axis}",
+                    "add it to all",
+                    lambda func, args, kwargs, a=axis, p=place: func(args[0], _without(*args[:2], a, p), **kwargs),
+                )
+
+
+def _turned(b: torch.Tensor, whole: torch.Size, axis: int) -> torch.Tensor:
+    return b.expand(whole).transpose(axis, axis + 1).reshape(whole)
+
+
+def _without(a: torch.Tensor, b: torch.Tensor, axis: int, place: int) -> torch.Tensor:
+    kept = torch.ones(a.shape[axis], dtype=b.dtype, device=b.device)
+    kept[place] = 0
+    return b.expand_as(a) * kept.reshape(-1, *[1] * (a.dim() - axis - 1))
 
 
 @of(*PRODUCTS)

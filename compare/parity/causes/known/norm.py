@@ -43,6 +43,9 @@ def epsilon(call: Called) -> Iterator[Variant | Fit]:
     )
 
 
+COUNTED = "; where it is None it is 1 / (the batches so far), which is 1 for the first"
+
+
 @of("batch_norm", "instance_norm")
 def momentum(call: Called) -> Iterator[Variant | Fit]:
     known = call.get("momentum", 0.1)
@@ -58,7 +61,7 @@ def momentum(call: Called) -> Iterator[Variant | Fit]:
     yield Fit(
         "momentum",
         "updates its statistics with a momentum of {value} in PyTorch's sense",
-        "PyTorch's momentum is {known}, and Flax's is 1 less that",
+        "PyTorch's momentum is {known}, and Flax's is 1 less that" + (COUNTED if known == 1 else ""),
         known,
         lambda value: call.with_(momentum=value),
         (0.01, 0.99, 0.9, 0.1, 0.001),

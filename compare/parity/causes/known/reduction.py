@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,6 +23,21 @@ def axes(call: Called) -> Iterator[Variant]:
         for other in range(x.dim()):
             if other != dim % x.dim():
                 yield Variant("axis", f"reduces over axis {other}", f"reduce over axis {dim}", call.with_(dim=other))
+
+
+@of(*REDUCTIONS)
+def several_axes(call: Called) -> Iterator[Variant]:
+    """As many other axes, one less, or one more."""
+    x, dims = call.args[0], call.get("dim")
+    if not isinstance(dims, tuple | list) or not isinstance(x, torch.Tensor):
+        return
+    usual = {dim % x.dim() for dim in dims}
+    for count in (len(usual), len(usual) - 1, len(usual) + 1):
+        for other in itertools.combinations(range(x.dim()), count):
+            if other and set(other) != usual:
+                yield Variant(
+                    "axis", f"reduces over axes {other}", f"reduce over axes {tuple(dims)}", call.with_(dim=other)
+                )
 
 
 @of("var", "std")
@@ -60,6 +76,24 @@ def another(call: Called) -> Iterator[Variant]:
             )
 
 
+@of("argmax", "argmin")
+def places(call: Called) -> Iterator[Variant]:
+    other = "argmin" if call.name == "argmax" else "argmax"
+    yield Variant(
+        "reduction",
+        f"takes the {other} for the {call.name}",
+        f"write jnp.{call.name}",
+        lambda func, args, kwargs: getattr(torch, other)(*args, **kwargs),
+    )
+    for shift in (1, -1):
+        yield Variant(
+            "index-offset",
+            f"has the place {shift:+d}",
+            "count from where the reference does: PyTorch and JAX count from 0",
+            after(lambda x, shift=shift: x + shift),
+        )
+
+
 @of("max", "min")
 def extremes(call: Called) -> Iterator[Variant]:
     if isinstance(call.site.result, torch.Tensor) and len(call.args) == 1:
@@ -80,6 +114,8 @@ def element(call: Called) -> Iterator[Variant]:
     parts = index if isinstance(index, tuple) else (index,)
     if any(isinstance(part, torch.Tensor) for part in parts):
         return
+    if Ellipsis not in parts and None not in parts:
+        yield from _averaged(parts)
     for place, part in enumerate(parts):
         for other in _others(part):
             changed = (*parts[:place], other, *parts[place + 1 :])
@@ -101,6 +137,26 @@ def reversed_axis(call: Called) -> Iterator[Variant]:
                 "leave its order",
                 after(lambda x, axis=axis: x.flip(axis)),
             )
+
+
+def _averaged(parts: tuple[Any, ...]) -> Iterator[Variant]:
+    """The mean in place of one element, as of the patches in place of the class token."""
+    numbers = [place for place, part in enumerate(parts) if isinstance(part, int) and not isinstance(part, bool)]
+    if len(numbers) != 1:
+        return
+    place = numbers[0]
+    several = {"all": slice(None)}
+    if parts[place] in (0, -1):
+        several["all but that"] = slice(1, None) if parts[place] == 0 else slice(None, -1)
+    for words, kept in several.items():
+        changed = (*parts[:place], kept, *parts[place + 1 :])
+        # axes before it that a number has taken away are none: it is the only one
+        yield Variant(
+            "pooling",
+            f"takes the mean over {words} of axis {place} for [{_words(parts)}]",
+            f"take [{_words(parts)}]",
+            lambda func, args, kwargs, changed=changed: func(args[0], changed).mean(place),
+        )
 
 
 def _others(part: Any) -> Iterator[Any]:

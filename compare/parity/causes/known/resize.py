@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch.nn.functional as F
 
@@ -26,12 +27,14 @@ def modes(call: Called) -> Iterator[Variant]:
             f"give align_corners={bool(corners)}",
             call.with_(align_corners=not corners),
         )
-        yield Variant(
-            "resize-coefficient" if mode == "bicubic" and larger else "antialias",
-            "interpolates with a = -0.5" if mode == "bicubic" and larger else "smooths before it makes smaller",
-            "PyTorch's bicubic has a = -0.75" if larger else "jax.image.resize: give antialias=False",
-            lambda func, args, kwargs: F.interpolate(args[0], size, mode=mode, antialias=True),
-        )
+        if mode == "bicubic" or not larger:
+            a_half = mode == "bicubic" and larger
+            yield Variant(
+                "resize-coefficient" if a_half else "antialias",
+                "interpolates with a = -0.5" if a_half else "smooths before it makes smaller",
+                "PyTorch's bicubic has a = -0.75" if a_half else "jax.image.resize: give antialias=False",
+                _resized(mode, antialias=True),
+            )
     for other in ("nearest", "nearest-exact", *smooth):
         for aligned in (False, True) if other in smooth else (None,):
             if other != mode:
@@ -39,17 +42,24 @@ def modes(call: Called) -> Iterator[Variant]:
                 yield Variant(
                     "resize-mode",
                     f"resizes in the mode {other}{words}",
-                    f"resize in the mode {mode}: JAX's nearest is PyTorch's nearest-exact",
-                    lambda func, args, kwargs, o=other, a=aligned: F.interpolate(
-                        args[0], size, mode=o, align_corners=a
-                    ),
+                    f"resize in the mode {mode}{_of_jax(other)}",
+                    _resized(other, align_corners=aligned),
                 )
     yield Variant(
         "resize-scale",
         "takes the scale from the sizes",
         "PyTorch takes the scale_factor itself",
-        lambda func, args, kwargs: F.interpolate(args[0], size, mode=mode, align_corners=corners),
+        _resized(mode, align_corners=corners),
     )
+
+
+def _resized(mode: str, **how: Any) -> Any:
+    """To the size that the call gives, in this turn where it is in a loop."""
+    return lambda func, args, kwargs: F.interpolate(args[0], func(*args, **kwargs).shape[2:], mode=mode, **how)
+
+
+def _of_jax(mode: str) -> str:
+    return ": JAX's nearest is PyTorch's nearest-exact" if mode == "nearest-exact" else ""
 
 
 @of("grid_sample")

@@ -1,84 +1,18 @@
-"""Moves of elements: which axes are swapped, merged and split, and in what order pieces come."""
+"""Moves of elements: in what order pieces come, are repeated, shuffled and rolled."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 
-from ..variants import Called, Variant, after, of, other_orders, signature
+from ..variants import Called, Variant, of, other_orders, signature
 
 signature("chunk split", "input size dim")
-signature("flatten", "input start_dim end_dim")
 signature("cat concat concatenate stack", "tensors dim")
 signature("roll", "input shifts dims")
 signature("pixel_shuffle pixel_unshuffle", "input factor")
-
-
-@of("flatten", "unflatten", "reshape", "view")
-def order_of_axes(call: Called) -> Iterator[Variant]:
-    """The axes in another order before they are merged; the split ones in another order."""
-    x = call.args[0]
-    if not isinstance(x, torch.Tensor) or not isinstance(call.site.result, torch.Tensor):
-        return
-    result = call.site.result
-    if result.dim() < x.dim() <= 5:
-        for order in itertools.permutations(range(1, x.dim())):
-            axes = (0, *order)
-            if axes != tuple(range(x.dim())):
-                words = "channels last" if axes == (0, *range(2, x.dim()), 1) else f"in the order {axes}"
-                yield Variant(
-                    "flatten-order",
-                    f"flattens with its axes {words}",
-                    "move the axes back to PyTorch's order before flattening: jnp.moveaxis(x, -1, 1)",
-                    lambda func, args, kwargs, axes=axes: func(args[0].permute(axes).contiguous(), *args[1:], **kwargs),
-                )
-    if result.dim() == x.dim() + 1:
-        place = next((i for i in range(x.dim()) if x.shape[i] != result.shape[i]), x.dim() - 1)
-
-        def other(func: Any, args: Any, kwargs: Any) -> Any:
-            shape = list(result.shape)
-            shape[place], shape[place + 1] = shape[place + 1], shape[place]
-            return args[0].reshape(shape).transpose(place, place + 1)
-
-        yield Variant(
-            "head-order",
-            f"splits axis {place} with its two parts in the other order",
-            f"split it as {tuple(result.shape[place : place + 2])}: features are [heads, head_dim]",
-            other,
-        )
-        heads, size = result.shape[place], result.shape[place + 1]
-        for count in range(1, heads * size + 1):
-            if heads * size % count == 0 and count != heads:
-                yield Variant(
-                    "heads",
-                    f"splits axis {place} into {count} parts",
-                    f"split it into {heads}",
-                    lambda func, args, kwargs, count=count: args[0].unflatten(place, (count, -1)),
-                )
-
-
-@of("transpose", "permute", "swapaxes", "movedim", "moveaxis", "t", "mT")
-def other_order(call: Called) -> Iterator[Variant]:
-    result = call.site.result
-    if not isinstance(result, torch.Tensor) or result.dim() > 5:
-        return
-    yield Variant(
-        "axes-order",
-        f"leaves {call.name} out, and reshapes",
-        f"write jnp.{call.name}",
-        lambda func, args, kwargs: args[0].reshape(func(*args, **kwargs).shape),
-    )
-    for axes in itertools.permutations(range(result.dim())):
-        if axes != tuple(range(result.dim())) and [result.shape[a] for a in axes] == list(result.shape):
-            yield Variant(
-                "axes-order",
-                f"has its axes in the order {axes} after {call.name}",
-                "keep the reference's order",
-                after(lambda x, axes=axes: x.permute(axes)),
-            )
 
 
 @of("chunk", "split", "unbind", "tensor_split")

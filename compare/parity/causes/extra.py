@@ -1,0 +1,46 @@
+"""What a port does to a tensor besides what the reference does: one more activation, one more factor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+import torch.nn.functional as F
+
+from .known.activation import NAMES
+from .replay import Change, Replay, Site
+from .sites import constructs, numbers
+from .variants import Fit, Variant, after
+
+EXTRA: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "silu": F.silu,
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
+    "softmax over the last axis": lambda x: x.softmax(-1),
+    "softmax over axis 1": lambda x: x.softmax(1),
+}
+FIX = "do not apply it there: the reference does not"
+
+
+def extra_activations(replay: Replay, sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
+    """After each call of a function, and after each module inside."""
+    for path in replay.children:
+        for name, make in EXTRA.items():
+            variant = Variant("activation-extra", f"applies {name} to what {path} gives", FIX, after(make))
+            yield variant, Change(given=(path, make))
+    for same in constructs(sites):
+        if same[0].name.rstrip("_") in NAMES or not isinstance(same[0].result, torch.Tensor):
+            continue
+        for name, make in EXTRA.items():
+            variant = Variant("activation-extra", f"applies {name} to what {same[0].name} gives", FIX, after(make))
+            yield variant, Change(variant.apply, numbers(same))
+
+
+def extra_factors(replay: Replay) -> Iterator[tuple[Fit, Callable[[float], Change]]]:
+    """Of what a module inside gives: that of a function is among its own known differences."""
+    for path in replay.children:
+        says = f"multiplies what {path} gives by {{value}}"
+        fit = Fit("scale", says, "leave it as it is", 1.0, lambda value: after(lambda x: x * value), (0.5, 2.0))
+        yield fit, lambda value, path=path: Change(given=(path, lambda x: x * value))

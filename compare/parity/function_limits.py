@@ -1,0 +1,62 @@
+"""Limits within functions of PyTorch: the sides of a `clamp` or a `relu6` that a reference's inputs get to."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from ..trees import is_floating
+
+GUARD = 1e-3  # a smaller limit than this keeps a divisor or a logarithm from zero, and is seldom meant to be met
+TORCH = os.path.dirname(torch.__file__)
+Note = Callable[[str, str, torch.Tensor, float], None]
+CLAMPS = {"clamp": ("min", "max"), "clip": ("min", "max"), "clamp_min": ("min",), "clamp_max": ("max",)}
+KNOWN = {"relu6": (0.0, 6.0), "hardswish": (-3.0, 3.0), "hardsigmoid": (-3.0, 3.0)}
+
+
+class WatchedLimits(TorchFunctionMode):
+    """Within it, gives `note` each limit of a function, with the function's name, where it is called and its input.
+
+    What PyTorch's own modules call is left out.
+    """
+
+    def __init__(self, note: Note):
+        self.note = note
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "").rstrip("_")
+        if name in CLAMPS or name in KNOWN or name == "hardtanh":
+            x = args[0] if args else kwargs.get("input")
+            place = _place(sys._getframe(1))
+            if place and isinstance(x, torch.Tensor) and is_floating(x) and x.numel():
+                for limit in _limits(name, args[1:], kwargs):
+                    self.note(name, place, x, limit)
+        return func(*args, **kwargs)
+
+
+def _limits(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[float]:
+    if name in KNOWN:
+        yield from KNOWN[name]
+        return
+    usual: dict[str, Any] = {"min_val": -1.0, "max_val": 1.0} if name == "hardtanh" else dict.fromkeys(CLAMPS[name])
+    given = {**usual, **dict(zip(usual, args, strict=False)), **{k: v for k, v in kwargs.items() if k in usual}}
+    for limit in given.values():
+        if isinstance(limit, int | float) and (limit == 0 or abs(limit) >= GUARD):
+            yield float(limit)
+
+
+def _place(frame: FrameType | None) -> str:
+    """The file and line of the call, or nothing where a module of PyTorch makes it."""
+    handing = (os.path.join(TORCH, "overrides.py"), os.path.join(TORCH, "nn", "functional.py"))
+    while frame is not None and frame.f_code.co_filename in handing:
+        frame = frame.f_back
+    if frame is None or frame.f_code.co_filename.startswith(TORCH + os.sep):
+        return ""
+    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
