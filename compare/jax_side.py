@@ -55,6 +55,7 @@ class PortSide:
       device: a JAX platform, `"cpu"` or `"gpu"`.
       seed: for `nnx.Rngs`.
       compiled: whether runs are compiled graphs; False for operation by operation.
+      asks_float32: whether the reference casts to float32 by itself: in float64 neither side then does.
 
     Raises:
       CaseError: where the case's `model` gives no `nnx.Module`.
@@ -71,8 +72,10 @@ class PortSide:
         device: str,
         seed: int,
         compiled: bool = True,
+        asks_float32: Callable[[], bool] = lambda: False,
     ):
         self.case = case
+        self.asks_float32 = asks_float32
         self.dtype = dtype
         self.compiled = compiled
         self.device = jax.devices(device)[0]
@@ -123,6 +126,7 @@ class PortSide:
             jax.enable_x64(self.dtype == "float64"),
             jax.default_matmul_precision(matmul_precision(self.dtype)),
             jax.default_device(self.device),
+            _float32_is_float64() if self.dtype == "float64" and self.asks_float32() else contextlib.nullcontext(),
         ):
             yield
 
@@ -294,3 +298,14 @@ def _compiled(program: PortProgram, mode: Mode, batch: PortBatch) -> Callable[..
     if mode == "train_step":
         return jax.jit(program.train_step).lower(program.start(), *given).compile()
     return jax.jit(program.forward_backward).lower(program.params, program.rest, *given).compile()
+
+
+@contextlib.contextmanager
+def _float32_is_float64() -> Iterator[None]:
+    """`jnp.float32` is float64: a port that casts where its reference does follows it."""
+    before = jnp.float32, jnp.complex64
+    jnp.float32, jnp.complex64 = jnp.float64, jnp.complex128  # type: ignore[misc]
+    try:
+        yield
+    finally:
+        jnp.float32, jnp.complex64 = before  # type: ignore[misc]

@@ -23,6 +23,7 @@ from torch.utils import _pytree as pytree
 from graphmode.weights import as_numpy
 
 from ...torch_side import Snapshot
+from ...widened import in_float64
 from ..inside.calls import Call, CallId, Calls
 
 Key = tuple[str, str]  # what it is, and the name of the tensor
@@ -98,6 +99,9 @@ class Replay:
         self.path = at.path
         self.module = model.get_submodule(at.path)
         self.parameters = {name: p for name, p in self.module.named_parameters() if p.requires_grad}
+        floating = [x for x in pytree.tree_leaves(self.call.arguments) if isinstance(x, torch.Tensor)]
+        floating += model.parameters()
+        self.in_float64 = any(x.dtype == torch.float64 for x in floating)
         inside = [call for call in calls if call != at and self._around(call, forced) == at]
         self.children: dict[str, list[CallId]] = {}
         for call in filter(forced.__contains__, inside):
@@ -146,6 +150,8 @@ class Replay:
             for name, make in change.parameters.items():
                 stack.enter_context(_another(self.module, name, make))
             stack.enter_context(torch.enable_grad() if self.backward else torch.no_grad())
+            if self.in_float64:
+                stack.enter_context(in_float64())
             stack.enter_context(mode)
             outputs = self.module(*args, **kwargs)
             mode.paused = True
