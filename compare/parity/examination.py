@@ -24,6 +24,7 @@ from .adversarial import Found, OwnInputs
 from .coverage import coverage_warnings, nan_notes
 from .diagnosis import Diagnosis, diagnose, diagnose_precision, look_inside
 from .judge import Judge, Key, Question, Truth, shares_scale
+from .lost_nan import lost_nan
 from .port_draws import draws_note
 from .precision import Again, Precision
 from .yardstick import (
@@ -164,6 +165,10 @@ class Examination:
             tensors = self._tensors(differences, answers, again) + own.tensors
         # of a port that is wrong anyway, a gradient that differs at a kink says nothing more
         warnings = own.warnings if all(t.equal for t in tensors) else []
+        if side == "jax" and usual is not None and not self.judge.is_large and all(t.equal for t in tensors):
+            asked = [t.question for t in truths if t.question.mode == "inference" and t.question.is_random]
+            with quiet():
+                warnings += [told for q in asked[:1] if (told := lost_nan(usual, self.judge.usual, q))]  # type: ignore[arg-type]
         if side == "jax" and "train_step" in self.case.modes:
             found = self._optimizer
             (notes if isinstance(found, str) else tensors).append(found)  # type: ignore[arg-type]
