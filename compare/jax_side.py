@@ -116,7 +116,7 @@ class PortSide:
         """Flax's layers fix the dtype they were built in (`nnx.Embed`, `nnx.RNN`'s carry); here the run decides."""
         for name in ("dtype", "param_dtype"):
             fixed = getattr(module, name, None)
-            if fixed is not None and jnp.dtype(fixed) == jnp.float32:
+            if fixed is not None and jnp.dtype(fixed) == np.float32:
                 setattr(module, name, JAX_DTYPES[self.dtype])
 
     @contextlib.contextmanager
@@ -126,14 +126,18 @@ class PortSide:
             jax.enable_x64(self.dtype == "float64"),
             jax.default_matmul_precision(matmul_precision(self.dtype)),
             jax.default_device(self.device),
-            _float32_is_float64() if self.dtype == "float64" and self.asks_float32() else contextlib.nullcontext(),
         ):
             yield
+
+    def following(self) -> contextlib.AbstractContextManager[None]:
+        """In which the model is called: in float64 it casts to float32 no more than the reference does."""
+        follows = self.dtype == "float64" and self.asks_float32()
+        return _float32_is_float64() if follows else contextlib.nullcontext()
 
     def program(self, mode: Mode) -> PortProgram:
         if mode not in self._programs:
             set_mode(self.model, mode)
-            self._programs[mode] = PortProgram(self.model, self.case)
+            self._programs[mode] = PortProgram(self.model, self.case, around=self.following)
         return self._programs[mode]
 
     def place(self, inputs: Inputs, mode: Mode, cotangents: Mapping[str, np.ndarray] | None = None) -> PortBatch:

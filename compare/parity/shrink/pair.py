@@ -192,7 +192,7 @@ class ModulePair:
 
     def _run_port(self, inputs: Named, theirs: Mapping[Key, np.ndarray], backward: bool) -> dict[Key, np.ndarray]:
         shapes = tuple((name, array.shape) for (kind, name), array in theirs.items() if kind == "output")
-        with self._port.context():
+        with self._port.context(), self._port.following():
             floats = {k: jnp.asarray(v) for k, v in inputs.items() if is_floating(v)}
             others = {k: jnp.asarray(v) for k, v in inputs.items() if not is_floating(v)}
             outputs, gradients, state = self._jitted(self._params, self._rest, floats, others, shapes, backward)
