@@ -55,6 +55,7 @@ class PortSide:
       device: a JAX platform, `"cpu"` or `"gpu"`.
       seed: for `nnx.Rngs`.
       compiled: whether runs are compiled graphs; False for operation by operation.
+      asks_float32: whether the reference casts to float32 by itself: in float64 neither side then does.
 
     Raises:
       CaseError: where the case's `model` gives no `nnx.Module`.
@@ -71,8 +72,10 @@ class PortSide:
         device: str,
         seed: int,
         compiled: bool = True,
+        asks_float32: Callable[[], bool] = lambda: False,
     ):
         self.case = case
+        self.asks_float32 = asks_float32
         self.dtype = dtype
         self.compiled = compiled
         self.device = jax.devices(device)[0]
@@ -113,7 +116,7 @@ class PortSide:
         """Flax's layers fix the dtype they were built in (`nnx.Embed`, `nnx.RNN`'s carry); here the run decides."""
         for name in ("dtype", "param_dtype"):
             fixed = getattr(module, name, None)
-            if fixed is not None and jnp.dtype(fixed) == jnp.float32:
+            if fixed is not None and jnp.dtype(fixed) == np.float32:
                 setattr(module, name, JAX_DTYPES[self.dtype])
 
     @contextlib.contextmanager
@@ -126,10 +129,15 @@ class PortSide:
         ):
             yield
 
+    def following(self) -> contextlib.AbstractContextManager[None]:
+        """In which the model is called: in float64 it casts to float32 no more than the reference does."""
+        follows = self.dtype == "float64" and self.asks_float32()
+        return _float32_is_float64() if follows else contextlib.nullcontext()
+
     def program(self, mode: Mode) -> PortProgram:
         if mode not in self._programs:
             set_mode(self.model, mode)
-            self._programs[mode] = PortProgram(self.model, self.case)
+            self._programs[mode] = PortProgram(self.model, self.case, around=self.following)
         return self._programs[mode]
 
     def place(self, inputs: Inputs, mode: Mode, cotangents: Mapping[str, np.ndarray] | None = None) -> PortBatch:
@@ -294,3 +302,14 @@ def _compiled(program: PortProgram, mode: Mode, batch: PortBatch) -> Callable[..
     if mode == "train_step":
         return jax.jit(program.train_step).lower(program.start(), *given).compile()
     return jax.jit(program.forward_backward).lower(program.params, program.rest, *given).compile()
+
+
+@contextlib.contextmanager
+def _float32_is_float64() -> Iterator[None]:
+    """`jnp.float32` is float64: a port that casts where its reference does follows it."""
+    before = jnp.float32, jnp.complex64
+    jnp.float32, jnp.complex64 = jnp.float64, jnp.complex128  # type: ignore[misc]
+    try:
+        yield
+    finally:
+        jnp.float32, jnp.complex64 = before  # type: ignore[misc]

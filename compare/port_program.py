@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import jax
@@ -37,6 +38,7 @@ class PortProgram:
     Args:
       model: set to the mode.
       case: for its loss, layout and optimizer.
+      around: gives what the model is called in.
 
     Attributes:
       graphdef: static.
@@ -44,7 +46,8 @@ class PortProgram:
       rest: all other state.
     """
 
-    def __init__(self, model: nnx.Module, case: Case):
+    def __init__(self, model: nnx.Module, case: Case, around: Callable[[], AbstractContextManager[None]] = nullcontext):
+        self._around = around
         self.graphdef, self.params, self.rest = split(model)
         self._case = case
         self._loss = case.loss[1] if case.loss else None
@@ -69,7 +72,9 @@ class PortProgram:
 
     def inference(self, params: Any, rest: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Outputs in the port's layout."""
-        return nnx.merge(self.graphdef, params, rest, copy=True)(*args, **kwargs)
+        model = nnx.merge(self.graphdef, params, rest, copy=True)
+        with self._around():
+            return model(*args, **kwargs)
 
     def forward_backward(
         self, params: Any, rest: Any, diff: Any, other: Any, cotangents: list[jax.Array] | None
@@ -109,10 +114,12 @@ class PortProgram:
         Each call of a module goes through `through`, where there is one.
         """
         model = nnx.merge(self.graphdef, params, rest, copy=True)  # its variables may be written at this level
-        with nullcontext() if through is None else intercepted(model, through):
-            outputs = model(*args, **kwargs)
+        with self._around():
+            with nullcontext() if through is None else intercepted(model, through):
+                outputs = model(*args, **kwargs)
+            heads = self.heads(outputs)
         _, _, state = split(model)
-        return self.heads(outputs), (outputs, state)
+        return heads, (outputs, state)
 
 
 def set_mode(model: nnx.Module, mode: Mode) -> None:

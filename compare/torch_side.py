@@ -22,6 +22,7 @@ from .draw import input_name
 from .dtypes import torch_dtype
 from .observation import Observation
 from .trees import is_floating, named_leaves, to_arrays
+from .widened import in_float64, widen
 
 _NORMS = (torch.nn.modules.batchnorm._NormBase,)
 
@@ -136,6 +137,9 @@ class TorchSide:
       case: for its loss.
       dtype: `"float64"`, or one of `RUN_DTYPES`.
       device: a torch device, `"cpu"` or `"cuda"`.
+
+    Attributes:
+      asks_float32: whether the module was seen, in a run in float64, to ask for float32. It got float64.
     """
 
     def __init__(self, module: torch.nn.Module, case: Case, *, dtype: str, device: str):
@@ -145,6 +149,9 @@ class TorchSide:
         self.memory_format: torch.memory_format | None = None  # of the rank-4 inputs that are placed
         self._start: Snapshot | None = None
         self.module = copy.deepcopy(module).to(device=device, dtype=self.dtype)
+        self.asks_float32 = False
+        if dtype == "float64":
+            widen(self.module, self.note_float32)
         self.parameters = {k: p for k, p in self.module.named_parameters(remove_duplicate=False) if p.requires_grad}
         persistent = self.module.state_dict(keep_vars=True)
         self.buffers = {k: v for k, v in persistent.items() if not isinstance(v, torch.nn.Parameter)}
@@ -217,7 +224,18 @@ class TorchSide:
 
     @property
     def loss(self) -> Any:
-        return self.case.loss[0] if self.case.loss else None
+        if self.case.loss is None or self.dtype_name != "float64":
+            return self.case.loss[0] if self.case.loss else None
+        return self._loss_in_float64
+
+    def _loss_in_float64(self, outputs: Any) -> torch.Tensor:
+        assert self.case.loss is not None
+        with in_float64(self.note_float32):
+            return self.case.loss[0](outputs)
+
+    def note_float32(self) -> None:
+        """Notes that float32 was asked for."""
+        self.asks_float32 = True
 
     @property
     def start(self) -> Snapshot:

@@ -70,10 +70,13 @@ def diagnose(exam: Examination, variant: str, tensors: Sequence[Tensor]) -> Diag
     diagnosis = Diagnosis()
     notes, deadline = diagnosis.notes, time.monotonic() + CAUSES_S
     with quiet():
-        port, judge = exam.port_side(variant, "float64"), exam.judge.exact
+        port, judges = exam.port_side(variant, "float64"), [exam.judge.exact]
+        judges += [exam.judge.finer] if exam.judge.finer is not None else []
         for question in questions(exam, tensors):
             try:
-                look = Look(port, judge, question, exam.case.modules)
+                # the reference's constants as it has them, or in float64 as the port does: what tells least apart
+                looks = [Look(port, judge, question, exam.case.modules) for judge in judges]
+                look = min(looks, key=lambda look: len(look.suspects) + bool(look.outside))
             except Exception as error:
                 notes.append(f"{question.mode}: no look inside on {question.label!r}: {describe_briefly(error)}")
                 continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import itertools
 import time
@@ -23,6 +24,7 @@ from .adversarial import Found, OwnInputs
 from .coverage import coverage_warnings, nan_notes
 from .diagnosis import Diagnosis, diagnose, diagnose_precision, look_inside
 from .judge import Judge, Key, Question, Truth, shares_scale
+from .lost_nan import lost_nan
 from .port_draws import draws_note
 from .precision import Again, Precision
 from .yardstick import (
@@ -125,6 +127,7 @@ class Examination:
             device=self.device,
             seed=self.seed,
             compiled=self.compiled,
+            asks_float32=lambda: self.judge.asks_float32,
         )
         if not self.judge.is_large:
             self._ports[variant, dtype] = port
@@ -147,9 +150,11 @@ class Examination:
             differences = [
                 self._differences(truth, self._answer(exact, truth, side, variant), notes) for truth in truths
             ]
+            if side == "jax" and _unequal(differences):
+                truths, differences = self._with_finer_constants(exact, truths, differences, variant, notes)
             if side == "jax":
                 notes += self._draws(exact, truths, differences)  # type: ignore[arg-type]
-            if not self.hasty or all(d.equal for found in differences for d in found.values()):
+            if not self.hasty or not _unequal(differences):
                 usual = usual or build(self.dtype)
                 answers = [self._answer(usual, truth, side, variant) for truth in truths]
                 own = self.own.examine(exact, usual)
@@ -160,6 +165,10 @@ class Examination:
             tensors = self._tensors(differences, answers, again) + own.tensors
         # of a port that is wrong anyway, a gradient that differs at a kink says nothing more
         warnings = own.warnings if all(t.equal for t in tensors) else []
+        if side == "jax" and usual is not None and not self.judge.is_large and all(t.equal for t in tensors):
+            asked = [t.question for t in truths if t.question.mode == "inference" and t.question.is_random]
+            with quiet():
+                warnings += [told for q in asked[:1] if (told := lost_nan(usual, self.judge.usual, q))]  # type: ignore[arg-type]
         if side == "jax" and "train_step" in self.case.modes:
             found = self._optimizer
             (notes if isinstance(found, str) else tensors).append(found)  # type: ignore[arg-type]
@@ -208,6 +217,37 @@ class Examination:
         module = self.judge.references[self.judge.name]
         learned = [name for name, p in module.named_parameters() if p.requires_grad]
         return coverage_warnings(self.truths, self.judge.state_dict, learned, self.judge.sides)
+
+    def _with_finer_constants(
+        self,
+        port: TorchSide | PortSide,
+        truths: list[Truth],
+        found: list[dict[Key, Difference]],
+        variant: str,
+        notes: list[str],
+    ) -> tuple[list[Truth], list[dict[Key, Difference]]]:
+        """The judge's answers and the differences from them with the reference's constants in float64, if the port is
+        nearer to these: it computes them where it runs, and the reference did as it was built, in float32."""
+        judge = self.judge
+        if judge.finer is None:
+            return truths, found
+        judge.exact, judge.finer = judge.finer, judge.exact
+        asked = [t.question for t in truths]
+        finer = [
+            dataclasses.replace(t, reference=judge.exact.run(q.inputs, q.mode, q.cotangents))
+            for t, q in zip(truths, asked, strict=True)
+        ]
+        told: list[str] = []
+        again = [self._differences(t, self._answer(port, t, "jax", variant), told) for t in finer]
+        if _unequal(again) >= _unequal(found):
+            judge.exact, judge.finer = judge.finer, judge.exact
+            return truths, found
+        notes += told
+        notes.append("constants that the reference makes as it is built, in float32, are taken in float64 here")
+        self.truths = finer + [t for t in self.truths if t.question.is_timed]
+        self.own = OwnInputs(self)
+        self._magnitudes.clear()
+        return finer, again
 
     def _draws(
         self, port: PortSide, truths: Sequence[Truth], differences: Sequence[dict[Key, Difference]]
@@ -364,6 +404,10 @@ class Examination:
         dropped = [rule for rule in self.case.weights if isinstance(rule, Drop)]
         names = {name for truth in self.truths for _, name, _ in truth.reference.tensors()}
         return {name for name in names if not any(rule.matches(name) for rule in dropped)}
+
+
+def _unequal(differences: Iterable[dict[Key, Difference]]) -> int:
+    return sum(not each.equal for found in differences for each in found.values())
 
 
 def _plain(outputs: dict[str, np.ndarray]) -> object:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import jax.tree_util as jtu
 import numpy as np
 
-from graphmode.weights import as_numpy
+from graphmode.weights import Drop, as_numpy
 
 from ..case import Case, CaseError, Inputs, Mode
 from ..draw import check_inputs, edge_input, edge_inputs, generator, random_inputs
@@ -124,6 +124,29 @@ class Judge:
     @functools.cached_property
     def exact(self) -> TorchSide:
         return self._side("float64")
+
+    @property
+    def asks_float32(self) -> bool:
+        """Whether the reference has been seen to cast to float32 by itself."""
+        return "exact" in self.__dict__ and self.exact.asks_float32
+
+    @functools.cached_property
+    def finer(self) -> TorchSide | None:
+        """`exact` with the constants in float64 that the reference makes as it is built and no port is given, such as
+        frequencies; None where float32 had rounded none."""
+        import torch
+
+        from ..widened import take_constants
+
+        dropped = [rule for rule in self.case.weights if isinstance(rule, Drop)]
+        carried = {name for name in self.state_dict if not any(rule.matches(name) for rule in dropped)}
+        side, make = self._side("float64"), next(iter(self.case.references.values()))
+        try:
+            with torch.random.fork_rng(devices=[]):
+                changed = [] if self.is_large else take_constants(side.module, make, carried)
+        except Exception:  # it cannot be built in float64: then its constants stay as they are
+            return None
+        return side if changed else None
 
     @functools.cached_property
     def usual(self) -> TorchSide:

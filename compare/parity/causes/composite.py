@@ -14,6 +14,8 @@ MOVES = {"reshape", "view", "flatten", "unflatten", "permute", "transpose", "con
 
 
 def composites(sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
+    """All that is known of this kind, each with the calls that it changes."""
+    yield from _shares(sites)
     yield from _rotations(sites)
     yield from _ends(sites)
     yield from _orders(sites)
@@ -26,6 +28,8 @@ def _orders(sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
             first = next((site for site in sites if site.result is given), None) if _is_floating(given) else None
             if first is None or first.name == later.name or {first.name, later.name} & MOVES:
                 continue
+            if any(site.name.endswith("_") and not site.name.endswith("__") for site in (first, later)):
+                continue  # in place: what it does not write stays as it was
             for source, taken in enumerate(first.args):
                 if _is_floating(taken):
                     variant = Variant(
@@ -93,6 +97,39 @@ def _at_other_end(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[
 
 def _turned(part: slice) -> slice:
     return slice(None, -part.start) if part.start else slice(-part.stop, None)
+
+
+def _shares(sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
+    """The two shares of a running mean, taken for one another."""
+    shares = {site.number: share for site in sites if (share := _share(site)) is not None}
+    for kept in dict.fromkeys(shares.values()):
+        numbers = frozenset(
+            n for n, share in shares.items() if abs(share - kept) < 1e-9 or abs(share + kept - 1) < 1e-9
+        )
+        if kept >= 0.5 and any(abs(shares[n] + kept - 1) < 1e-9 for n in numbers):
+            variant = Variant(
+                "momentum",
+                f"takes the shares {kept:.6g} and {1 - kept:.6g} for one another, as of a running mean",
+                f"multiply by {kept:.6g} where the reference does: what PyTorch calls momentum is the other share",
+                _other_share,
+            )
+            yield variant, Change(variant.apply, numbers)
+
+
+def _share(site: Site) -> float | None:
+    """The number between 0 and 1 that a call multiplies by."""
+    if site.name in ("add", "add_", "lerp", "lerp_"):
+        value = site.kwargs.get("alpha", site.kwargs.get("weight", site.args[2] if len(site.args) > 2 else None))
+    elif site.name in ("mul", "mul_", "__mul__", "__rmul__", "__imul__"):
+        value = site.args[1]
+    else:
+        return None
+    return float(value) if isinstance(value, float) and 0 < value < 1 else None
+
+
+def _other_share(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    changed = tuple(1 - x if isinstance(x, float) else x for x in args)
+    return func(*changed, **{k: 1 - x if k in ("alpha", "weight") else x for k, x in kwargs.items()})
 
 
 def _rotations(sites: list[Site]) -> Iterator[tuple[Variant, Change]]:

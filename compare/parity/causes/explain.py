@@ -7,6 +7,7 @@ import functools
 import itertools
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -35,6 +36,24 @@ SUSPECT_S = 25.0  # for one suspect
 NUDGES = (1 + 2.0**-51, 1 - 2.0**-50)  # of each parameter: a rounding or two
 IN_PART = " (judged before rounding grows: what follows is chaotic)"
 NOTHING = 1e-9  # a number that was found to be smaller may as well be zero
+ROUNDED = 3e-7  # of a number: as near lies what float32 makes of it
+PLAIN_DIGITS = 3  # of a number that somebody may have written
+FEW = 4  # kinds of change in integers, that arithmetic is not told from
+ARITHMETIC = frozenset(
+    {
+        "activation",
+        "constant",
+        "exponent",
+        "factor",
+        "function",
+        "limits",
+        "residual",
+        "scale",
+        "summand",
+        "tensors",
+        "wiring",
+    }
+)  # families of causes
 MOST = 3  # causes that are told, where an input cannot tell them apart
 
 
@@ -68,15 +87,40 @@ def explain(look: Look, divergence: Divergence, *, deadline: float = np.inf) -> 
     aim = target_of(look, divergence.module, divergence.call)
     forced = {look.matches[call] for call in look.run.forced}
     replay = Replay(look.judge.module, look.calls, at, forced, look.question.mode == "forward_backward")
-    trial = _Trial(replay, aim, min(deadline, now + SUSPECT_S), look.calls_beyond)
+    trial = _Trial(replay, aim, min(deadline, now + SUSPECT_S), look.calls_beyond, _elsewhere(look, divergence, forced))
     causes = trial.causes()
     return Explanation(causes, cut_short=not causes and trial.is_over)
 
 
+def _elsewhere(look: Look, divergence: Divergence, forced: set[CallId]) -> tuple[Replay, Target] | None:
+    """The last other call of the module that goes wrong: the first may be a special one, such as from a state of zeros,
+    where different differences do the same."""
+    backward = look.question.mode == "forward_backward"
+    calls = []
+    for seen in [*look.forced, *(look.backward.seen if look.backward else ())]:
+        at = seen.at if seen.what in ("output", "input_gradient") else seen.around
+        wrong = at is not None and at.path == divergence.module and not difference(seen.port, seen.reference).equal
+        if at is not None and wrong and at.number != divergence.call and at in look.matches:
+            calls.append(at)
+    if not calls:
+        return None
+    last = max(calls, key=lambda at: at.number)
+    replay = Replay(look.judge.module, look.calls, look.matches[last], forced, backward)
+    return replay, target_of(look, last.path, last.number)
+
+
 class _Trial:
-    def __init__(self, replay: Replay, target: Target, deadline: float, calls_beyond: Callable[[str], int | None]):
+    def __init__(
+        self,
+        replay: Replay,
+        target: Target,
+        deadline: float,
+        calls_beyond: Callable[[str], int | None],
+        elsewhere: tuple[Replay, Target] | None = None,
+    ):
         self.replay, self.target, self.deadline = replay, target, deadline
         self.calls_beyond = calls_beyond
+        self.elsewhere = elsewhere
         self.forward = target.forward
         self.found: list[Cause] = []
         self.in_part = False  # whether the last change was judged where rounding does not grow
@@ -86,19 +130,10 @@ class _Trial:
         return time.monotonic() > self.deadline
 
     def causes(self) -> list[Cause]:
-        base = self.replay.run(Change())
-        missing = [key for key in self.target.aims if key not in base]
-        for key in missing:
-            del self.target.aims[key]
-        aims = self.target.aims
-        for key, aim in aims.items():
-            if key[0] == "parameter_gradient" and base[key].shape == aim.port.shape:
-                # of a tied parameter this is one part: what the port adds to it is what the port adds to the whole
-                aims[key] = Aim(base[key] + (aim.port - aim.reference), base[key], aim.scale)
-        if not aims or any(
-            difference(base[key], aim.reference, aim.scale).error > EXPLAINED for key, aim in aims.items()
-        ):
-            return []  # nothing to explain, or a module that keeps something from call to call
+        if not _settled(self.replay, self.target):
+            return []
+        if self.elsewhere is not None and not _settled(*self.elsewhere):
+            self.elsewhere = None
         self.forward = self.target.forward
         sites = self.replay.sites()
         stages = (
@@ -107,6 +142,7 @@ class _Trial:
             self._called,
             self._single,
             self._composites,
+            self._modes,
             self._together,
             self._fits,
             self._borders,
@@ -129,7 +165,12 @@ class _Trial:
             self._add(cause)
 
     def _origins(self, sites: list[Site]) -> None:
-        for cause in origins(self.replay, self.target, sites):
+        causes = list(origins(self.replay, self.target, sites))
+        if causes and self.elsewhere is not None:
+            there = origins(*self.elsewhere, self.elsewhere[0].sites())
+            ids = {cause.id for cause in there}
+            causes = [cause for cause in causes if cause.id in ids]
+        for cause in causes:
             self._add(cause)
 
     def _called(self, sites: list[Site]) -> None:
@@ -192,6 +233,16 @@ class _Trial:
             if isinstance(variant, Variant) and guesses in (None, variant.is_guess):
                 self._try(variant.id, variant.says, variant.fix, Change(variant.apply, numbers(same)))
 
+    def _modes(self, sites: list[Site]) -> None:
+        """The module's own switch between training and evaluation, the other way."""
+        training, other = ("training", "evaluation") if self.replay.module.training else ("evaluation", "training")
+        says = f"does in {training} what the reference does in {other}"
+        fix = (
+            "let it follow self.training or use_running_average, which train() and eval() switch; deterministic is the "
+            "switch of dropout alone, which is off in both here"
+        )
+        self._try("mode", says, fix, Change(other_mode=True))
+
     def _composites(self, sites: list[Site]) -> None:
         for variant, change in composites(sites):
             self._try(variant.id, variant.says, variant.fix, change)
@@ -220,8 +271,7 @@ class _Trial:
 
     def _rewired(self, sites: list[Site]) -> None:
         """Another tensor of the module, made earlier, as an argument of a call."""
-        self.replay.run(Change(), forward_only=True)
-        tensors = list(self.replay.tensors)
+        tensors = self.replay.described()
         for site in sites:
             for place, given in enumerate(site.args):
                 if not isinstance(given, torch.Tensor) or not given.is_floating_point():
@@ -254,8 +304,7 @@ class _Trial:
 
     def _exchanged(self, sites: list[Site]) -> None:
         """Two tensors of the module, each in place of the other."""
-        self.replay.run(Change(), forward_only=True)
-        tensors = list(self.replay.tensors)
+        tensors = self.replay.described()
         for (i, (one, _, a)), (j, (other, _, b)) in itertools.combinations(enumerate(tensors), 2):
             if self.is_over:
                 return
@@ -272,6 +321,13 @@ class _Trial:
                 f"stops the gradient at its output {name}",
                 "let it through: no jax.lax.stop_gradient there",
                 Change(output=lambda x: x.detach()),
+            )
+        for path in self.replay.children:
+            self._try(
+                "stop-gradient",
+                f"stops the gradient by what {path} gives",
+                "let it through: no jax.lax.stop_gradient there",
+                Change(cut=path),
             )
         for change, words in ((_at_output, "its output"), (_at_input, "its input")):
             says = f"multiplies the gradient by {words} by {{value}}"
@@ -309,8 +365,25 @@ class _Trial:
 
     def _try(self, id: str, says: str, fix: str, change: Change) -> None:
         left = self._residual(change)
-        if self.target.explains(left):
+        if self.target.explains(left) and not self._is_by_chance(id) and self._holds_elsewhere(change):
             self._add(Cause(id=id, says=says + self._part, fix=fix, residual=left))
+
+    def _is_by_chance(self, id: str) -> bool:
+        """Whether a few integers are all the evidence, and so much arithmetic is tried that some gives them."""
+        return id.partition("-")[0] in ARITHMETIC and self.target.kinds_of_change() < FEW
+
+    def _holds_elsewhere(self, change: Change) -> bool:
+        """Whether it explains another call of the module that goes wrong, too."""
+        if self.elsewhere is None or self.in_part:
+            return True
+        replay, target = self.elsewhere
+        with contextlib.suppress(Exception):
+            if change.exchanged is not None:
+                replay.run(Change(), forward_only=True)
+                a, b = (replay.tensors[i][2].detach() for i in change.exchanged)
+                change = replace(change, later=(a, b))
+            return target.agrees(target.residual(replay.run(change)))
+        return False
 
     def _add(self, cause: Cause) -> None:
         if all(cause.id != other.id for other in self.found):
@@ -334,7 +407,11 @@ class _Trial:
             value = 0.0
         value = plain(value, lambda v: self.target.explains(self._residual(change(v))))
         residual = self._residual(change(value))
-        if self.target.explains(residual):
+        if abs(value - fit.known) <= ROUNDED * abs(fit.known) or (self.found and abs(value) < ROUNDED):
+            return  # the rounding of a constant; or nothing, and that it is left out has been told
+        if self.target.wrong_elements() < 2 and float(f"{value:.{PLAIN_DIGITS}g}") != value:
+            return  # one number makes any one number right
+        if self.target.explains(residual) and not self._is_by_chance(fit.id) and self._holds_elsewhere(change(value)):
             words = {"value": f"{value:.12g}", "known": f"{fit.known:.12g}"}
             self._add(
                 Cause(
@@ -344,6 +421,21 @@ class _Trial:
                     residual=residual,
                 )
             )
+
+
+def _settled(replay: Replay, target: Target) -> bool:
+    """Whether there is something to explain, in a module that gives again what was recorded: not where it keeps
+    something from call to call. What the replay does not show is left out of the target."""
+    base, aims = replay.run(Change()), target.aims
+    for key in [key for key in aims if key not in base]:
+        del aims[key]
+    for key, aim in aims.items():
+        if key[0] == "parameter_gradient" and base[key].shape == aim.port.shape:
+            # of a tied parameter this is one part: what the port adds to it is what the port adds to the whole
+            aims[key] = Aim(base[key] + (aim.port - aim.reference), base[key], aim.scale)
+    return bool(aims) and all(
+        difference(base[key], aim.reference, aim.scale).error <= EXPLAINED for key, aim in aims.items()
+    )
 
 
 def _at_output(value: float) -> Change:

@@ -23,6 +23,7 @@ from torch.utils import _pytree as pytree
 from graphmode.weights import as_numpy
 
 from ...torch_side import Snapshot
+from ...widened import in_float64
 from ..inside.calls import Call, CallId, Calls
 
 Key = tuple[str, str]  # what it is, and the name of the tensor
@@ -61,6 +62,8 @@ class Change:
       given: a module inside, by its path in the model, and a function of each floating tensor that it gives.
       rewired: the argument of a call, and the earlier tensor that takes its place, by its number.
       called: a module inside, and the one that is called in its place, by their paths in the model.
+      cut: the path of a module inside, whose outputs hand no gradient on.
+      other_mode: whether the module itself, and none inside, is in evaluation where it is in training, or reversed.
     """
 
     apply: Apply | None = None
@@ -69,6 +72,8 @@ class Change:
     given: tuple[str, Callable[[torch.Tensor], torch.Tensor]] | None = None
     rewired: tuple[int, int, int] | None = None
     called: tuple[str, str] | None = None
+    cut: str | None = None
+    other_mode: bool = False
     exchanged: tuple[int, int] | None = None
     later: tuple[torch.Tensor, torch.Tensor] | None = None
     input: Callable[[torch.Tensor], torch.Tensor] | None = None
@@ -100,6 +105,9 @@ class Replay:
         self.path = at.path
         self.module = model.get_submodule(at.path)
         self.parameters = {name: p for name, p in self.module.named_parameters() if p.requires_grad}
+        floating = [x for x in pytree.tree_leaves(self.call.arguments) if isinstance(x, torch.Tensor)]
+        floating += model.parameters()
+        self.in_float64 = any(x.dtype == torch.float64 for x in floating)
         inside = [call for call in calls if call != at and self._around(call, forced) == at]
         self.children: dict[str, list[CallId]] = {}
         for call in filter(forced.__contains__, inside):
@@ -131,23 +139,40 @@ class Replay:
         self.run(Change(), note=seen.append, forward_only=True)
         return seen
 
+    def described(self) -> list[tuple[str, int, torch.Tensor]]:
+        """The tensors of an unchanged run: in words, made before which call, and itself."""
+        self.run(Change(), forward_only=True, describe=True)
+        return list(self.tensors)
+
     def run(
-        self, change: Change, *, note: Callable[[Site], None] | None = None, forward_only: bool = False
+        self,
+        change: Change,
+        *,
+        note: Callable[[Site], None] | None = None,
+        forward_only: bool = False,
+        describe: bool = False,
     ) -> Evidence:
         """What the module gives, takes and hands to those inside, with this change."""
         evidence: Evidence = {}
         given: list[torch.Tensor] = []
         mode = _Changed(change, note)
+        if describe:
+            mode.owners = {id(module): path for path, module in self.module.named_modules()}
         args, kwargs, leaves = self._inputs(change.input)
-        for tensor in pytree.tree_leaves((args, kwargs)):
-            mode.keep(tensor, "its input")
+        taken = [x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
+        for name, tensor in zip(self.call.inputs, taken, strict=False):
+            mode.keep(tensor, f"its input {name}" if len(taken) > 1 else "its input")
         self.tensors = mode.tensors
         with contextlib.ExitStack() as stack:
             stack.enter_context(Snapshot(list(self.module.buffers())).restored())
             stack.enter_context(self._stubs(evidence, given, mode))
+            if change.other_mode:
+                stack.enter_context(_in_other_mode(self.module))
             for name, make in change.parameters.items():
                 stack.enter_context(_another(self.module, name, make))
             stack.enter_context(torch.enable_grad() if self.backward else torch.no_grad())
+            if self.in_float64:
+                stack.enter_context(in_float64())
             stack.enter_context(mode)
             outputs = self.module(*args, **kwargs)
             mode.paused = True
@@ -240,6 +265,8 @@ def _stub(queue: Iterator[Call], evidence: Evidence, outputs: list[torch.Tensor]
             places = [i for i, x in enumerate(flat) if isinstance(x, torch.Tensor)]
             given = _Recorded.apply(call, evidence, len(tensors), *tensors, *(flat[i] for i in places))
             outputs.extend(given)
+            if mode.change.cut == call.id.path:
+                given = tuple(x.detach() for x in given)
             for tensor in given:
                 mode.keep(tensor, f"what {call.id} gives")
             for i, tensor in zip(places, given, strict=True):
@@ -291,6 +318,7 @@ class _Changed(TorchFunctionMode):
     def __init__(self, change: Change, note: Callable[[Site], None] | None):
         self.change, self.note = change, note
         self.paused = False
+        self.owners: dict[int, str] = {}  # paths of modules, where words are to name them
         self.count = 0
         self.tensors: list[tuple[str, int, torch.Tensor]] = []  # in words, made before which call, and itself
 
@@ -308,6 +336,16 @@ class _Changed(TorchFunctionMode):
             return value
         return b if value is a else a if value is b else value
 
+    def _owner(self) -> str:
+        """Of a call in a module inside, which one."""
+        frame: FrameType | None = sys._getframe(2) if self.owners else None
+        while frame is not None and frame.f_code is not Replay.run.__code__:
+            path = self.owners.get(id(frame.f_locals.get("self")))
+            if path is not None:
+                return f" of {path}" if path else ""
+            frame = frame.f_back
+        return ""
+
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
@@ -322,7 +360,7 @@ class _Changed(TorchFunctionMode):
         if self.change.exchanged is not None:
             args, kwargs = pytree.tree_map(self._other, (args, kwargs))
         result = func(*args, **kwargs)
-        self.keep(result, f"what {name} gives")
+        self.keep(result, f"what {name}{self._owner()} gives")
         if self.note is not None:
             self.note(Site(number, name, func, args, kwargs, result, _place()))
         return result
@@ -337,6 +375,15 @@ def _place() -> tuple[Any, ...]:
         instructions.append((frame.f_code, frame.f_lasti, id(owner) if isinstance(owner, torch.nn.Module) else None))
         frame = frame.f_back
     return tuple(instructions)
+
+
+@contextlib.contextmanager
+def _in_other_mode(module: torch.nn.Module) -> Iterator[None]:
+    module.training = not module.training
+    try:
+        yield
+    finally:
+        module.training = not module.training
 
 
 @contextlib.contextmanager

@@ -104,6 +104,20 @@ class Target:
             largest = max(largest, float(aim.off(found.get(key))[stable].max(initial=0.0)))
         return largest if off and stable_off >= TELLING * off else np.inf
 
+    def wrong_elements(self) -> int:
+        """How many elements are off."""
+        return sum(int((aim.off(aim.reference) > EXPLAINED).sum()) for aim in self.aims.values())
+
+    def kinds_of_change(self) -> float:
+        """Where only integers and bools are off, how many different ones became how many others; else infinity."""
+        pairs = set()
+        for aim in self.aims.values():
+            off = aim.off(aim.reference) > EXPLAINED
+            if off.any() and aim.port.dtype.kind not in "iub":
+                return np.inf
+            pairs |= set(zip(aim.reference[off].tolist(), aim.port[off].tolist(), strict=True))
+        return len(pairs)
+
     def explains(self, residual: float) -> bool:
         return residual <= EXPLAINED and residual <= SHARE * self.before
 

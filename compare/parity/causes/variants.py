@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .replay import Apply, Site
@@ -120,7 +121,26 @@ def variants(site: Site) -> Iterator[Variant | Fit]:
     """All that is known to stand in for a call, the likeliest first."""
     for make in (*REGISTRY.get(site.name, ()), *(() if site.name in _PLAIN else REGISTRY.get("*", ()))):
         with contextlib.suppress(Exception):  # arguments that one kind of variant cannot be made of; others can
-            yield from make(called(site))
+            yield from map(_written_back, make(called(site))) if _IN_PLACE(site.name) else make(called(site))
+
+
+_IN_PLACE = re.compile(r"[a-z0-9_]*[a-z0-9]_|__i(?!nvert)[a-z]+__").fullmatch
+
+
+def _written_back(each: Variant | Fit) -> Variant | Fit:
+    """The same of a call that writes into its first argument: what it gives instead is there afterwards."""
+    if isinstance(each, Variant):
+        return replace(each, apply=_writing(each.apply))
+    of_value = each.apply
+    return replace(each, apply=lambda value: _writing(of_value(value)))
+
+
+def _writing(apply: Apply) -> Apply:
+    def run(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        result = apply(func, (args[0].clone(), *args[1:]), kwargs)
+        return args[0].copy_(result) if result.shape == args[0].shape else result
+
+    return run
 
 
 _PLAIN = {

@@ -115,12 +115,20 @@ class Pair:
 NEARER = 0.1  # of the error in its place: so near lies what is there in another order
 
 
-def pair(port: Sequence[np.ndarray], reference: dict[str, np.ndarray], layouts: Layouts) -> list[Pair]:
+def pair(
+    port: Sequence[np.ndarray], reference: dict[str, np.ndarray], layouts: Layouts, names: Sequence[str] = ()
+) -> list[Pair]:
     """Which of the port's tensors stands for which of the reference's.
+
+    That of the same name, where `names` has those of the port's, and they are the reference's.
 
     The nearest in value of those that fit: an order may be another one. Where all is wrong, and as many are there, the
     one in its place, unless another is nearer by far: of two wrong values neither tells which is which.
     """
+    if len(names) == len(port) and sorted(names) == sorted(reference):
+        placed = [(name, names.index(name)) for name in reference]
+        fits = [(name, i, layouts.fit(port[i], reference[name])) for name, i in placed]
+        return [Pair(name, i, layout) for name, i, layout in fits if layout is not None]
     free = list(range(len(port)))
     pairs = []
     for place, (name, wanted) in enumerate(reference.items()):

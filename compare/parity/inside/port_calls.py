@@ -10,7 +10,7 @@ Everything runs operation by operation (`jax.disable_jit`), which makes a scan a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -20,8 +20,10 @@ import jax.tree_util as jtu
 import numpy as np
 from flax import nnx
 
+from ...case import identity
 from ...jax_side import PortSide
 from ...port_program import combine, starts
+from ...trees import named_leaves
 from ..judge import Question
 from ..yardstick import difference
 from .calls import Call, CallId, Calls
@@ -158,7 +160,8 @@ class PortRun:
             finally:
                 running.pop()
             given, put_out = _taken_apart(outputs)
-            made_of_it = list(self._compared(at, around, "output", given, call.outputs, borders.outputs))
+            names = self._names(outputs) if at == CallId("", 0) else ()
+            made_of_it = list(self._compared(at, around, "output", given, call.outputs, borders.outputs, names))
             if forced and around is not None and _of_another_structure(call, given_to_it, made_of_it):
                 self.unlike.append(at)
                 seen[:] = [one for one in seen if one.what != "received" or at not in (one.at, one.around)]
@@ -180,9 +183,10 @@ class PortRun:
         ours: list[Any],
         theirs: dict[str, np.ndarray],
         into: list[Pair],
+        names_of_ours: Sequence[str] = (),
     ) -> Iterator[Seen]:
         arrays = [np.asarray(x) for x in ours]
-        into += pair(arrays, theirs, self.layouts)
+        into += pair(arrays, theirs, self.layouts, names_of_ours)
         for each in into:
             given, wanted = each.layout.to_reference(arrays[each.index]), theirs[each.name]
             another_form = what == "received" and not difference(given, wanted).equal and says_the_same(given, wanted)
@@ -200,6 +204,15 @@ class PortRun:
             same_rank = arrays[place].ndim == wanted.ndim
             given = arrays[place].transpose(np.argsort(usual.axes)) if same_rank else arrays[place]
             yield Seen(at, around, what, name, given, wanted)
+
+    def _names(self, outputs: Any) -> list[str]:
+        """Of the model's outputs, in the order of their leaves, where the verdict compares them by these names."""
+        if self.side.case.to_reference is not identity:
+            return []
+        leaves, structure = jtu.tree_flatten(outputs)
+        named = named_leaves(jtu.tree_unflatten(structure, list(range(len(leaves)))))
+        places = {place: name for name, place in named.items()}
+        return [places[i] for i, leaf in enumerate(leaves) if _is_array(leaf) and i in places]
 
     def forced_backward(self, matches: Matches, calls: Calls) -> Backward:
         """The same of the backward pass. `forced_forward` comes first: it finds the layouts.

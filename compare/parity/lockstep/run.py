@@ -83,7 +83,15 @@ class _Run:
 
         self.reference, self.moved = trainer(), trainer()
         self.shaken = [trainer(HALF_ULP["float64"]), trainer(HALF_ULP["float32"])]
-        side = PortSide(case, variant, judge.state_dict, dtype="float64", device="cpu", seed=seed)
+        side = PortSide(
+            case,
+            variant,
+            judge.state_dict,
+            dtype="float64",
+            device="cpu",
+            seed=seed,
+            asks_float32=lambda: self.reference.side.asks_float32,
+        )
         self.book = StateBook(side, self.reference.optimizer)
         self.port = PortTrainer(side, self.book, PortMasks(case) if dropout else None)
         self.free = self.port.twin()

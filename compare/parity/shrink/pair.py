@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from ...observation import Named
 from ...port_program import set_mode, split
 from ...torch_side import Snapshot, TorchSide, build_references
 from ...trees import is_floating, named_leaves
+from ...widened import in_float64
 from ..yardstick import Difference, difference, magnitude
 
 Key = tuple[str, str]  # kind and name of a tensor
@@ -134,7 +136,16 @@ class ModulePair:
         side = TorchSide(module, case, dtype="float64", device="cpu")
         side.set_mode(spec.mode)
         self.reference = side.module.get_submodule(spec.reference)
-        self._port = PortSide(case, spec.variant, state_dict, dtype="float64", device="cpu", seed=spec.seed)
+        self._port = PortSide(
+            case,
+            spec.variant,
+            state_dict,
+            dtype="float64",
+            device="cpu",
+            seed=spec.seed,
+            asks_float32=lambda: side.asks_float32,
+        )
+        self._in_float64 = functools.partial(in_float64, side.note_float32)
         set_mode(self._port.model, spec.mode)
         self.port = _at(self._port.model, spec.port)
         with self._port.context():
@@ -159,7 +170,8 @@ class ModulePair:
         with Snapshot(list(module.buffers())).restored(), torch.enable_grad():
             # what it writes into an input is not to be there at the next run
             args, kwargs = spec.reference_call.filled({k: t.clone() for k, t in tensors.items()})
-            outputs = named_leaves(module(*args, **kwargs))
+            with self._in_float64():
+                outputs = named_leaves(module(*args, **kwargs))
             found = {("output", k): as_numpy(v.detach()).copy() for k, v in outputs.items() if torch.is_tensor(v)}
             if not backward:
                 return found
@@ -180,7 +192,7 @@ class ModulePair:
 
     def _run_port(self, inputs: Named, theirs: Mapping[Key, np.ndarray], backward: bool) -> dict[Key, np.ndarray]:
         shapes = tuple((name, array.shape) for (kind, name), array in theirs.items() if kind == "output")
-        with self._port.context():
+        with self._port.context(), self._port.following():
             floats = {k: jnp.asarray(v) for k, v in inputs.items() if is_floating(v)}
             others = {k: jnp.asarray(v) for k, v in inputs.items() if not is_floating(v)}
             outputs, gradients, state = self._jitted(self._params, self._rest, floats, others, shapes, backward)

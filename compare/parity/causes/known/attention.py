@@ -146,13 +146,14 @@ def chosen(call: Called) -> Iterator[Variant]:
 @of("tril", "triu", "tril_", "triu_")
 def triangle(call: Called) -> Iterator[Variant]:
     known = call.get("diagonal", 0)
-    for shift in (-1, 1, -2, 2):
-        yield Variant(
-            "causal-mask",
-            f"takes the triangle from diagonal {known + shift}",
-            f"take it from {known}",
-            call.with_(diagonal=known + shift),
-        )
+    for diagonal in dict.fromkeys((known - 1, known + 1, known - 2, known + 2, 0, -known)):
+        if diagonal != known:
+            yield Variant(
+                "causal-mask",
+                f"takes the triangle from diagonal {diagonal}",
+                f"take it from {known}" + (", the length of what came before" if known > 0 == diagonal else ""),
+                call.with_(diagonal=diagonal),
+            )
     yield Variant(
         "causal-mask",
         "masks nothing of the future",

@@ -23,6 +23,13 @@ def summands(call: Called) -> Iterator[Variant | Fit]:
             yield from _constant(call, float(b), "adds")
         return
     if not (isinstance(a, torch.Tensor) and a.is_floating_point() and b.is_floating_point()):
+        if isinstance(a, torch.Tensor) and "sub" in call.name:
+            yield Variant(
+                "sign",
+                "has the sign of the difference turned",
+                "subtract them in the reference's order",
+                lambda func, args, kwargs: -func(*args, **kwargs),
+            )
         return
     if call.site.result.shape == a.shape:
         yield from _broadcast(call, b)
@@ -200,6 +207,13 @@ def _constant(call: Called, known: float, words: str) -> Iterator[Variant | Fit]
         f"use {known:.6g} as the reference does",
         lambda func, args, kwargs: args[0].clone(),
     )
+    for near in _near(known):
+        yield Variant(
+            id,
+            f"{words} {near:.6g}",
+            f"use {known:.6g}",
+            lambda func, args, kwargs, near=near: func(args[0], near, *args[2:], **kwargs),
+        )
     yield Fit(
         id,
         f"{words} {{value}}",
@@ -208,6 +222,27 @@ def _constant(call: Called, known: float, words: str) -> Iterator[Variant | Fit]
         lambda value: lambda func, args, kwargs: func(args[0], value, *args[2:], **kwargs),
         (known * known, known**0.5 if known > 0 else known, 1.0, -known),
     )
+
+
+def _near(known: float) -> tuple[float, ...]:
+    """Other whole numbers that a count of axes, steps or features is taken for."""
+    return (known - 1, known + 1, known - 2, known + 2, known / 2, known * 2) if known.is_integer() and known else ()
+
+
+@of("pow", "pow_", "__pow__", "square", "mul")
+def centred(call: Called) -> Iterator[Variant]:
+    x = call.args[0]
+    by_itself = len(call.args) > 1 and call.args[1] is x
+    exponent = call.args[1] if len(call.args) > 1 else None
+    if not by_itself and call.name != "square" and not (isinstance(exponent, int | float) and exponent == 2):
+        return
+    if isinstance(x, torch.Tensor) and x.is_floating_point() and x.dim():
+        yield Variant(
+            "mean-removed",
+            "removes the mean over the last axis before it squares: that makes a variance",
+            "square the values as they are, as an RMS norm does",
+            lambda func, args, kwargs: (args[0] - args[0].mean(-1, keepdim=True)) ** 2,
+        )
 
 
 def _times(place: int, value: float):

@@ -60,6 +60,14 @@ def _zeroed(i: Any, weight: torch.Tensor, padding_idx: int | None = None, *rest:
 
 @of("arange")
 def positions(call: Called) -> Iterator[Variant]:
+    start = call.args[0] if len(call.args) > 1 else call.get("start", 0)
+    if isinstance(start, int) and start:
+        yield Variant(
+            "position-offset",
+            f"counts positions from 0 where the reference goes on from {start}",
+            f"start where the reference does, at {start} here: after what came before, such as a cache",
+            after(lambda x: x - start),
+        )
     for shift in (1, -1, 2, -2):
         yield Variant(
             "position-offset",
@@ -73,7 +81,9 @@ def positions(call: Called) -> Iterator[Variant]:
             "count from where the reference starts",
             after(lambda x, s=shift: (x + s).clamp(min=0)),
         )
-    yield Variant("position-order", "counts positions backwards", "count upwards", after(lambda x: x.flip(0)))
+    backwards = after(lambda x: x.flip(0))
+    # a sign that is turned elsewhere looks like it
+    yield Variant("position-order", "counts positions backwards", "count upwards", backwards, is_guess=True)
 
 
 @of("cumsum")

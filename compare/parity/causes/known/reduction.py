@@ -55,6 +55,12 @@ def divisor(call: Called) -> Iterator[Variant]:
         f"give ddof={0 if biased else 1}: PyTorch divides by {'n' if biased else 'n - 1'} here, jnp by n",
         other,
     )
+    yield Variant(
+        "mean-kept",
+        "does not remove the mean: takes the mean of the squares" + (", and its root" if call.name == "std" else ""),
+        f"remove the mean before squaring: jnp.{call.name}",
+        _with_mean,
+    )
     swapped = "std" if call.name == "var" else "var"
     yield Variant(
         "reduction",
@@ -62,6 +68,35 @@ def divisor(call: Called) -> Iterator[Variant]:
         f"compute {call.name}",
         lambda func, args, kwargs: getattr(torch, swapped)(*args, **kwargs),
     )
+
+
+def _with_mean(func: Any, args: Any, kwargs: Any) -> Any:
+    dims = args[1] if len(args) > 1 and not isinstance(args[1], bool) else kwargs.get("dim")
+    found = (args[0] ** 2).mean(dims, keepdim=kwargs.get("keepdim", False))
+    return found.sqrt() if func.__name__ == "std" else found
+
+
+@of("__getitem__", "unsqueeze")
+def new_axes(call: Called) -> Iterator[Variant]:
+    """New axes in other places, as where a mask of keys is taken for one of queries."""
+    x, index = call.args[0], call.args[1] if len(call.args) > 1 else call.get("dim")
+    parts = index if isinstance(index, tuple) else (index,)
+    if not isinstance(x, torch.Tensor) or x.dim() < 2:
+        return
+    whole = all(part is None or part is Ellipsis or part == slice(None) for part in parts)
+    if call.name != "unsqueeze" and not whole:
+        return
+    count = 1 if call.name == "unsqueeze" else sum(part is None for part in parts)
+    shape = call.site.result.shape
+    for places in itertools.combinations(range(1, x.dim() + count), count):
+        other = tuple(None if place in places else slice(None) for place in range(x.dim() + count))
+        if x[other].shape != shape:
+            yield Variant(
+                "new-axis",
+                f"adds its new axes elsewhere: [{_words(other)}], of shape {list(x[other].shape)}",
+                f"add them as the reference does, to shape {list(shape)}",
+                lambda func, args, kwargs, other=other: args[0][other],
+            )
 
 
 @of("mean", "sum", "amax", "amin")

@@ -1,0 +1,68 @@
+"""NaN that a port loses: on a CPU XLA's largest and smallest of many elements overlook it, and PyTorch's do not."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import jax.tree_util as jtu
+import numpy as np
+
+from ..trees import is_floating
+
+if TYPE_CHECKING:
+    from ..jax_side import PortSide
+    from ..torch_side import TorchSide
+    from .judge import Question
+
+OVERLOOK = ("reduce_max", "reduce_min")
+MANY = 4096  # elements, from which jaxlib 0.10 reduces them by a library that compares without regard to NaN
+
+
+def lost_nan(port: PortSide, reference: TorchSide, question: Question) -> str:
+    """What to say of a port that gives a number where the reference says NaN, by such a reduction; mostly nothing.
+
+    Args:
+      port, reference: in the dtype that people run.
+      question: in inference; one element of each floating input is NaN here.
+    """
+    from .causes.graph import Graph
+
+    with_nan = dataclasses.replace(question, inputs=jtu.tree_map(_one_nan, question.inputs))
+    try:
+        theirs = reference.run(with_nan.inputs, with_nan.mode)
+        ours = port.run(with_nan.inputs, with_nan.mode).renamed(theirs)
+    except Exception:  # it refuses NaN, and says so
+        return ""
+    lost = [name for name, wanted in theirs.outputs.items() if _loses(ours.outputs.get(name), wanted)]
+    if not lost:
+        return ""
+    many = [
+        operation.source
+        for operation in Graph(port, question).operations()
+        if operation.eqn.primitive.name in OVERLOOK
+        and is_floating(aval := operation.eqn.invars[0].aval)
+        and aval.size >= MANY
+    ]
+    if not many:
+        return ""
+    at = ", ".join(dict.fromkeys(filter(None, many))) or "a library"
+    return (
+        f"with a NaN in its inputs the reference gives NaN in {', '.join(lost)}, and the port a number: on a CPU "
+        f"jnp.max and jnp.min of {MANY} and more elements overlook NaN (at {at}), so that a run that diverges looks "
+        "sound; put it back: jnp.where(jnp.isnan(x).any(axis), jnp.nan, jnp.max(x, axis))"
+    )
+
+
+def _one_nan(leaf: Any) -> Any:
+    if not is_floating(leaf) or not np.size(leaf):
+        return leaf
+    array = np.array(leaf)
+    array.flat[array.size // 2] = np.nan
+    return array
+
+
+def _loses(ours: np.ndarray | None, theirs: np.ndarray) -> bool:
+    if ours is None or not is_floating(theirs) or ours.shape != theirs.shape:
+        return False
+    return bool((np.isnan(theirs.astype(np.float64)) & np.isfinite(ours.astype(np.float64))).any())

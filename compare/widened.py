@@ -1,0 +1,102 @@
+"""In a run in float64 what asks for float32 gets float64: a cast that keeps digits in bfloat16 is to lose none here."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
+
+WIDER = {torch.float32: torch.float64, torch.complex64: torch.complex128}
+ALIKE = 1e-5  # of the largest element: so far does rounding to float32 take what is built, and chance much further
+REINTERPRETS = ("view", "frombuffer")  # the bits: another dtype is another number
+
+
+class _Widening(TorchFunctionMode):
+    def __init__(self, asked: Callable[[], None]):
+        super().__init__()
+        self.asked = asked
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "")
+        if name in REINTERPRETS:
+            return func(*args, **kwargs)
+        if func is torch.Tensor.float:
+            self.asked()
+            return torch.Tensor.double(*args, **kwargs)
+        if any(isinstance(x, torch.dtype) and x in WIDER for x in (*args, *kwargs.values())):
+            self.asked()
+            args, kwargs = pytree.tree_map(_wider, (args, kwargs))
+        return func(*args, **kwargs)
+
+
+def _wider(value: Any) -> Any:
+    return WIDER.get(value, value) if isinstance(value, torch.dtype) else value
+
+
+@contextlib.contextmanager
+def in_float64(asked: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """PyTorch's default dtype and every float32 that is asked for are float64; `asked` is called where one is."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        with _Widening(asked):
+            yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def widen(module: torch.nn.Module, asked: Callable[[], None]) -> None:
+    """Lets a module's forward run so from now on."""
+    if isinstance(module, torch.jit.ScriptModule):
+        return  # no function call of its can be seen
+    forward = module.forward
+
+    @functools.wraps(forward)
+    def wide(*args: Any, **kwargs: Any) -> Any:
+        with in_float64(asked):
+            return forward(*args, **kwargs)
+
+    module.forward = wide  # type: ignore[method-assign]
+
+
+def take_constants(module: torch.nn.Module, make: Callable[[], torch.nn.Module], carried: set[str]) -> list[str]:
+    """Puts tensors that a module computes as it is built, and that no port is given, in float64 where they stand.
+
+    Those alone that come out the same when it is built again: what is drawn at random stays as it is.
+
+    Args:
+      module: in float64, built in float32.
+      make: builds it.
+      carried: keys of the `state_dict` that the port is given.
+
+    Returns:
+      The names of those that rounding to float32 had changed.
+    """
+    with in_float64():
+        again = dict(_constants(make(), carried))
+    changed = []
+    for name, (holder, kept) in _constants(module, carried):
+        fine = again.get(name, (None, kept))[1]
+        if fine.dtype != torch.float64 or fine.shape != kept.shape or torch.equal(fine, kept.double()):
+            continue
+        if (fine - kept.double()).abs().max() <= ALIKE * fine.abs().max():
+            path = name.rpartition(".")[2]
+            (holder._buffers if path in holder._buffers else holder.__dict__)[path] = fine.to(kept.device)
+            changed.append(name)
+    return changed
+
+
+def _constants(
+    module: torch.nn.Module, carried: set[str]
+) -> Iterator[tuple[str, tuple[torch.nn.Module, torch.Tensor]]]:
+    for path, child in module.named_modules():
+        for attribute, value in [*child._buffers.items(), *child.__dict__.items()]:
+            name = f"{path}.{attribute}" if path else attribute
+            if isinstance(value, torch.Tensor) and value.is_floating_point() and name not in carried:
+                yield name, (child, value)
