@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from .. import widened
 from ..trees import is_floating
 
 GUARD = 1e-3  # a smaller limit than this keeps a divisor or a logarithm from zero, and is seldom meant to be met
@@ -54,7 +55,7 @@ def _limits(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterato
 
 def _place(frame: FrameType | None) -> str:
     """The file and line of the call, or nothing where a module of PyTorch makes it."""
-    handing = (os.path.join(TORCH, "overrides.py"), os.path.join(TORCH, "nn", "functional.py"))
+    handing = (os.path.join(TORCH, "overrides.py"), os.path.join(TORCH, "nn", "functional.py"), widened.__file__)
     while frame is not None and frame.f_code.co_filename in handing:
         frame = frame.f_back
     if frame is None or frame.f_code.co_filename.startswith(TORCH + os.sep):
