@@ -190,9 +190,10 @@ def _rounded_by_jax(value: np.ndarray) -> str | None:
     kept = jax.dtypes.canonicalize_dtype(value.dtype)
     if kept == value.dtype:
         return None
+    counts = " give its Rule the transform Counter() if it counts;" if value.dtype == np.int64 else ""
     return (
-        f"dtype {value.dtype} would become {kept}, since jax_enable_x64 is off; cast the state_dict, or load under "
-        "jax.enable_x64(True)"
+        f"dtype {value.dtype} would become {kept}, since jax_enable_x64 is off;{counts} cast the state_dict, or load "
+        "under jax.enable_x64(True)"
     )
 
 

@@ -14,6 +14,8 @@ from functools import cache
 
 from .transforms import LINEAR, GruBiases, SplitGates, SumBiases, Transform
 
+METHODS = ("to_model", "to_reference", "gradient_to_reference")  # of a `Transform`
+
 
 @dataclass(frozen=True)
 class Rule:
@@ -36,6 +38,13 @@ class Rule:
             raise ValueError(
                 f"transform is None in a Rule of {len(self.keys)} keys and {len(self.paths)} paths; say how they "
                 "combine, with a transform of graphmode.weights"
+            )
+        lacking = [name for name in METHODS if not callable(getattr(self.transform, name, None))]
+        if self.transform is not None and lacking:
+            raise TypeError(
+                f"transform is {self.transform!r}, which has no method {', '.join(lacking)}; give one of "
+                f"graphmode.weights, or an object with {', '.join(METHODS)} (arrays of the keys to those of the paths, "
+                "back, and gradients back)"
             )
         known = _fields(self.paths[0])
         for pattern in (*self.keys, *self.paths[1:]):

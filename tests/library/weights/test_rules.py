@@ -102,3 +102,14 @@ def test_the_first_rule_that_matches_counts():
     keys = to_state_dict(port, [Rename("special", "b.k"), Rename("net", "")], framework="numpy").keys()
     renamed = {f"net.{name}.{leaf}" for name in ("a.q", "a.k", "b.q") for leaf in ("weight", "bias")}
     assert keys == renamed | {"special.weight", "special.bias"}
+
+
+def test_a_transform_without_its_methods_is_refused_at_once():
+    class Halved:
+        def to_model(self, *arrays):
+            return arrays
+
+    with pytest.raises(TypeError, match="no method to_reference, gradient_to_reference"):
+        Rule("weight", "kernel", Halved())
+    with pytest.raises(TypeError, match=r"transform is .*lambda"):
+        Rule("weight", "kernel", lambda x: x.T)
