@@ -308,8 +308,8 @@ def _compiled(program: PortProgram, mode: Mode, batch: PortBatch) -> Callable[..
 def _float32_is_float64() -> Iterator[None]:
     """`jnp.float32` is float64: a port that casts where its reference does follows it."""
     before = jnp.float32, jnp.complex64
-    jnp.float32, jnp.complex64 = jnp.float64, jnp.complex128  # type: ignore[misc]
+    jnp.float32, jnp.complex64 = jnp.float64, jnp.complex128
     try:
         yield
     finally:
-        jnp.float32, jnp.complex64 = before  # type: ignore[misc]
+        jnp.float32, jnp.complex64 = before

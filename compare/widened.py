@@ -62,7 +62,7 @@ def widen(module: torch.nn.Module, asked: Callable[[], None]) -> None:
         with in_float64(asked):
             return forward(*args, **kwargs)
 
-    module.forward = wide  # type: ignore[method-assign]
+    module.forward = wide
 
 
 def take_constants(module: torch.nn.Module, make: Callable[[], torch.nn.Module], carried: set[str]) -> list[str]:

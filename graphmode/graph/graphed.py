@@ -136,7 +136,7 @@ class Graphed:
             self.traces = 0
         else:
             jax.eval_shape(self._traced, self._state(), shapes)
-        flat = jtu.tree_structure((tuple(range(len(shapes))), {}))
+        flat: Any = jtu.tree_structure((tuple(range(len(shapes))), {}))
         self._arity = len(shapes) if treedef == flat and not backward and not self._changed else None
 
     def __call__(self, *args: Any, cotangent: Any = None, **kwargs: Any) -> Any:

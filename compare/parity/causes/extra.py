@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -43,4 +44,8 @@ def extra_factors(replay: Replay) -> Iterator[tuple[Fit, Callable[[float], Chang
     for path in replay.children:
         says = f"multiplies what {path} gives by {{value}}"
         fit = Fit("scale", says, "leave it as it is", 1.0, lambda value: after(lambda x: x * value), (0.5, 2.0))
-        yield fit, lambda value, path=path: Change(given=(path, lambda x: x * value))
+        yield fit, partial(_scaled, path)
+
+
+def _scaled(path: str, value: float) -> Change:
+    return Change(given=(path, lambda x: x * value))

@@ -80,9 +80,10 @@ def kl_div(
     loss = reduced_each(_divergence, arrays, total, loss_dtype, mask, log_target=log_target)
     if reduction != "batchmean":
         return loss
+    counted = jnp.asarray(rows)
     if mask is not None and shape:
-        rows = jnp.broadcast_to(mask, shape).any(tuple(range(1, len(shape)))).sum()
-    return (loss / jnp.asarray(rows, loss_dtype)).astype(dtype)
+        counted = jnp.broadcast_to(mask, shape).any(tuple(range(1, len(shape)))).sum()
+    return (loss / counted.astype(loss_dtype)).astype(dtype)
 
 
 def _divergence(input: jax.Array, target: jax.Array, log_target: bool) -> jax.Array:

@@ -185,7 +185,8 @@ def _of_difference(
     mask = as_mask(mask, shape)
     if weight is None:
         return reduced_each(_of_both, (input, target), reduction, dtype, mask, of_difference=function, **static)
-    loss = _of_both(*where_counted(mask, input, target), function, **static)
+    input, target = where_counted(mask, input, target)
+    loss = _of_both(input, target, function, **static)
     (weight,) = in_float32(jnp.broadcast_to(weight, shape) if mask is not None else weight)
     return reduced(loss * weight, reduction, dtype, mask, weight=weight if weighted_mean else None)
 

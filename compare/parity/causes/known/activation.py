@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -121,7 +122,7 @@ def softmax_for_sigmoid(call: Called) -> Iterator[Variant]:
             "activation",
             f"computes softmax over axis {dim} for sigmoid",
             "write jax.nn.sigmoid(x): each element by itself",
-            _of_first(lambda x, dim=dim: x.softmax(dim)),
+            _of_first(partial(torch.softmax, dim=dim)),
         )
 
 

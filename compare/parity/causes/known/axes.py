@@ -151,5 +151,6 @@ def _orders(count: int) -> Iterator[Axes]:
     for axis, place in itertools.permutations(usual, 2):
         rest = [a for a in usual if a != axis]
         near[*rest[:place], axis, *rest[place:]] = None
-    rest = itertools.permutations(usual) if count <= ALL_ORDERS_OF else ()
-    yield from (axes for axes in dict.fromkeys([*near, *rest]) if axes != usual)
+    if count <= ALL_ORDERS_OF:
+        near.update(dict.fromkeys(itertools.permutations(usual)))
+    yield from (axes for axes in near if axes != usual)

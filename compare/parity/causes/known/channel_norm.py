@@ -63,9 +63,9 @@ def length(call: Called) -> Iterator[Variant | Fit]:
         "norm-axis", "takes the length of all axes but the first", fix, call.with_(dim=tuple(range(1, x.dim())))
     )
     yield Variant("scale", "divides by the squared length", fix, instead(_by_square))
-    for other in (1.0, 2.0):
-        if other != order:
-            yield Variant("exponent", f"takes the {other:g}-norm", f"take the {order:g}-norm", call.with_(p=other))
+    for power in (1.0, 2.0):
+        if power != order:
+            yield Variant("exponent", f"takes the {power:g}-norm", f"take the {order:g}-norm", call.with_(p=power))
 
 
 @of("local_response_norm")

@@ -94,7 +94,9 @@ def _broadcast(call: Called, b: torch.Tensor) -> Iterator[Variant]:
                     "summand-missing",
                     f"does not add the second summand to the {words} element of axis {axis}",
                     "add it to all",
-                    lambda func, args, kwargs, a=axis, p=place: func(args[0], _without(*args[:2], a, p), **kwargs),
+                    lambda func, args, kwargs, a=axis, p=place: func(
+                        args[0], _without(args[0], args[1], a, p), **kwargs
+                    ),
                 )
 
 
