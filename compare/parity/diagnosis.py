@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -73,6 +74,7 @@ def diagnose(exam: Examination, variant: str, tensors: Sequence[Tensor]) -> Diag
         port, judges = exam.port_side(variant, "float64"), [exam.judge.exact]
         judges += [exam.judge.finer] if exam.judge.finer is not None else []
         for question in questions(exam, tensors):
+            start = time.monotonic()
             try:
                 # the reference's constants as it has them, or in float64 as the port does: what tells least apart
                 looks = [Look(port, judge, question, exam.case.modules) for judge in judges]
@@ -80,6 +82,7 @@ def diagnose(exam: Examination, variant: str, tensors: Sequence[Tensor]) -> Diag
             except Exception as error:
                 notes.append(f"{question.mode}: no look inside on {question.label!r}: {describe_briefly(error)}")
                 continue
+            took = time.monotonic() - start
             diagnosis.modules = diagnosis.modules or look.modules()
             if look.unlike:
                 notes.append(
@@ -89,7 +92,8 @@ def diagnose(exam: Examination, variant: str, tensors: Sequence[Tensor]) -> Diag
                 )
             divergences = [each for each in look.divergences() if _place(each) not in found]
             try:
-                divergences = list(_explained(look, divergences, deadline))
+                second = functools.cache(functools.partial(_second_look, exam, look, deadline - took))
+                divergences = list(_explained(look, divergences, deadline, second))
             except Exception as error:
                 notes.append(f"{question.mode}: causes were not tried on {question.label!r}: {describe_briefly(error)}")
             found.update({_place(each): each for each in divergences})
@@ -230,11 +234,26 @@ def _of_steps(exam: Examination, moved: Sequence[Tensor]) -> Divergence:
     return Divergence(mode="train_step", input=moved[0].input, module=OPTIMIZER, findings=findings, causes=causes)
 
 
-def _explained(look: Look, divergences: list[Divergence], deadline: float) -> Iterator[Divergence]:
-    """The divergences of a look with their causes."""
+def _second_look(exam: Examination, look: Look, deadline: float) -> Look | None:
+    """A look at another input of the same kind; None where there is none, or no time for it."""
+    from .inside.localise import Look
+
+    if exam.judge.is_large or time.monotonic() > deadline:
+        return None
+    try:
+        question = exam.judge.another(look.question)
+        return None if question is None else Look(look.port, look.judge, question, exam.case.modules)
+    except Exception:  # one side is not defined there: the first look stays all that there is
+        return None
+
+
+def _explained(
+    look: Look, divergences: list[Divergence], deadline: float, second: Callable[[], Look | None]
+) -> Iterator[Divergence]:
+    """The divergences of a look with their causes, which hold in a second look, too."""
     from .causes import explain, explain_casts
 
-    found = [explain(look, each, deadline=deadline) for each in divergences]
+    found = [explain(look, each, deadline=deadline, second=second) for each in divergences]
     casts: dict[str, Cause] = {}
     if not all(one.causes for one in found):
         known = [match.port for match in look.matching.matches]

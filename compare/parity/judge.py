@@ -13,7 +13,7 @@ import numpy as np
 from graphmode.weights import Drop, as_numpy
 
 from ..case import Case, CaseError, Inputs, Mode
-from ..draw import check_inputs, edge_input, edge_inputs, generator, random_inputs
+from ..draw import check_inputs, edge_input, edge_inputs, generator, random_inputs, signature
 from ..dtypes import HALF_ULP, allow_tf32, check_dtype
 from ..errors import describe_with_line
 from ..observation import Observation
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 TIMED_DRAWS = 2
 JITTERS = 2
+FURTHER = 1000  # a draw that nobody has asked about
 MOST_PARAMETERS = 30_000_000  # of a model that is not large: a look at one takes seconds, and no gigabytes
 
 Key = tuple[str, str]  # kind and name of a tensor
@@ -196,6 +197,20 @@ class Judge:
         drawn = [(question.label, edge_input(self.case, self.seed, question.label, i), False) for i in indices]
         return self._answers(drawn, [question.mode])
 
+    def another(self, question: Question) -> Question | None:
+        """A further draw of the same kind of input, in the same mode; None where every draw is the same, is of other
+        shapes, or where the input is of the check's own."""
+        if question.is_random and not question.is_timed:
+            inputs = check_inputs(self.case, self.seed, FURTHER)
+        elif question.label in self.case.edge_inputs:
+            inputs = edge_input(self.case, self.seed, question.label, FURTHER)
+        else:
+            return None
+        if signature(inputs) != signature(question.inputs) or _are_same(inputs, question.inputs):
+            return None
+        drawn = [(f"{question.label}, drawn again", inputs, question.is_random)]
+        return next(iter(self.questions(drawn, [question.mode])), None)
+
     def least_work(self, mode: Mode, question: Question, size: int | None = None) -> Work:
         """Of one step on this question's inputs, in the dtype that people run; `size` is the batch's, in a sweep."""
         from ..speed.work import least_work, optimizer_state_bytes
@@ -299,6 +314,10 @@ class Judge:
             return np.asarray(leaf * (1 + noise), leaf.dtype)
 
         return jtu.tree_map(move, question.inputs)
+
+
+def _are_same(a: Inputs, b: Inputs) -> bool:
+    return all(map(np.array_equal, jtu.tree_leaves(a), jtu.tree_leaves(b)))
 
 
 def _distances(answer: Observation, reference: Observation) -> dict[Key, float]:

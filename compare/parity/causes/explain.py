@@ -6,34 +6,31 @@ import contextlib
 import functools
 import itertools
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 
 import numpy as np
-import torch
 
 from ...report.records import Cause, Divergence
 from ..inside.calls import CallId
-from ..yardstick import difference
 from . import known  # noqa: F401  (registers the variants)
 from .composite import composites
 from .dropout import dropout_on
 from .extra import extra_activations, extra_factors
 from .fit import plain, solve
-from .known.gradient import scaled
 from .origins import origins
 from .parameters import own_parameters, parameter_variants
-from .replay import Change, Replay, Site
+from .replay import Change, Site
 from .sites import constructs, groups, numbers
-from .target import EXPLAINED, TELLING, Aim, Target, target_of
+from .target import EXPLAINED
 from .variants import Fit, Variant, variants
+from .wiring import exchanged, multiplied, rewired, stopped, unused
+from .wrong_call import Again, WrongCall, elsewhere
 
 if TYPE_CHECKING:
     from ..inside.localise import Look
 
 SUSPECT_S = 25.0  # for one suspect
-NUDGES = (1 + 2.0**-51, 1 - 2.0**-50)  # of each parameter: a rounding or two
 IN_PART = " (judged before rounding grows: what follows is chaotic)"
 NOTHING = 1e-9  # a number that was found to be smaller may as well be zero
 ROUNDED = 3e-7  # of a number: as near lies what float32 makes of it
@@ -64,77 +61,63 @@ class Explanation(NamedTuple):
     cut_short: bool = False
 
 
-def explain(look: Look, divergence: Divergence, *, deadline: float = np.inf) -> Explanation:
+def explain(
+    look: Look,
+    divergence: Divergence,
+    *,
+    deadline: float = np.inf,
+    second: Callable[[], Look | None] = lambda: None,
+) -> Explanation:
     """The known differences that make the reference's module give exactly what the port's gives.
 
     Each is tried by itself, on the reference, in float64: it explains a divergence only where all that is off becomes
-    right, outputs, gradients and buffers. Where none does, there are none.
+    right, outputs, gradients and buffers, on a second input, too, where the module goes wrong there. Where none does,
+    there are none.
 
     Args:
       look: in which the divergence was found.
       divergence: of a module that has a counterpart.
       deadline: of `time.monotonic`; 25 s are given at most.
+      second: gives a look at another input of the same kind, or None; it is called where a cause was found, and not
+        before.
     """
     if divergence.outside or look.matching.to_reference(divergence.module) is None:
         return Explanation([])
     port = CallId(divergence.module, divergence.call)
-    at = look.matches.get(port)
-    if at is None:
+    if port not in look.matches:
         return Explanation([])
     now = time.monotonic()
     if now > deadline:
         return Explanation([], cut_short=True)
-    aim = target_of(look, divergence.module, divergence.call)
-    forced = {look.matches[call] for call in look.run.forced}
-    replay = Replay(look.judge.module, look.calls, at, forced, look.question.mode == "forward_backward")
-    trial = _Trial(replay, aim, min(deadline, now + SUSPECT_S), look.calls_beyond, _elsewhere(look, divergence, forced))
+    call = WrongCall(look, port)
+    again = Again(call, divergence.module, second)
+    trial = _Trial(call, min(deadline, now + SUSPECT_S), look.calls_beyond, elsewhere(look, divergence), again)
     causes = trial.causes()
     return Explanation(causes, cut_short=not causes and trial.is_over)
-
-
-def _elsewhere(look: Look, divergence: Divergence, forced: set[CallId]) -> tuple[Replay, Target] | None:
-    """The last other call of the module that goes wrong: the first may be a special one, such as from a state of zeros,
-    where different differences do the same."""
-    backward = look.question.mode == "forward_backward"
-    calls = []
-    for seen in [*look.forced, *(look.backward.seen if look.backward else ())]:
-        at = seen.at if seen.what in ("output", "input_gradient") else seen.around
-        wrong = at is not None and at.path == divergence.module and not difference(seen.port, seen.reference).equal
-        if at is not None and wrong and at.number != divergence.call and at in look.matches:
-            calls.append(at)
-    if not calls:
-        return None
-    last = max(calls, key=lambda at: at.number)
-    replay = Replay(look.judge.module, look.calls, look.matches[last], forced, backward)
-    return replay, target_of(look, last.path, last.number)
 
 
 class _Trial:
     def __init__(
         self,
-        replay: Replay,
-        target: Target,
+        call: WrongCall,
         deadline: float,
         calls_beyond: Callable[[str], int | None],
-        elsewhere: tuple[Replay, Target] | None = None,
+        elsewhere: WrongCall | None,
+        again: Again,
     ):
-        self.replay, self.target, self.deadline = replay, target, deadline
-        self.calls_beyond = calls_beyond
-        self.elsewhere = elsewhere
-        self.forward = target.forward
+        self.call, self.deadline, self.calls_beyond = call, deadline, calls_beyond
+        self.elsewhere, self.again = elsewhere, again
+        self.replay, self.target, self.forward = call.replay, call.target, call.forward
         self.found: list[Cause] = []
-        self.in_part = False  # whether the last change was judged where rounding does not grow
 
     @property
     def is_over(self) -> bool:
         return time.monotonic() > self.deadline
 
     def causes(self) -> list[Cause]:
-        if not _settled(self.replay, self.target):
+        if not self.call.settle():
             return []
-        if self.elsewhere is not None and not _settled(*self.elsewhere):
-            self.elsewhere = None
-        self.forward = self.target.forward
+        self.forward = self.call.forward
         sites = self.replay.sites()
         stages = (
             self._dropout,
@@ -161,15 +144,16 @@ class _Trial:
 
     def _dropout(self, sites: list[Site]) -> None:
         cause = dropout_on(self.target)
-        if cause is not None:
+        again = self.again.call if cause is not None else None
+        if cause is not None and (not _is_off_forward(again) or dropout_on(again.target) is not None):
             self._add(cause)
 
     def _origins(self, sites: list[Site]) -> None:
         causes = list(origins(self.replay, self.target, sites))
         if causes and self.elsewhere is not None:
-            there = origins(*self.elsewhere, self.elsewhere[0].sites())
-            ids = {cause.id for cause in there}
-            causes = [cause for cause in causes if cause.id in ids]
+            causes = _also_of(self.elsewhere, causes)
+        if causes and _is_off_forward(again := self.again.call):
+            causes = _also_of(again, causes)
         for cause in causes:
             self._add(cause)
 
@@ -244,8 +228,7 @@ class _Trial:
         self._try("mode", says, fix, Change(other_mode=True))
 
     def _composites(self, sites: list[Site]) -> None:
-        for variant, change in composites(sites):
-            self._try(variant.id, variant.says, variant.fix, change)
+        self._each(composites(sites))
 
     def _parameters(self, sites: list[Site]) -> None:
         for variant in parameter_variants(self.replay):
@@ -255,7 +238,7 @@ class _Trial:
         for name, parameter in () if self.found else own_parameters(self.replay).items():
             says = f"has {{value}} in all of {name}, which holds other numbers"
             self._fit_change(
-                Fit("parameter-constant", says, f"load {name}", parameter.detach().mean().item(), _unused, (0.25,)),
+                Fit("parameter-constant", says, f"load {name}", parameter.detach().mean().item(), unused, (0.25,)),
                 functools.partial(_constant, name),
             )
 
@@ -270,27 +253,15 @@ class _Trial:
                     self._fit(fit, numbers(same))
 
     def _rewired(self, sites: list[Site]) -> None:
-        """Another tensor of the module, made earlier, as an argument of a call."""
-        tensors = self.replay.described()
-        for site in sites:
-            for place, given in enumerate(site.args):
-                if not isinstance(given, torch.Tensor) or not given.is_floating_point():
-                    continue
-                usual = next(
-                    (
-                        words
-                        for words, _, tensor in tensors
-                        if tensor.shape == given.shape and torch.equal(tensor, given)
-                    ),
-                    "its usual one",
-                )
-                for source, (words, made, tensor) in enumerate(tensors):
-                    if self.is_over:
-                        return
-                    if made <= site.number and tensor.shape == given.shape and not torch.equal(tensor, given):
-                        says = f"gives {words} to {site.name} where the reference gives {usual}"
-                        fix = "hand on what the reference does"
-                        self._try("wiring", says, fix, Change(rewired=(site.number, place, source)))
+        self._each(rewired(self.replay, sites))
+
+    def _exchanged(self, sites: list[Site]) -> None:
+        self._each(exchanged(self.replay))
+
+    def _borders(self, sites: list[Site]) -> None:
+        self._each(stopped(self.replay))
+        for fit, change in multiplied():
+            self._fit_change(fit, change)
 
     def _extra(self, sites: list[Site]) -> None:
         for variant, change in extra_activations(self.replay, sites):
@@ -302,36 +273,11 @@ class _Trial:
                 return
             self._fit_change(fit, scaled_by)
 
-    def _exchanged(self, sites: list[Site]) -> None:
-        """Two tensors of the module, each in place of the other."""
-        tensors = self.replay.described()
-        for (i, (one, _, a)), (j, (other, _, b)) in itertools.combinations(enumerate(tensors), 2):
+    def _each(self, tried: Iterable[tuple[Variant, Change]]) -> None:
+        for variant, change in tried:
             if self.is_over:
                 return
-            if a.shape == b.shape and not torch.equal(a, b):
-                says = f"takes {one} for {other}, and the other way round"
-                change = Change(exchanged=(i, j), later=(a.detach(), b.detach()))
-                self._try("tensors-exchanged", says, "hand on what the reference does", change)
-
-    def _borders(self, sites: list[Site]) -> None:
-        """The gradient at the module's own border stopped or multiplied."""
-        for name in self.replay.call.cotangents:
-            self._try(
-                "stop-gradient",
-                f"stops the gradient at its output {name}",
-                "let it through: no jax.lax.stop_gradient there",
-                Change(output=lambda x: x.detach()),
-            )
-        for path in self.replay.children:
-            self._try(
-                "stop-gradient",
-                f"stops the gradient by what {path} gives",
-                "let it through: no jax.lax.stop_gradient there",
-                Change(cut=path),
-            )
-        for change, words in ((_at_output, "its output"), (_at_input, "its input")):
-            says = f"multiplies the gradient by {words} by {{value}}"
-            self._fit_change(Fit("gradient-scale", says, "leave it as it is", 1.0, _unused), change)
+            self._try(variant.id, variant.says, variant.fix, change)
 
     def _of(self, site: Site) -> Iterator[Variant | Fit]:
         with contextlib.suppress(StopIteration):
@@ -344,24 +290,15 @@ class _Trial:
         """What is left with this change; the forward pass alone where that settles it."""
         with contextlib.suppress(Exception):  # a variant that the shapes do not admit
             if self.forward.aims:
-                left = self._left(self.forward, change, forward_only=True)
+                left = self.call.left(self.forward, change, forward_only=True)
                 if not self.forward.agrees(left) or len(self.forward.aims) == len(self.target.aims):
                     return left
-            return self._left(self.target, change)
+            return self.call.left(self.target, change)
         return np.inf
-
-    def _left(self, target: Target, change: Change, *, forward_only: bool = False) -> float:
-        found = self.replay.run(change, forward_only=forward_only)
-        self.in_part, left = False, target.residual(found)
-        if target.agrees(left) or target.share_made_right(found) < TELLING:
-            return left
-        self.in_part = True
-        nudged = [change.nudged(self.replay.parameters, by) for by in NUDGES]
-        return target.residual_where_stable(found, [self.replay.run(x, forward_only=forward_only) for x in nudged])
 
     @property
     def _part(self) -> str:
-        return IN_PART if self.in_part else ""
+        return IN_PART if self.call.in_part else ""
 
     def _try(self, id: str, says: str, fix: str, change: Change) -> None:
         left = self._residual(change)
@@ -370,20 +307,16 @@ class _Trial:
 
     def _is_by_chance(self, id: str) -> bool:
         """Whether a few integers are all the evidence, and so much arithmetic is tried that some gives them."""
-        return id.partition("-")[0] in ARITHMETIC and self.target.kinds_of_change() < FEW
+        if id.partition("-")[0] not in ARITHMETIC or self.target.kinds_of_change() >= FEW:
+            return False
+        again = self.again.call
+        return again is None or self.target.kinds_of_change(again.target) < FEW
 
     def _holds_elsewhere(self, change: Change) -> bool:
-        """Whether it explains another call of the module that goes wrong, too."""
-        if self.elsewhere is None or self.in_part:
-            return True
-        replay, target = self.elsewhere
-        with contextlib.suppress(Exception):
-            if change.exchanged is not None:
-                replay.run(Change(), forward_only=True)
-                a, b = (replay.tensors[i][2].detach() for i in change.exchanged)
-                change = replace(change, later=(a, b))
-            return target.agrees(target.residual(replay.run(change)))
-        return False
+        """Whether it explains another call of the module that goes wrong, too, and another input."""
+        if self.elsewhere is not None and not self.call.in_part and not self.elsewhere.holds(change):
+            return False
+        return self.again.holds(change)
 
     def _add(self, cause: Cause) -> None:
         if all(cause.id != other.id for other in self.found):
@@ -409,9 +342,11 @@ class _Trial:
         residual = self._residual(change(value))
         if abs(value - fit.known) <= ROUNDED * abs(fit.known) or (self.found and abs(value) < ROUNDED):
             return  # the rounding of a constant; or nothing, and that it is left out has been told
-        if self.target.wrong_elements() < 2 and float(f"{value:.{PLAIN_DIGITS}g}") != value:
+        if not self.target.explains(residual) or self._is_by_chance(fit.id):
+            return
+        if self.target.wrong_elements() < 2 and float(f"{value:.{PLAIN_DIGITS}g}") != value and not self.again.call:
             return  # one number makes any one number right
-        if self.target.explains(residual) and not self._is_by_chance(fit.id) and self._holds_elsewhere(change(value)):
+        if self._holds_elsewhere(change(value)):
             words = {"value": f"{value:.12g}", "known": f"{fit.known:.12g}"}
             self._add(
                 Cause(
@@ -423,33 +358,16 @@ class _Trial:
             )
 
 
-def _settled(replay: Replay, target: Target) -> bool:
-    """Whether there is something to explain, in a module that gives again what was recorded: not where it keeps
-    something from call to call. What the replay does not show is left out of the target."""
-    base, aims = replay.run(Change()), target.aims
-    for key in [key for key in aims if key not in base]:
-        del aims[key]
-    for key, aim in aims.items():
-        if key[0] == "parameter_gradient" and base[key].shape == aim.port.shape:
-            # of a tied parameter this is one part: what the port adds to it is what the port adds to the whole
-            aims[key] = Aim(base[key] + (aim.port - aim.reference), base[key], aim.scale)
-    return bool(aims) and all(
-        difference(base[key], aim.reference, aim.scale).error <= EXPLAINED for key, aim in aims.items()
-    )
+def _is_off_forward(call: WrongCall | None) -> TypeGuard[WrongCall]:
+    return call is not None and call.forward.before > EXPLAINED
 
 
-def _at_output(value: float) -> Change:
-    return Change(output=lambda x: scaled(x, value))
-
-
-def _at_input(value: float) -> Change:
-    return Change(input=lambda x: scaled(x, value))
+def _also_of(call: WrongCall, causes: list[Cause]) -> list[Cause]:
+    """Those of the causes that a tensor in place of another is there, too."""
+    ids = {cause.id for cause in origins(call.replay, call.target, call.replay.sites())}
+    return [cause for cause in causes if cause.id in ids]
 
 
 def _constant(name: str, value: float) -> Change:
     # the gradient goes on to the parameter as if it held that number
     return Change(parameters={name: lambda parameter: parameter - parameter.detach() + value})
-
-
-def _unused(value: float) -> Any:
-    raise NotImplementedError("a change of the module's border, and of no call")

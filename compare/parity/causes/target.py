@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -108,10 +109,11 @@ class Target:
         """How many elements are off."""
         return sum(int((aim.off(aim.reference) > EXPLAINED).sum()) for aim in self.aims.values())
 
-    def kinds_of_change(self) -> float:
-        """Where only integers and bools are off, how many different ones became how many others; else infinity."""
+    def kinds_of_change(self, *others: Target) -> float:
+        """Where only integers and bools are off, here and in others, how many different ones became how many others;
+        else infinity."""
         pairs = set()
-        for aim in self.aims.values():
+        for aim in itertools.chain(*(each.aims.values() for each in (self, *others))):
             off = aim.off(aim.reference) > EXPLAINED
             if off.any() and aim.port.dtype.kind not in "iub":
                 return np.inf

@@ -1,0 +1,70 @@
+"""What goes where: another tensor of the module in a call, two taken for one another, a gradient that is let through
+no further or is multiplied on its way."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from .known.gradient import scaled
+from .replay import Change, Replay, Site
+from .variants import Fit, Variant
+
+HAND_ON = "hand on what the reference does"
+
+
+def rewired(replay: Replay, sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
+    """Another tensor of the module, made earlier, as an argument of a call."""
+    tensors = replay.described()
+    for site in sites:
+        for place, given in enumerate(site.args):
+            if not isinstance(given, torch.Tensor) or not given.is_floating_point():
+                continue
+            usual = next((words for words, _, x in tensors if x.shape == given.shape and torch.equal(x, given)), None)
+            for source, (words, made, tensor) in enumerate(tensors):
+                if made <= site.number and tensor.shape == given.shape and not torch.equal(tensor, given):
+                    says = f"gives {words} to {site.name} where the reference gives {usual or 'its usual one'}"
+                    change = Change(rewired=(site.number, place, source))
+                    yield Variant("wiring", says, HAND_ON, unused), change
+
+
+def exchanged(replay: Replay) -> Iterator[tuple[Variant, Change]]:
+    """Two tensors of the module, each in place of the other."""
+    tensors = replay.described()
+    for (i, (one, _, a)), (j, (other, _, b)) in itertools.combinations(enumerate(tensors), 2):
+        if a.shape == b.shape and not torch.equal(a, b):
+            says = f"takes {one} for {other}, and the other way round"
+            change = Change(exchanged=(i, j), later=(a.detach(), b.detach()))
+            yield Variant("tensors-exchanged", says, HAND_ON, unused), change
+
+
+def stopped(replay: Replay) -> Iterator[tuple[Variant, Change]]:
+    """The gradient stopped at the module's own border."""
+    for name in replay.call.cotangents:
+        says, fix = f"stops the gradient at its output {name}", "let it through: no jax.lax.stop_gradient there"
+        yield Variant("stop-gradient", says, fix, unused), Change(output=lambda x: x.detach())
+    for path in replay.children:
+        says, fix = f"stops the gradient by what {path} gives", "let it through: no jax.lax.stop_gradient there"
+        yield Variant("stop-gradient", says, fix, unused), Change(cut=path)
+
+
+def multiplied() -> Iterator[tuple[Fit, Callable[[float], Change]]]:
+    """The gradient multiplied there."""
+    for change, words in ((_at_output, "its output"), (_at_input, "its input")):
+        says = f"multiplies the gradient by {words} by {{value}}"
+        yield Fit("gradient-scale", says, "leave it as it is", 1.0, unused), change
+
+
+def unused(*_: Any) -> Any:
+    raise NotImplementedError("a change of the module's border, and of no call")
+
+
+def _at_output(value: float) -> Change:
+    return Change(output=lambda x: scaled(x, value))
+
+
+def _at_input(value: float) -> Change:
+    return Change(input=lambda x: scaled(x, value))

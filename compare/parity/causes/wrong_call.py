@@ -1,0 +1,137 @@
+"""One call of a module that goes wrong: the reference's, to be run again, beside what the port shows of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ...report.records import Divergence
+from ..inside.calls import CallId
+from ..yardstick import difference
+from .replay import Change, Replay
+from .target import EXPLAINED, TELLING, Aim, Target, target_of
+
+if TYPE_CHECKING:
+    from ..inside.localise import Look
+
+NUDGES = (1 + 2.0**-51, 1 - 2.0**-50)  # of each parameter: a rounding or two
+
+
+class WrongCall:
+    """A call of a suspect.
+
+    Args:
+      look: in which it was seen.
+      at: the port's call, which has a counterpart.
+
+    Attributes:
+      replay: of the reference's.
+      target: what the port shows.
+      forward: of that, what the forward pass shows.
+      in_part: whether the last change was judged where rounding does not grow.
+    """
+
+    def __init__(self, look: Look, at: CallId):
+        forced = {look.matches[call] for call in look.run.forced}
+        backward = look.question.mode == "forward_backward"
+        self.replay = Replay(look.judge.module, look.calls, look.matches[at], forced, backward)
+        self.target = target_of(look, at.path, at.number)
+        self.in_part = False
+
+    @property
+    def forward(self) -> Target:
+        return self.target.forward
+
+    def settle(self) -> bool:
+        """Whether there is something to explain, in a module that gives again what was recorded: not where it keeps
+        something from call to call. What the replay does not show is left out of the target."""
+        base, aims = self.replay.run(Change()), self.target.aims
+        for key in [key for key in aims if key not in base]:
+            del aims[key]
+        for key, aim in aims.items():
+            if key[0] == "parameter_gradient" and base[key].shape == aim.port.shape:
+                # of a tied parameter this is one part: what the port adds to it is what the port adds to the whole
+                aims[key] = Aim(base[key] + (aim.port - aim.reference), base[key], aim.scale)
+        return bool(aims) and all(
+            difference(base[key], aim.reference, aim.scale).error <= EXPLAINED for key, aim in aims.items()
+        )
+
+    def left(self, target: Target, change: Change, *, forward_only: bool = False) -> float:
+        """The error that is left in this target with a change, where rounding does not grow to be seen."""
+        found = self.replay.run(change, forward_only=forward_only)
+        self.in_part, left = False, target.residual(found)
+        if target.agrees(left) or target.share_made_right(found) < TELLING:
+            return left
+        self.in_part = True
+        nudged = [change.nudged(self.replay.parameters, by) for by in NUDGES]
+        return target.residual_where_stable(found, [self.replay.run(x, forward_only=forward_only) for x in nudged])
+
+    def holds(self, change: Change, *, also_in_part: bool = False) -> bool:
+        """Whether a change that was found at another call leaves nothing here, either."""
+        with contextlib.suppress(Exception):
+            if change.exchanged is not None:
+                self.replay.run(Change(), forward_only=True)
+                a, b = (self.replay.tensors[i][2].detach() for i in change.exchanged)
+                change = replace(change, later=(a, b))
+            if also_in_part:
+                return self.target.agrees(self.left(self.target, change))
+            return self.target.agrees(self.target.residual(self.replay.run(change)))
+        return False
+
+    def is_like(self, other: WrongCall) -> bool:
+        """Whether the same functions are called on tensors of the same shapes: a change there is one here."""
+        return self._form() == other._form()
+
+    def _form(self) -> Any:
+        shapes = {name: value.shape for name, value in self.replay.call.inputs.items()}
+        return shapes, [site.name for site in self.replay.sites()]
+
+
+def elsewhere(look: Look, divergence: Divergence) -> WrongCall | None:
+    """The last other call of the module that goes wrong: the first may be a special one, such as from a state of zeros,
+    where different differences do the same."""
+    calls = []
+    for seen in [*look.forced, *(look.backward.seen if look.backward else ())]:
+        at = seen.at if seen.what in ("output", "input_gradient") else seen.around
+        wrong = at is not None and at.path == divergence.module and not difference(seen.port, seen.reference).equal
+        if at is not None and wrong and at.number != divergence.call and at in look.matches:
+            calls.append(at)
+    call = WrongCall(look, max(calls, key=lambda at: at.number)) if calls else None
+    return call if call is not None and call.settle() else None
+
+
+class Again:
+    """The suspect on a second input, on which a found cause has to hold: one that fits by coincidence fits the first
+    alone.
+
+    Args:
+      first: the call in which causes are found.
+      path: of the suspect in the port.
+      second: gives a look at the second input, or None where there is none; asked once a cause was found.
+    """
+
+    def __init__(self, first: WrongCall, path: str, second: Callable[[], Look | None]):
+        self.first, self.path, self.second = first, path, second
+
+    @functools.cached_property
+    def call(self) -> WrongCall | None:
+        """The first that goes wrong there; None where none does, or nothing can be told of it."""
+        with contextlib.suppress(Exception):  # then all stays as the first input tells it
+            return self._wrong()
+        return None
+
+    def _wrong(self) -> WrongCall | None:
+        look = self.second()
+        suspect = None if look is None else look.suspects.get(self.path)
+        if look is None or suspect is None or (at := CallId(suspect.path, suspect.call)) not in look.matches:
+            return None
+        call = WrongCall(look, at)
+        is_off = call.settle() and call.target.before > EXPLAINED
+        return call if is_off and call.is_like(self.first) else None
+
+    def holds(self, change: Change) -> bool:
+        """Whether nothing that is off on the second input, if anything is, speaks against a change."""
+        return self.call is None or self.call.holds(change, also_in_part=True)
