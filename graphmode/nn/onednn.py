@@ -22,8 +22,8 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import jaxlib
+import numpy as np
 from jax.interpreters import mlir
 from jax.sharding import AxisType
 
@@ -56,7 +56,7 @@ def lowered(
     """A rule for a CPU: oneDNN in float32 on one device, where `is_safe(*avals, **params)`; elsewhere XLA's own."""
 
     def lower(ctx: Any, *operands: Any, **params: Any) -> Any:
-        here = all(aval.dtype == jnp.float32 for aval in ctx.avals_in) and is_there()
+        here = all(aval.dtype == np.float32 for aval in ctx.avals_in) and is_there()
         here = here and is_safe(*ctx.avals_in, **params)
         context = ctx.module_context
         alone = getattr(context.axis_context, "num_devices", None) == 1

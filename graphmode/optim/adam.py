@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from .rule import (
     Rule,
@@ -238,7 +239,7 @@ def _radam_scalars(step: jax.Array, h: SimpleNamespace) -> Slots:
     beta = h.betas[1]
     longest = 2 / (1 - beta) - 1
     y = -math.log(beta) if beta > 0 else math.inf
-    if beta > 0 and jnp.result_type(float) == jnp.float32:
+    if beta > 0 and jnp.result_type(float) == np.float32:
         x = (step * y).astype(float)
         series = x * (1 / 12 - x * x * (1 / 720 - x * x * (1 / 30240 - x * x / 1209600)))
         rest = jnp.where(x < 0.5, series, 1 / jnp.expm1(x) - 1 / x + 0.5)  # 1 / (e**x - 1), its pole and half left out

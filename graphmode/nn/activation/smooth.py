@@ -180,7 +180,7 @@ def _log1p_to_1(x: jax.Array) -> jax.Array:
 
     It is 2 atanh(x / (2 + x)), by a polynomial in the square.
     """
-    if x.dtype != jnp.float32:
+    if x.dtype != np.float32:
         return jnp.log1p(x)
     s = x / (2 + x)
     return 2 * s * jnp.polyval(np.array(_ATANH, np.float32), s * s, unroll=len(_ATANH))

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 from jax import lax
 
@@ -155,7 +156,7 @@ class _Dropout(NamedTuple):
 
 def _with_weights(q, k, v, mask, drawn: _Dropout, precision) -> tuple[jax.Array, jax.Array]:
     """`[N, heads, L, E]` attended to and the weights `[N, heads, L, S]`; NaN where a query attends to nothing."""
-    if mask is not None and mask.dtype != q.dtype and not (mask.dtype == jnp.float32 and q.dtype.itemsize == 2):
+    if mask is not None and mask.dtype != q.dtype and not (mask.dtype == np.float32 and q.dtype.itemsize == 2):
         raise TypeError(f"the mask is {mask.dtype} and query {q.dtype}; with need_weights give booleans or {q.dtype}")
     weights = _softmax(scaled_scores(q, k, None, mask, precision=precision), like=q.dtype)
     weights = dropout(weights, drawn.p, True, rngs=drawn.rngs, mask=drawn.mask)

@@ -34,6 +34,7 @@ from functools import partial, reduce
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from ..compiled_once import compiled_once
@@ -99,7 +100,7 @@ def _algorithm(
     kernel = weight.shape[:-2]
     size = input.shape[1:-1] if layout == "channels_last" else input.shape[2:]
     # Sums in half precision would lose what XLA's convolution keeps, and empty arrays have nothing to gain.
-    if input.dtype not in (jnp.float32, jnp.float64) or not input.size or not weight.size:
+    if input.dtype not in (np.float32, np.float64) or not input.size or not weight.size:
         return None
     outputs = math.prod(geometry.output(size, kernel))
     least = 0 if geometry.groups > 1 else MANY_ROWS if math.prod(kernel) > 1 else MANY_POINTS

@@ -20,6 +20,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.core import ShapedArray
 from jax.extend.core import Primitive
@@ -39,7 +40,7 @@ biased_convolution = Primitive("graphmode_onednn_biased_convolution")
 def serves(size: Axes, input: jax.Array, weight: jax.Array, geometry: Geometry) -> bool:
     """Whether these would go to oneDNN, on a CPU, and are large enough to gain by it; `size` is the image's."""
     shapes = (*input.shape, *weight.shape)
-    if input.dtype != jnp.float32 or weight.dtype != jnp.float32 or not all(isinstance(n, int) for n in shapes):
+    if input.dtype != np.float32 or weight.dtype != np.float32 or not all(isinstance(n, int) for n in shapes):
         return False
     if not is_there() or not is_free() or not _is_safe(weight.shape[:-2], geometry):
         return False

@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.core import ShapedArray
 from jax.extend.core import Primitive
@@ -28,7 +29,7 @@ layer_norm = Primitive("graphmode_onednn_layer_norm")
 def serves(x: jax.Array) -> bool:
     """Whether it would go to oneDNN, on a CPU, and is large enough to gain by it."""
     known = all(isinstance(n, int) for n in x.shape)
-    return x.dtype == jnp.float32 and known and x.size >= LEAST_SIZE and is_there() and is_free()
+    return x.dtype == np.float32 and known and x.size >= LEAST_SIZE and is_there() and is_free()
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(3,))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
 
 from ..arguments import OnOverflow, as_capacity
@@ -66,7 +67,7 @@ def bincount(
         amounts = jnp.asarray(weights)
         if amounts.shape != x.shape:
             raise ValueError(f"weights has shape {amounts.shape}, and {x.shape} was wanted, one for each entry of x")
-        if amounts.dtype not in (jnp.float32, jnp.float64):
+        if amounts.dtype not in (np.float32, np.float64):
             amounts = amounts.astype(jnp.result_type(float))
     counts = jnp.zeros(capacity, amounts.dtype).at[place].add(amounts, **DROP)
     held = Padded(counts, jnp.arange(capacity, dtype=jnp.int32) < count, count)

@@ -320,3 +320,15 @@ def test_in_one_part_of_a_mesh_of_one_device():
         out_specs=PartitionSpec("data"),
     )
     close(f(x, w), np.asarray(F.conv2d(x, w, padding=1)))
+
+
+def test_float64_is_told_by_its_own_dtype(monkeypatch):
+    """A parity check calls ports with `jnp.float32` set to float64; oneDNN would end the process."""
+    with jax.enable_x64(True):
+        x, kernel = jnp.ones((3, 8, 46, 48)), jnp.ones((1, 1, 48, 64))
+        monkeypatch.setattr(jnp, "float32", jnp.float64)
+        layer = jnp.ones((512, 512))
+        assert x.dtype == np.float64
+        text = jax.jit(lambda x, k: F.conv2d(x, k)).lower(x, kernel).as_text()
+        text += jax.jit(lambda x: F.layer_norm(x, (512,))).lower(layer).as_text()
+    assert "onednn" not in text
