@@ -121,7 +121,8 @@ def _index_of_largest(x: jax.Array, span: Span) -> jax.Array:
 def _largest_along_jvp(span: Span, primals: Any, tangents: Any) -> Any:
     (x,), (tangent,) = primals, tangents
     (largest, _), index = largest_along(x, span), _index_of_largest(x, span)
-    cover = _cover(span.axis, span.size, _met(span)) if span.axis < x.ndim - 1 else None
+    overlaps = span.dilation * (span.kernel - 1) >= span.stride  # where none do, the derived transpose is faster
+    cover = _cover(span.axis, span.size, _met(span)) if overlaps and span.axis < x.ndim - 1 else None
     if cover is None:
         moved = chosen_along(tangent, span, index)
     else:
