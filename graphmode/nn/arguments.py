@@ -36,6 +36,20 @@ def as_integers(name: str, value: Any, count: int, *, least: int) -> tuple[int, 
     return tuple(as_integer(name, item, least=least) for item in items)
 
 
+def as_number(name: str, value: Any) -> float:
+    """A Python float: of a Python or numpy number, or an array whose one value is known.
+
+    Raises:
+      TypeError: for anything else, what is only known when a graph runs among it.
+    """
+    try:
+        if isinstance(value, str):
+            raise TypeError
+        return float(value)
+    except (TypeError, ValueError):  # of a value in a graph too
+        raise TypeError(f"{name} is {value!r}; give a number that is known when the graph is traced") from None
+
+
 def as_word(name: str, value: Any, words: Sequence[Word]) -> Word:
     """One of the words, `reduction="mean"` for instance."""
     if value not in words:

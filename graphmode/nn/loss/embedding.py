@@ -7,7 +7,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from ..arguments import check_floating
+from ..arguments import as_number, check_floating
 from ..autocast import autocasts
 from .kinks import at_least, norm
 from .kinks import distance as norm_of_difference
@@ -116,7 +116,7 @@ def triplet_margin_loss(
     mask = as_mask(mask, broadcast_shape(anchor=anchor, positive=positive, negative=negative)[:-1])
     anchor, positive, negative = in_float32(*where_counted(mask, anchor, positive, negative, trailing=1))
 
-    static = {"p": float(p), "eps": float(eps)}
+    static = {"p": as_number("p", p), "eps": as_number("eps", eps)}
     to_positive = norm_of_difference(anchor, positive, **static)
     to_negative = norm_of_difference(anchor, negative, **static, mirrored=True)
     if swap:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 
-from ..arguments import check_floating
+from ..arguments import as_number, check_floating
 from ..autocast import autocasts
 from .kinks import raised_to
 from .reduction import (
@@ -128,7 +128,7 @@ def poisson_nll_loss(
     shape, dtype = broadcast_shape(input=input, target=target), jnp.result_type(input, target)
     mask = as_mask(mask, shape)
     target = target.astype(jnp.result_type(target, input.dtype))
-    static = {"log_input": log_input, "full": full, "eps": float(eps)}
+    static = {"log_input": log_input, "full": full, "eps": as_number("eps", eps)}
     return reduced_each(_poisson_nll, (input, target), reduction, dtype, mask, **static)
 
 

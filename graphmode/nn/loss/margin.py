@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from ..arguments import check_floating, check_same_dtype
+from ..arguments import as_number, check_floating, check_same_dtype
 from ..autocast import autocasts
 from .kinks import above, at_least
 from .reduction import (
@@ -59,7 +59,7 @@ def hinge_embedding_loss(
     check_floating("input", input)
     shape, dtype = broadcast_shape(input=input, target=target), input.dtype
     mask = as_mask(mask, shape)
-    return reduced_each(_hinge_embedding, (input, target), reduction, dtype, mask, margin=float(margin))
+    return reduced_each(_hinge_embedding, (input, target), reduction, dtype, mask, margin=as_number("margin", margin))
 
 
 def _hinge_embedding(input: jax.Array, target: jax.Array, margin: float) -> jax.Array:
@@ -106,7 +106,9 @@ def margin_ranking_loss(
     dtype = jnp.result_type(input1, input2, target)
     check_floating("input1 - input2", jnp.empty(0, dtype))
     mask = as_mask(mask, broadcast_shape(input1=input1, input2=input2, target=target))
-    return reduced_each(_margin_ranking, (input1, input2, target), reduction, dtype, mask, margin=float(margin))
+    return reduced_each(
+        _margin_ranking, (input1, input2, target), reduction, dtype, mask, margin=as_number("margin", margin)
+    )
 
 
 def _margin_ranking(input1: jax.Array, input2: jax.Array, target: jax.Array, margin: float) -> jax.Array:

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ..arguments import check_floating, check_same_dtype
+from ..arguments import as_number, check_floating, check_same_dtype
 from ..autocast import autocasts
 from .kinks import absolute
 from .reduction import (
@@ -101,7 +101,7 @@ def smooth_l1_loss(
 
     if beta == 0:
         return _of_difference(absolute, input, target, reduction, None, mask)
-    return _of_difference(_smooth, input, target, reduction, None, mask, beta=float(beta))
+    return _of_difference(_smooth, input, target, reduction, None, mask, beta=as_number("beta", beta))
 
 
 @autocasts
@@ -132,7 +132,7 @@ def huber_loss(
     check_same_dtype(input=as_array(input), target=as_array(target))
 
     arguments = input, target, reduction, weight, mask
-    return _of_difference(_huber, *arguments, weighted_mean=False, delta=float(delta))
+    return _of_difference(_huber, *arguments, weighted_mean=False, delta=as_number("delta", delta))
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(1,))

@@ -123,3 +123,17 @@ def test_a_fold_that_is_lost_is_seen(monkeypatch):
     x, y = drawn(SIZE)
     monkeypatch.setattr(module, "reduce", lambda add, parts: module.lax.add(parts[0], parts[1]))
     assert abs(folded_sum(lambda x, y: x * x + y, x, y) - (x * x + y).sum()) > 1000
+
+
+@pytest.mark.parametrize("margin", ["wide", None, [1.0, 2.0]])
+def test_what_is_no_number_is_refused_by_name(margin):
+    x = jnp.ones(3)
+    with pytest.raises(TypeError, match=r"margin is .*; give a number"):
+        ours.hinge_embedding_loss(x, x, margin=margin)
+
+
+def test_a_number_of_the_graph_is_refused_by_name():
+    x = jnp.ones(3)
+    with pytest.raises(TypeError, match=r"margin is .*known when the graph is traced"):
+        jax.jit(lambda margin: ours.margin_ranking_loss(x, x, x, margin=margin))(1.0)
+    assert ours.margin_ranking_loss(x, x, x, margin=np.float32(0.5)) == 0.5
