@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -131,8 +132,7 @@ class PortSide:
 
     def following(self) -> contextlib.AbstractContextManager[None]:
         """In which the model is called: in float64 it casts to float32 no more than the reference does."""
-        follows = self.dtype == "float64" and self.asks_float32()
-        return _float32_is_float64() if follows else contextlib.nullcontext()
+        return _calling(follows=self.dtype == "float64" and self.asks_float32())
 
     def program(self, mode: Mode) -> PortProgram:
         if mode not in self._programs:
@@ -304,12 +304,17 @@ def _compiled(program: PortProgram, mode: Mode, batch: PortBatch) -> Callable[..
     return jax.jit(program.forward_backward).lower(program.params, program.rest, *given).compile()
 
 
+_CALLING = threading.RLock()  # two graphs may be traced at once, and what `jnp.float32` is holds for all threads
+
+
 @contextlib.contextmanager
-def _float32_is_float64() -> Iterator[None]:
-    """`jnp.float32` is float64: a port that casts where its reference does follows it."""
-    before = jnp.float32, jnp.complex64
-    jnp.float32, jnp.complex64 = jnp.float64, jnp.complex128
-    try:
-        yield
-    finally:
-        jnp.float32, jnp.complex64 = before
+def _calling(*, follows: bool) -> Iterator[None]:
+    """`jnp.float32` is float64 where a port follows a reference that casts; no other thread calls a model meanwhile."""
+    with _CALLING:
+        before = jnp.float32, jnp.complex64
+        if follows:
+            jnp.float32, jnp.complex64 = jnp.float64, jnp.complex128
+        try:
+            yield
+        finally:
+            jnp.float32, jnp.complex64 = before
