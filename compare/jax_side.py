@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +16,7 @@ from flax import nnx
 
 from graphmode.weights import load, named_arrays
 
+from .asked_dtype import float32_is_float64
 from .case import TRAIN_STEPS, Case, CaseError, Inputs, Mode
 from .draw import input_name, signature
 from .dtypes import JAX_DTYPES, matmul_precision
@@ -132,7 +132,8 @@ class PortSide:
 
     def following(self) -> contextlib.AbstractContextManager[None]:
         """In which the model is called: in float64 it casts to float32 no more than the reference does."""
-        return _calling(follows=self.dtype == "float64" and self.asks_float32())
+        follows = self.dtype == "float64" and self.asks_float32()
+        return float32_is_float64() if follows else contextlib.nullcontext()
 
     def program(self, mode: Mode) -> PortProgram:
         if mode not in self._programs:
@@ -302,19 +303,3 @@ def _compiled(program: PortProgram, mode: Mode, batch: PortBatch) -> Callable[..
     if mode == "train_step":
         return jax.jit(program.train_step).lower(program.start(), *given).compile()
     return jax.jit(program.forward_backward).lower(program.params, program.rest, *given).compile()
-
-
-_CALLING = threading.RLock()  # two graphs may be traced at once, and what `jnp.float32` is holds for all threads
-
-
-@contextlib.contextmanager
-def _calling(*, follows: bool) -> Iterator[None]:
-    """`jnp.float32` is float64 where a port follows a reference that casts; no other thread calls a model meanwhile."""
-    with _CALLING:
-        before = jnp.float32, jnp.complex64
-        if follows:
-            jnp.float32, jnp.complex64 = jnp.float64, jnp.complex128
-        try:
-            yield
-        finally:
-            jnp.float32, jnp.complex64 = before

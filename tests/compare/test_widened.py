@@ -1,5 +1,8 @@
 """A reference that casts to float32 by itself, or makes constants in float32, accuses no port that computes alike."""
 
+import contextlib
+import threading
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,6 +10,7 @@ import pytest
 import torch
 from flax import nnx
 from graphmode.compare import Case, check
+from graphmode.compare.asked_dtype import float32_is_float64
 from graphmode.compare.widened import in_float64, take_constants
 
 WIDTH = 6
@@ -49,7 +53,7 @@ class PortNorm(nnx.Module):
         self.weight, self.cast, self.eps = nnx.Param(jnp.ones(WIDTH)), cast, eps
 
     def __call__(self, x):
-        h = x.astype(jnp.float32) if self.cast else x
+        h = x.astype(self.cast) if self.cast else x
         return self.weight[...] * (h * jax.lax.rsqrt((h * h).mean(-1, keepdims=True) + self.eps)).astype(x.dtype)
 
 
@@ -79,14 +83,14 @@ def case(**how):
     )
 
 
-@pytest.mark.parametrize("cast", [False, True])
+@pytest.mark.parametrize("cast", [None, jnp.float32, np.float32, "float32"])
 def test_a_port_may_cast_as_the_reference_does_or_not(cast):
     report = check(case(cast=cast), draws=1, hasty=True, compiled=False)
     assert report.passed, str(report)
 
 
 def test_a_bug_beside_such_constants_is_found_where_it_is():
-    report = check(case(cast=True, eps=1e-5), draws=1, hasty=True, compiled=False)
+    report = check(case(cast=jnp.float32, eps=1e-5), draws=1, hasty=True, compiled=False)
     assert [d.module for d in report.divergences] == ["norm"]
     assert "1e-05" in report.causes[0].says
 
@@ -100,6 +104,66 @@ def test_a_cast_is_wider_and_bits_are_not():
         assert len(asked) == 2
         assert torch.zeros(2, dtype=torch.int32).view(torch.float32).dtype == torch.float32
     assert torch.zeros(1).dtype == torch.float32
+
+
+ASKING = {
+    "astype": lambda x, dtype: x.astype(dtype),
+    "convert_element_type": jax.lax.convert_element_type,
+    "asarray": jnp.asarray,
+    "array": lambda x, dtype: jnp.array(x, dtype=dtype),
+    "zeros": lambda x, dtype: jnp.zeros(3, dtype),
+    "full": lambda x, dtype: jax.lax.full((3,), 0.1, dtype),
+    "arange": lambda x, dtype: jnp.arange(3, dtype=dtype),
+    "linspace": lambda x, dtype: jnp.linspace(0, 1, 3, dtype=dtype),
+    "iota": lambda x, dtype: jax.lax.iota(dtype, 3),
+    "mean": lambda x, dtype: x.mean(dtype=dtype),
+    "matmul": lambda x, dtype: jnp.matmul(x, x, preferred_element_type=dtype),
+    "dot_general": lambda x, dtype: jax.lax.dot_general(x, x, (((0,), (0,)), ((), ())), preferred_element_type=dtype),
+    "normal": lambda x, dtype: jax.random.normal(jax.random.key(0), (3,), dtype),
+    "compiled": lambda x, dtype: jax.jit(lambda x: x.astype(dtype))(x),
+    "scanned": lambda x, dtype: jax.lax.scan(lambda c, y: (c + y.astype(dtype), c), jnp.zeros((), dtype), x)[1],
+}
+
+
+@pytest.mark.parametrize("asked", [jnp.float32, np.float32, "float32", np.dtype("float32")], ids=str)
+@pytest.mark.parametrize("name", ASKING)
+def test_float32_is_float64_for_a_port_that_asks_for_it_in_any_way(name, asked):
+    with jax.enable_x64(True):
+        x = jnp.arange(3) / 3.0
+        ask = jax.jit(lambda x: ASKING[name](x, asked))
+        assert ask(x).dtype == jnp.float32
+        with float32_is_float64():
+            assert ask(x).dtype == ASKING[name](x, asked).dtype == jnp.float64
+        assert ask(x).dtype == ASKING[name](x, asked).dtype == jnp.float32
+    assert jnp.float32 == np.float32
+
+
+def test_bits_and_other_dtypes_stay_what_they_are():
+    with jax.enable_x64(True), float32_is_float64():
+        bits = jnp.ones(2, jnp.int32)
+        assert bits.view(jnp.float32).dtype == jax.lax.bitcast_convert_type(bits, np.float32).dtype == jnp.float32
+        assert bits.astype(jnp.bfloat16).dtype == jnp.bfloat16
+        assert bits.astype(jnp.complex64).dtype == jnp.complex128
+
+
+def test_other_threads_see_nothing_of_it():
+    both, seen = threading.Barrier(2), {}
+
+    def run(name, context):
+        with jax.enable_x64(True), context:
+            both.wait()
+            seen[name] = jnp.zeros(1, jnp.float32).dtype
+            both.wait()
+
+    threads = [
+        threading.Thread(target=run, args=given)
+        for given in (("follows", float32_is_float64()), ("other", contextlib.nullcontext()))
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert seen == {"follows": jnp.float64, "other": jnp.float32}
 
 
 def test_constants_are_taken_and_random_numbers_kept():
