@@ -7,6 +7,7 @@ import jax.numpy as jnp
 
 from ..arguments import as_number, check_floating, check_same_dtype
 from ..autocast import autocasts
+from ..folded_sum import folded_rows
 from .kinks import above, at_least
 from .reduction import (
     Loss,
@@ -169,13 +170,22 @@ def multi_margin_loss(
     valid = (target >= 0) & (target < classes)
     check_within("target", target, valid, f"a class from 0 to {classes - 1}")
     index = jnp.where(valid, target, 0)
-    is_target = jax.lax.broadcasted_iota(index.dtype, input.shape, input.ndim - 1) == index[..., None]
     of_target = jnp.take_along_axis(input, index[..., None], -1, mode="promise_in_bounds")
-    short = jnp.where(is_target, 0, above(margin - of_target + input))
-    loss = (short if p == 1 else jnp.square(short)).sum(-1) / classes
+    numbers = jnp.arange(classes, dtype=index.dtype).reshape((1,) * (input.ndim - 1) + (-1,))
+    loss = (
+        folded_rows(_short_of, input, of_target, numbers, index[..., None], margin=as_number("margin", margin), p=p)
+        / classes
+    )
     if weight is not None:
         loss = loss * in_float32(weight)[0][index]
     return reduced(poisoned(loss, valid), reduction, dtype, mask)
+
+
+def _short_of(
+    score: jax.Array, of_target: jax.Array, number: jax.Array, target: jax.Array, margin: float, p: int
+) -> jax.Array:
+    short = jnp.where(number == target, 0, above(margin - of_target + score))
+    return short if p == 1 else jnp.square(short)
 
 
 @autocasts

@@ -10,7 +10,7 @@ import torch
 
 import graphmode.nn.functional as ours
 from graphmode.nn import folded_sum as module
-from graphmode.nn.folded_sum import FOLDS, LEAST, folded_sum
+from graphmode.nn.folded_sum import FOLDS, LEAST, PIECES, folded_rows, folded_sum
 
 SIZE = LEAST + 3  # with a rest beside the folds
 
@@ -49,6 +49,21 @@ def test_it_is_the_sum_and_so_are_its_derivatives(name, shape):
     x, y = drawn(*shape)
     found, wanted = (TRANSFORMED[name](f)(x, y) for f in (total, plain))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-4), found, wanted)
+
+
+@pytest.mark.parametrize("name", TRANSFORMED)
+@pytest.mark.parametrize("shape", [(LEAST // 100, 10 * PIECES), (2, LEAST // 1000, 500), (3, 5)])
+def test_rows_are_summed_and_so_are_their_derivatives(name, shape):
+    x, y = drawn(*shape)
+
+    def weighted(rows):
+        return lambda x, y: (rows(x, y[..., :1]) * jnp.cos(y[..., 1])).sum()
+
+    forms = (lambda x, y: folded_rows(bent, x, y, scale=1.5), lambda x, y: bent(x, y, 1.5).sum(-1))
+    found, wanted = (TRANSFORMED[name](weighted(f))(x, y) for f in forms)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-3), found, wanted)
+    if name == "itself":
+        np.testing.assert_allclose(*(f(x, y[..., :1]) for f in forms), rtol=2e-5, atol=1e-4)
 
 
 def test_nothing_is_written_out_between_value_and_gradient():
