@@ -8,7 +8,10 @@ from typing import Any
 
 import jax
 from jax import lax
+from jax.experimental.layout import Layout, with_layout_constraint
 from jax.experimental.xla_metadata import set_xla_metadata
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
 
 Static = tuple[tuple[str, Hashable], ...]
 
@@ -31,8 +34,8 @@ def apart(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def kept_apart(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`apart` for what runs on a CPU alone."""
-    called = _called(function)
+    """`apart` for what runs on a CPU alone. What it returns is row by row in memory, as what reads it expects it."""
+    called = _called(lambda *arrays, **static: jax.tree.map(_row_by_row.bind, function(*arrays, **static)))
 
     def kept(*arrays: Any, **static: Hashable) -> Any:
         with set_xla_metadata(inlineable="false"):
@@ -52,3 +55,21 @@ def _called(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _items(static: dict[str, Hashable]) -> Static:
     return tuple(static.items())
+
+
+def _laid_out(ctx: Any, operand: Any) -> Any:
+    """Left to itself, XLA lays out a gathered array with that axis first, and whoever reads it copies it."""
+    context = ctx.module_context
+    alone = getattr(context.axis_context, "num_devices", None) == 1
+    if not alone or getattr(context.lowering_parameters, "for_export", True):
+        return [operand]  # JAX exports no such constraint
+    rows = Layout(tuple(range(ctx.avals_in[0].ndim)))
+    return mlir.lower_fun(lambda x: with_layout_constraint(x, rows), multiple_results=False)(ctx, operand)
+
+
+_row_by_row = Primitive("graphmode_row_by_row")
+_row_by_row.def_impl(lambda x: x)
+_row_by_row.def_abstract_eval(lambda x: x)
+ad.deflinear2(_row_by_row, lambda cotangent, _: (cotangent,))
+batching.defvectorized(_row_by_row)
+mlir.register_lowering(_row_by_row, _laid_out)
