@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from flax import nnx
 from graphmode.compare import Case
 from graphmode.compare.parity.causes import explain
+from graphmode.compare.parity.causes.change import Site
 from graphmode.compare.parity.causes.composite import composites
-from graphmode.compare.parity.causes.replay import Site
 from graphmode.compare.parity.causes.sites import groups, numbers
 from graphmode.compare.parity.causes.variants import variants
 from test_causes import forms

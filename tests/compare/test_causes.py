@@ -11,9 +11,9 @@ from block_sample import becomes, sets
 from flax import nnx
 from graphmode.compare import Case
 from graphmode.compare.parity.causes import explain, explain_optimizer
+from graphmode.compare.parity.causes.change import Site
 from graphmode.compare.parity.causes.dropout import dropout_on
 from graphmode.compare.parity.causes.fit import plain, solve
-from graphmode.compare.parity.causes.replay import Site
 from graphmode.compare.parity.causes.target import Aim, Target
 from graphmode.compare.parity.causes.variants import Variant, variants
 from test_inside import look, skips_norm, stopped, without_residual

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from .replay import Change, Site
+from .change import Change, Site
 from .variants import Variant
 
 MOVES = {"reshape", "view", "flatten", "unflatten", "permute", "transpose", "contiguous", "clone", "expand", "to"}

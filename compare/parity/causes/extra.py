@@ -8,8 +8,9 @@ from functools import partial
 import torch
 import torch.nn.functional as F
 
+from .change import Change, Site
 from .known.activation import NAMES
-from .replay import Change, Replay, Site
+from .replay import Replay
 from .sites import constructs, numbers
 from .variants import Fit, Variant, after
 

@@ -13,8 +13,9 @@ from graphmode.weights import as_numpy
 
 from ...report.records import Cause
 from ..inside.calls import Call
+from .change import Site
 from .known.activation import NAMES
-from .replay import Replay, Site
+from .replay import Replay
 from .target import Aim, Key, Target
 
 FIX = {

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from .replay import Site
+from .change import Site
 
 
 def numbers(sites: list[Site]) -> frozenset[int]:

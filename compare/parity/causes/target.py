@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..yardstick import SMALLEST_GRADIENT, difference, magnitude
-from .replay import Evidence, Key
+from .changed import Evidence, Key
 
 if TYPE_CHECKING:
     from ..inside.localise import Look

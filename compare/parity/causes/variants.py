@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from .replay import Apply, Site
+from .change import Apply, Site
 
 SIGNATURES: dict[str, tuple[str, ...]] = {}
 """The names of a function's arguments in order, by the function's name; those of tests of variants above all."""

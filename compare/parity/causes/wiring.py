@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 
+from .change import Change, Site
 from .known.gradient import scaled
-from .replay import Change, Replay, Site
+from .replay import Replay
 from .variants import Fit, Variant
 
 HAND_ON = "hand on what the reference does"

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from ...report.records import Divergence
 from ..inside.calls import CallId
 from ..yardstick import difference
-from .replay import Change, Replay
+from .change import Change
+from .replay import Replay
 from .target import EXPLAINED, TELLING, Aim, Target, target_of
 
 if TYPE_CHECKING:

@@ -16,7 +16,9 @@ from ...dtypes import HALF_ULP, torch_dtype
 from ...jax_side import PortSide
 from ...report.records import Divergence, Finding
 from ...torch_side import TorchSide
-from ..causes.replay import Change, Evidence, Key, Replay
+from ..causes.change import Change
+from ..causes.changed import Evidence, Key
+from ..causes.replay import Replay
 from ..yardstick import PRECISE_RATIO, SMALLEST_SCALE, difference, error_ratio, is_judged, port_error, rms
 from .calls import Call, CallId, Calls
 from .layouts import Layouts

@@ -1,0 +1,68 @@
+"""What is different in a replay of a module of the reference, and the function calls that it can be at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import torch
+
+Apply = Callable[..., Any]  # of a function, its arguments, and those by keyword
+
+
+class Site(NamedTuple):
+    """A call of a function of PyTorch in the module's own code: which, with what, and from where.
+
+    Attributes:
+      place: the instructions that lead to it, and the modules that they belong to: the same in each turn of a loop.
+    """
+
+    number: int
+    name: str
+    func: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    result: Any
+    place: tuple[Any, ...] = ()
+
+
+@dataclass
+class Change:
+    """What is different in a replay.
+
+    Attributes:
+      apply: takes a function and its arguments, gives what the changed call gives; None changes no call.
+      sites: the numbers of the calls that are changed.
+      parameters: by name below the module, functions that make another tensor of a parameter.
+      exchanged: two tensors, by their numbers, each of which is taken for the other.
+      later: what the two are, for a call that comes before one of them is made; no gradient flows through that.
+      input, output: functions of each floating input that has a gradient, and of each floating output.
+      given: a module inside, by its path in the model, and a function of each floating tensor that it gives.
+      rewired: the argument of a call, and the earlier tensor that takes its place, by its number.
+      called: a module inside, and the one that is called in its place, by their paths in the model.
+      cut: the path of a module inside, whose outputs hand no gradient on.
+      other_mode: whether the module itself, and none inside, is in evaluation where it is in training, or reversed.
+    """
+
+    apply: Apply | None = None
+    sites: frozenset[int] = frozenset()
+    parameters: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = field(default_factory=dict)
+    given: tuple[str, Callable[[torch.Tensor], torch.Tensor]] | None = None
+    rewired: tuple[int, int, int] | None = None
+    called: tuple[str, str] | None = None
+    cut: str | None = None
+    other_mode: bool = False
+    exchanged: tuple[int, int] | None = None
+    later: tuple[torch.Tensor, torch.Tensor] | None = None
+    input: Callable[[torch.Tensor], torch.Tensor] | None = None
+    output: Callable[[torch.Tensor], torch.Tensor] | None = None
+
+    def nudged(self, names: Iterable[str], factor: float) -> Change:
+        """The same, with the parameters of these names multiplied by a number."""
+
+        def nudge(name: str) -> Callable[[torch.Tensor], torch.Tensor]:
+            make = self.parameters.get(name, lambda parameter: parameter)
+            return lambda parameter: make(parameter) * factor
+
+        return replace(self, parameters={**self.parameters, **{name: nudge(name) for name in names}})

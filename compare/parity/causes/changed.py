@@ -1,0 +1,95 @@
+"""The function calls of a module as it runs: numbered, told, and some of them changed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import CodeType, FrameType
+from typing import Any
+
+import numpy as np
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
+
+from .change import Change, Site
+
+Key = tuple[str, str]  # what it is, and the name of the tensor
+Evidence = dict[Key, np.ndarray]
+SILENT = {"__get__", "__set__", "dim", "size", "numel", "stride", "is_floating_point", "is_complex", "item", "__len__"}
+
+
+class Changed(TorchFunctionMode):
+    """Numbers the module's function calls, and changes some.
+
+    Args:
+      change: which, and how.
+      note: is told of each call; None for nobody.
+      until: the code that the module is called from: frames below it are the module's own.
+
+    Attributes:
+      paused: whether calls are none of the module's.
+      owners: paths of modules by identity, where words are to name them.
+      tensors: what was made: in words, made before which call, and itself.
+    """
+
+    def __init__(self, change: Change, note: Callable[[Site], None] | None, until: CodeType):
+        self.change, self.note, self.until = change, note, until
+        self.paused = False
+        self.owners: dict[int, str] = {}
+        self.count = 0
+        self.tensors: list[tuple[str, int, torch.Tensor]] = []
+
+    def keep(self, value: Any, words: str) -> None:
+        """Notes a tensor that another may be taken for."""
+        if isinstance(value, torch.Tensor) and value.is_floating_point():
+            self.tensors.append((words, self.count, value))
+
+    def _other(self, value: Any) -> Any:
+        assert self.change.exchanged is not None
+        later = self.change.later or (None, None)
+        made = [self.tensors[i][2] if i < len(self.tensors) else None for i in self.change.exchanged]
+        a, b = (each if each is not None else known for each, known in zip(made, later, strict=True))
+        if a is None or b is None:
+            return value
+        return b if value is a else a if value is b else value
+
+    def _owner(self) -> str:
+        """Of a call in a module inside, which one."""
+        frame: FrameType | None = sys._getframe(2) if self.owners else None
+        while frame is not None and frame.f_code is not self.until:
+            path = self.owners.get(id(frame.f_locals.get("self")))
+            if path is not None:
+                return f" of {path}" if path else ""
+            frame = frame.f_back
+        return ""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "")
+        if self.paused or name in SILENT:
+            return func(*args, **kwargs)
+        number, self.count = self.count, self.count + 1
+        if self.change.apply is not None and number in self.change.sites:
+            return self.change.apply(func, args, kwargs)
+        if self.change.rewired is not None and self.change.rewired[0] == number:
+            _, place, source = self.change.rewired
+            args = (*args[:place], self.tensors[source][2], *args[place + 1 :])
+        if self.change.exchanged is not None:
+            args, kwargs = pytree.tree_map(self._other, (args, kwargs))
+        result = func(*args, **kwargs)
+        self.keep(result, f"what {name}{self._owner()} gives")
+        if self.note is not None:
+            self.note(Site(number, name, func, args, kwargs, result, _place(self.until)))
+        return result
+
+
+def _place(until: CodeType) -> tuple[Any, ...]:
+    """The instructions from the replay's own down to the call of a function, with the modules that they belong to."""
+    instructions = []
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_code is not until:
+        owner = frame.f_locals.get("self")
+        instructions.append((frame.f_code, frame.f_lasti, id(owner) if isinstance(owner, torch.nn.Module) else None))
+        frame = frame.f_back
+    return tuple(instructions)

@@ -1,0 +1,83 @@
+"""Modules inside of a replayed one: they hand on what was recorded of them, forward and backward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from graphmode.weights import as_numpy
+
+from ..inside.calls import Call
+from .change import Change
+from .changed import Changed, Evidence
+
+
+def stub(queue: Iterator[Call], evidence: Evidence, outputs: list[torch.Tensor], mode: Changed) -> Callable[..., Any]:
+    """A forward that gives what was recorded of the next call in the queue, and notes what it receives.
+
+    Args:
+      queue: records of the calls of one module, in order.
+      evidence: where it is noted.
+      outputs: to which what is given is added.
+      mode: in which the replay runs; nothing of what happens here is a call of the module's.
+    """
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        before, mode.paused = mode.paused, True
+        try:
+            call = next(queue)
+            tensors = [x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
+            for name, tensor in zip(call.inputs, tensors, strict=False):
+                evidence["received", f"{name} of {call.id}"] = as_numpy(tensor.detach().clone())
+            flat, structure = pytree.tree_flatten(call.result)
+            places = [i for i, x in enumerate(flat) if isinstance(x, torch.Tensor)]
+            given = _Recorded.apply(call, evidence, len(tensors), *tensors, *(flat[i] for i in places))
+            outputs.extend(given)
+            if mode.change.cut == call.id.path:
+                given = tuple(x.detach() for x in given)
+            for tensor in given:
+                mode.keep(tensor, f"what {call.id} gives")
+            for i, tensor in zip(places, given, strict=True):
+                flat[i] = _changed(tensor, call, mode.change)
+            return pytree.tree_unflatten(flat, structure)
+        finally:
+            mode.paused = before
+
+    return forward
+
+
+def _changed(tensor: torch.Tensor, call: Call, change: Change) -> torch.Tensor:
+    path, make = change.given or (None, None)
+    return make(tensor) if make is not None and path == call.id.path and tensor.is_floating_point() else tensor
+
+
+class _Recorded(torch.autograd.Function):
+    """Gives recorded outputs; backward, notes the cotangents and gives recorded input gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, call: Call, evidence: Evidence, count: int, *tensors: torch.Tensor) -> Any:
+        ctx.call, ctx.evidence = call, evidence
+        ctx.inputs = [(x.shape, x.dtype, x.device) for x in tensors[:count]]
+        outputs = tuple(x.clone() for x in tensors[count:])
+        ctx.mark_non_differentiable(*(x for x in outputs if not x.is_floating_point()))
+        ctx.count = count
+        return outputs
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: torch.Tensor) -> Any:
+        call = ctx.call
+        for name, gradient in zip(call.outputs, cotangents, strict=True):
+            if name in call.cotangents and gradient is not None:
+                ctx.evidence["received_cotangent", f"{name} of {call.id}"] = as_numpy(gradient.detach().clone())
+        names = [*call.inputs, *[None] * ctx.count][: ctx.count]
+        back = []
+        for name, (shape, dtype, device) in zip(names, ctx.inputs, strict=True):
+            known = call.input_gradients.get(name)
+            if known is None or known.shape != tuple(shape):
+                back.append(torch.zeros(shape, dtype=dtype, device=device) if dtype.is_floating_point else None)
+            else:  # of its own: autograd adds into what it is given
+                back.append(torch.tensor(known, dtype=dtype, device=device))
+        return None, None, None, *back, *[None] * len(cotangents)

@@ -1,0 +1,130 @@
+"""One known difference tried on the reference's module: whether it gives what the port gives, and not by chance."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from ...report.records import Cause
+from .change import Change
+from .fit import plain, solve
+from .variants import Fit
+from .wrong_call import Again, WrongCall
+
+IN_PART = " (judged before rounding grows: what follows is chaotic)"
+NOTHING = 1e-9  # a number that was found to be smaller may as well be zero
+ROUNDED = 3e-7  # of a number: as near lies what float32 makes of it
+PLAIN_DIGITS = 3  # of a number that somebody may have written
+FEW = 4  # kinds of change in integers, that arithmetic is not told from
+ARITHMETIC = frozenset(
+    {
+        "activation",
+        "constant",
+        "exponent",
+        "factor",
+        "function",
+        "limits",
+        "residual",
+        "scale",
+        "summand",
+        "tensors",
+        "wiring",
+    }
+)  # families of causes
+
+
+class Trial:
+    """The causes of a wrong call that are found one after the other.
+
+    Args:
+      call: of the reference's module that goes wrong, settled.
+      deadline: of `time.monotonic`.
+      elsewhere: a later wrong call of the module, where there is one.
+      again: the same call on another input.
+
+    Attributes:
+      found: causes, of different ids.
+    """
+
+    def __init__(self, call: WrongCall, deadline: float, elsewhere: WrongCall | None, again: Again):
+        self.call, self.deadline, self.elsewhere, self.again = call, deadline, elsewhere, again
+        self.replay, self.target, self.forward = call.replay, call.target, call.forward
+        self.found: list[Cause] = []
+
+    @property
+    def is_over(self) -> bool:
+        return time.monotonic() > self.deadline
+
+    def vary(self, id: str, says: str, fix: str, change: Change) -> None:
+        """Adds a cause where this change makes the reference give what the port gives."""
+        left = self._residual(change)
+        if self.target.explains(left) and not self._is_by_chance(id) and self._holds_elsewhere(change):
+            self.add(Cause(id=id, says=says + self._part, fix=fix, residual=left))
+
+    def fit(self, fit: Fit, change: Callable[[float], Change]) -> None:
+        """Adds a cause where the change by some number does, with that number."""
+        which = self.forward if self.forward.aims and self.forward.before > 0 else self.target
+
+        def left(value: float) -> np.ndarray | None:
+            with contextlib.suppress(Exception):  # a number that the function refuses
+                return which.vector(self.replay.run(change(value), forward_only=which is self.forward))
+            return None
+
+        value = solve(left, fit.known, fit.likely, self.deadline)
+        if value is None:
+            return
+        if abs(value) < NOTHING and self.target.explains(self._residual(change(0.0))):
+            value = 0.0
+        value = plain(value, lambda v: self.target.explains(self._residual(change(v))))
+        residual = self._residual(change(value))
+        if abs(value - fit.known) <= ROUNDED * abs(fit.known) or (self.found and abs(value) < ROUNDED):
+            return  # the rounding of a constant; or nothing, and that it is left out has been told
+        if not self.target.explains(residual) or self._is_by_chance(fit.id):
+            return
+        if self.target.wrong_elements() < 2 and float(f"{value:.{PLAIN_DIGITS}g}") != value and not self.again.call:
+            return  # one number makes any one number right
+        if self._holds_elsewhere(change(value)):
+            words = {"value": f"{value:.12g}", "known": f"{fit.known:.12g}"}
+            self.add(
+                Cause(
+                    id=fit.id,
+                    says=fit.says.format(**words) + self._part,
+                    fix=fit.fix.format(**words),
+                    residual=residual,
+                )
+            )
+
+    def add(self, cause: Cause) -> None:
+        """Takes it among the found ones, unless one of its id is there."""
+        if all(cause.id != other.id for other in self.found):
+            self.found.append(cause)
+
+    def _residual(self, change: Change) -> float:
+        """What is left with this change; the forward pass alone where that settles it."""
+        with contextlib.suppress(Exception):  # a variant that the shapes do not admit
+            if self.forward.aims:
+                left = self.call.left(self.forward, change, forward_only=True)
+                if not self.forward.agrees(left) or len(self.forward.aims) == len(self.target.aims):
+                    return left
+            return self.call.left(self.target, change)
+        return np.inf
+
+    def _is_by_chance(self, id: str) -> bool:
+        """Whether a few integers are all the evidence, and so much arithmetic is tried that some gives them."""
+        if id.partition("-")[0] not in ARITHMETIC or self.target.kinds_of_change() >= FEW:
+            return False
+        again = self.again.call
+        return again is None or self.target.kinds_of_change(again.target) < FEW
+
+    def _holds_elsewhere(self, change: Change) -> bool:
+        """Whether it explains another call of the module that goes wrong, too, and another input."""
+        if self.elsewhere is not None and not self.call.in_part and not self.elsewhere.holds(change):
+            return False
+        return self.again.holds(change)
+
+    @property
+    def _part(self) -> str:
+        return IN_PART if self.call.in_part else ""
