@@ -9,12 +9,19 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Iterator
+from typing import IO
 
 
 class Printed:
-    """What was printed inside a `quiet` block; filled when it ends."""
+    """What was printed inside a `quiet` block; filled when it ends.
+
+    Attributes:
+      text: all of it.
+      lines: how many lines went to standard output.
+    """
 
     text: str = ""
+    lines: int = 0
 
 
 @contextlib.contextmanager
@@ -25,10 +32,10 @@ def quiet() -> Iterator[Printed]:
     python = io.StringIO()
     sys.stdout.flush()
     sys.stderr.flush()
-    with tempfile.TemporaryFile() as file, warnings.catch_warnings():
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         saved = {number: os.dup(number) for number in (1, 2)}
-        for number in saved:
+        for number, file in ((1, out), (2, err)):
             os.dup2(file.fileno(), number)
         try:
             with contextlib.redirect_stdout(python):
@@ -40,5 +47,10 @@ def quiet() -> Iterator[Printed]:
             for number, copy in saved.items():
                 os.dup2(copy, number)
                 os.close(copy)
-            file.seek(0)
-            printed.text = file.read().decode(errors="replace") + python.getvalue()
+            to_out = _read(out) + python.getvalue()
+            printed.text, printed.lines = _read(err) + to_out, len(to_out.splitlines())
+
+
+def _read(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode(errors="replace")

@@ -54,7 +54,8 @@ class Truth:
 
     `jitter` has the errors of further answers in that dtype, on inputs moved by half an ulp: how far rounding alone
     moves each tensor. `unrest` has the same of float64, with the parameters moved, for steps of training, where Adam
-    makes steps of a gradient that is nothing but rounding, and for inputs of the check's own.
+    makes steps of a gradient that is nothing but rounding, and for inputs of the check's own. `printed` is the number
+    of lines that the reference prints as it answers.
     """
 
     question: Question
@@ -62,6 +63,7 @@ class Truth:
     torch: Observation
     jitter: tuple[Mapping[Key, float], ...] = ()
     unrest: Mapping[Key, float] = field(default_factory=dict)
+    printed: int = 0
 
     @functools.cached_property
     def largest_gradient(self) -> float:
@@ -260,11 +262,12 @@ class Judge:
                 _errors(self.usual.run(self._jitter(question, i), question.mode, question.cotangents), reference)
                 for i in range(JITTERS if question.is_random and question.mode != "inference" else 0)
             )
-            usual = self.usual.run(question.inputs, question.mode, question.cotangents)
+            with quiet() as printed:
+                usual = self.usual.run(question.inputs, question.mode, question.cotangents)
             trains = question.mode == "train_step" and not question.is_timed
             unrest = self._unrest(question, reference) if trains else {}
             floating = {key: error for key, error in unrest.items() if is_floating(reference.get(key))}
-            return Truth(question, reference, usual, jitter, floating)
+            return Truth(question, reference, usual, jitter, floating, printed.lines)
         except CaseError:
             raise
         except Exception as error:

@@ -33,7 +33,9 @@ MEANINGS = {
         "outputs differ from the reference. unsupported: this way of running cannot take this model. unavailable: "
         "this machine or installation lacks what the row needs. failed, timeout: it raised an error, or did not "
         "finish in its time. expected: the case says beforehand, and why, that this row does not work; it does not "
-        "fail the run. noisy: the median is not known to 5%, within a process or from one to another."
+        "fail the run. does less: it leaves out what the reference prints, as exporters do; where the port prints it, "
+        "it is not counted as a fastest row. noisy: the median is not known to 5%, within a process or from one to "
+        "another."
     ),
     "reason": "Why there is no time, or what to know of it.",
     "median, IQR, p95": (

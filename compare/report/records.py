@@ -291,8 +291,9 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
 
     `error_ratio` is the worst float32 error ratio over judged tensors; `equal` the float64 verdict on the function that
     the row runs, None where that was not evaluated. `expected` is the case's own reason for a status that is not `ok`.
-    `batch` is the size in a batch sweep, None for the case's own inputs. Cells of the judge, the reference's first
-    variant, come before those of its further variants.
+    `unprinted` is the number of lines that the reference prints in a call and the row does not; it is no fastest row
+    where the port prints more. `batch` is the size in a batch sweep, None for the case's own inputs. Cells of the
+    judge, the reference's first variant, come before those of its further variants.
     """
 
     case: str
@@ -320,6 +321,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     cold: Cold | None = None
     memory: Memory | None = None
     launches: Launches | None = None
+    unprinted: int = 0
     batch: int | None = None
 
     def __post_init__(self) -> None:

@@ -120,7 +120,7 @@ def status_text(cell: Cell) -> str:
     """The status, and whether it was expected or its time is noisy."""
     if cell.status != "ok" and cell.expected is not None:
         return f"{cell.status}, expected"
-    return f"{cell.status}, noisy" if cell.noisy else cell.status
+    return ", ".join([cell.status, *["does less"] * bool(cell.unprinted), *["noisy"] * cell.noisy])
 
 
 def reason_text(cell: Cell) -> str:

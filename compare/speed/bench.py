@@ -15,6 +15,7 @@ from ..case import Mode
 from ..parity.examination import Examination
 from ..release import release
 from ..report.records import Cell, Parity, Status
+from ..report.wording import count
 from .entrants import LONGEST_CALLS, Entrant, contenders
 from .preparation import Job, prepared
 from .rows import Row, all_rows
@@ -238,6 +239,8 @@ class CaseBench:
             variant,
             mode,
             "ok",
+            reason=_left_out(ready.unprinted),
+            unprinted=ready.unprinted,
             error_ratio=ready.error_ratio,
             noisy=entrant.is_noisy,
             median_s=entrant.median,
@@ -280,3 +283,7 @@ class CaseBench:
 
 def _over(seconds: float | None, steps: int) -> float | None:
     return None if seconds is None else seconds / steps
+
+
+def _left_out(unprinted: int) -> str:
+    return f"it leaves out {count(unprinted, 'line')} that the reference prints in a call" if unprinted else ""

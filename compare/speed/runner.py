@@ -18,6 +18,7 @@ from ..errors import describe_briefly
 from ..jax_side import PortSide
 from ..observation import Observation
 from ..parity.examination import Examination
+from ..quiet import quiet
 from ..release import trim
 from ..report.records import Cold, Launches, Memory, Status
 from ..torch_side import TorchSide
@@ -43,12 +44,14 @@ class Ready:
       first_s: seconds from nothing to the end of the first call; `cold` has its parts.
       warm_s: seconds that its last call before any timing took.
       error_ratio: the worst of its answers, None where none was judged by one.
+      unprinted: how many lines the reference prints in such a call, and this row does not.
     """
 
     first_s: float
     cold: Cold
     warm_s: float
     error_ratio: float | None
+    unprinted: int
 
 
 @dataclass(frozen=True)
@@ -177,9 +180,11 @@ class Runner:
         for i in rows[1:] or rows:
             question = self.exam.truths[i].question
             batch = self.row.pack(side.place(question.inputs, mode, question.cotangents))
-            start = time.perf_counter()
-            result = self._answered(step, batch, mode)
-            warm_s = (time.perf_counter() - start) / self._calls_to_judge(mode)
+            with quiet() as printed:
+                start = time.perf_counter()
+                result = self._answered(step, batch, mode)
+                warm_s = (time.perf_counter() - start) / self._calls_to_judge(mode)
+            unprinted = max(0, self.exam.truths[i].printed - printed.lines)
             answers[i] = self._observed(side, step, result, batch, mode)
         ratio = gate.judge(mode, rows, answers)
         questions = [self.exam.truths[i].question for i in rows[:INPUT_SETS]]
@@ -189,7 +194,7 @@ class Runner:
             start = time.perf_counter()
             self._call(i, 1)
             warm_s = time.perf_counter() - start
-        return Ready(stages.total_s, stages.cold(), warm_s, ratio)
+        return Ready(stages.total_s, stages.cold(), warm_s, ratio, unprinted)
 
     def _calls_to_judge(self, mode: Mode) -> int:
         return self.row.judged_calls if mode == "train_step" else 1

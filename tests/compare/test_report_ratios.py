@@ -50,6 +50,15 @@ def test_eager_is_the_judge_alone():
     assert g.eager is None
 
 
+def test_what_leaves_out_what_the_port_prints_is_no_fastest_row():
+    cells = [cell("torch.eager", 8.0), cell("onnxruntime", 1.0, unprinted=3), cell("jax.jit", 2.0)]
+    assert group(*cells).fastest_torch.row == "torch.eager"
+    assert group(*cells).fastest.row == "jax.jit"
+    silent = cell("jax.jit", 2.0, unprinted=3)
+    assert group(*cells[:2], silent).fastest_torch.row == "onnxruntime", "a port that prints nothing is compared"
+    assert group(*cells[:2]).fastest_torch.row == "onnxruntime"
+
+
 def test_onnx_runtime_is_a_way_of_running_pytorch():
     assert group(cell("torch.eager", 8.0), cell("onnxruntime", 2.0)).fastest_torch.row == "onnxruntime"
 

@@ -86,6 +86,32 @@ def test_a_trace_is_judged_by_the_names_of_what_the_module_gives():
         assert {cell.status for cell in by_row(results, mode).values()} == {"ok"}
 
 
+class Telling(torch.nn.Module):
+    def forward(self, x):
+        print("largest", x.max().item())
+        print("a warning", file=sys.stderr)
+        return x * 2
+
+
+class TellingPort(ScalePort):
+    def __call__(self, x):
+        jax.debug.print("largest {}", x.max())
+        return x * 2
+
+
+def test_a_row_that_leaves_out_what_the_reference_prints_is_told():
+    case = scale_case(reference=Telling, model=TellingPort, edge_inputs={})
+    rows = ("torch.eager", "torch.trace", "jax.jit")
+    results = bench(case, Plan(rows=rows, modes=("inference",), budget=BUDGET, device="cpu"))
+    cells = by_row(results)
+    assert {row: (cell.status, cell.unprinted) for row, cell in cells.items()} == {
+        "torch.eager": ("ok", 0),
+        "torch.trace": ("ok", 1),
+        "jax.jit": ("ok", 0),
+    }
+    assert cells["torch.trace"].reason == "it leaves out 1 line that the reference prints in a call"
+
+
 @pytest.mark.slow
 def test_every_row_that_was_asked_for_has_a_cell_in_each_mode(results):
     wanted = set(CHEAP)
