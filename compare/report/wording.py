@@ -117,10 +117,11 @@ def row_name(cell: Cell) -> str:
 
 
 def status_text(cell: Cell) -> str:
-    """The status, and whether it was expected or its time is noisy."""
+    """The status, and whether it was expected, the row does less than the reference, or its time is noisy."""
     if cell.status != "ok" and cell.expected is not None:
         return f"{cell.status}, expected"
-    return ", ".join([cell.status, *["does less"] * bool(cell.unprinted), *["noisy"] * cell.noisy])
+    words = [cell.status, "does less" if cell.unprinted else "", "noisy" if cell.noisy else ""]
+    return ", ".join(filter(None, words))
 
 
 def reason_text(cell: Cell) -> str:

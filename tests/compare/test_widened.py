@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from flax import nnx
-from graphmode.compare import Case, check
+from graphmode.compare import Case, asked_dtype, check
 from graphmode.compare.asked_dtype import float32_is_float64
 from graphmode.compare.widened import in_float64, take_constants
 
@@ -144,6 +144,13 @@ def test_bits_and_other_dtypes_stay_what_they_are():
         assert bits.view(jnp.float32).dtype == jax.lax.bitcast_convert_type(bits, np.float32).dtype == jnp.float32
         assert bits.astype(jnp.bfloat16).dtype == jnp.bfloat16
         assert bits.astype(jnp.complex64).dtype == jnp.complex128
+
+
+def test_a_jax_without_that_place_is_told_by_name(monkeypatch):
+    monkeypatch.setattr(asked_dtype, "CANONICAL", "gone")
+    asked_dtype._install.cache_clear()
+    with pytest.raises(RuntimeError, match=r"has no gone, by which .* constraints.txt"), float32_is_float64():
+        pass
 
 
 def test_other_threads_see_nothing_of_it():

@@ -134,6 +134,29 @@ def test_losses_of_large_arrays_are_pytorchs(name, masked):
     np.testing.assert_allclose(gradient, slope, rtol=2e-5, atol=2e-6 * float(slope.abs().max()))
 
 
+@pytest.mark.parametrize("p", [1, 2])
+@pytest.mark.parametrize("masked", [False, True])
+def test_margins_of_many_classes_are_pytorchs(p, masked):
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(261, 257, generator=generator, dtype=torch.float64, requires_grad=True)
+    target = torch.randint(257, (261,), generator=generator)
+    weight = torch.rand(257, generator=generator, dtype=torch.float64)
+    assert x.numel() > LEAST
+    mask = torch.rand(261, generator=generator) < 0.6 if masked else torch.ones(261, dtype=torch.bool)
+    each = torch.nn.functional.multi_margin_loss(x, target, p=p, margin=0.7, weight=weight, reduction="none")
+    wanted = each[mask].mean()
+    (slope,) = torch.autograd.grad(wanted, [x])
+    given = [jnp.asarray(a.detach().numpy(), kind) for a, kind in ((target, jnp.int32), (weight, jnp.float32))]
+
+    def ported(x):
+        counted = jnp.asarray(mask.numpy()) if masked else None
+        return ours.multi_margin_loss(x, given[0], p=p, margin=0.7, weight=given[1], mask=counted)
+
+    value, gradient = jax.jit(jax.value_and_grad(ported))(jnp.asarray(x.detach().numpy(), jnp.float32))
+    np.testing.assert_allclose(value, wanted.detach(), rtol=2e-6)
+    np.testing.assert_allclose(gradient, slope, rtol=2e-5, atol=2e-6 * float(slope.abs().max()))
+
+
 def test_a_fold_that_is_lost_is_seen(monkeypatch):
     x, y = drawn(SIZE)
     monkeypatch.setattr(module, "reduce", lambda add, parts: module.lax.add(parts[0], parts[1]))
