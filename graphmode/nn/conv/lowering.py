@@ -43,6 +43,7 @@ from ..windows import taps_of
 from . import onednn
 from .geometry import Geometry, Paddings
 from .native import native, with_bias
+from .onednn_products import times_weight
 
 FEW_GROUPS = 8
 MOST_COLUMNS = 4_000_000  # elements of all that the kernel covers; beyond, groups one by one are 2 to 9 times as fast
@@ -144,7 +145,7 @@ def _product(
 def _pointwise(geometry: Geometry, precision: lax.PrecisionLike, input: jax.Array, weight: jax.Array) -> jax.Array:
     strided = pad(input, geometry.paddings)[:, *(slice(None, None, s) for s in geometry.stride)]
     rows = strided.reshape(-1, strided.shape[-1])
-    return jnp.matmul(rows, weight.reshape(weight.shape[-2:]), precision=precision).reshape(*strided.shape[:-1], -1)
+    return times_weight(rows, weight.reshape(weight.shape[-2:]), precision).reshape(*strided.shape[:-1], -1)
 
 
 def _unfolded(geometry: Geometry, precision: lax.PrecisionLike, input: jax.Array, weight: jax.Array) -> jax.Array:
@@ -164,7 +165,7 @@ def _unfolded(geometry: Geometry, precision: lax.PrecisionLike, input: jax.Array
         columns = jnp.stack([window[:, *cut].reshape(len(input), -1) for window in windows], 1)
         columns = columns.reshape(len(input), *outputs, -1)
     rows = columns.reshape(-1, columns.shape[-1])
-    return jnp.matmul(rows, weight.reshape(rows.shape[-1], -1), precision=precision).reshape(*columns.shape[:-1], -1)
+    return times_weight(rows, weight.reshape(rows.shape[-1], -1), precision).reshape(*columns.shape[:-1], -1)
 
 
 def _by_planes(geometry: Geometry, precision: lax.PrecisionLike, input: jax.Array, weight: jax.Array) -> jax.Array:

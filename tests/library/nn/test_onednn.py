@@ -164,23 +164,45 @@ def test_layer_norm_of_rows_with_nan_and_of_several_axes():
     close(y[rows], centered / np.sqrt(np.square(centered).mean((1, 2), keepdims=True) + 1e-5))
 
 
+def everything_of_a_product(product, arrays):
+    a, b, c, *moved = arrays
+    y, pull = jax.vjp(product, a, b)
+    lanes = jax.vmap(product, (None, 0))(a, jnp.stack([b, 2 * b]))
+    return y, pull(c), jax.jvp(product, (a, b), tuple(moved)), lanes
+
+
 @pytest.mark.parametrize("shape", [(5, 3, 4), (1, 1, 1), (300, 17, 33), (40, 256, 1), (0, 3, 4), (64, 0, 2)])
-def test_products_over_rows(shape):
+def test_products(shape):
     n, k, o = shape
     rng = np.random.default_rng(0)
-    a, b, c = (rng.standard_normal(size) for size in ((n, k), (n, o), (k, o)))
-    moved = [rng.standard_normal(x.shape) for x in (a, b)]
+    x, w, y = (rng.standard_normal(size) for size in ((n, k), (k, o), (n, o)))
+    for ours, plain, arrays in (
+        (onednn_products.over_rows, lambda a, b: a.T @ b, (x, y, w)),
+        (onednn_products.product.bind, lambda a, b: a @ b, (x, w, y)),
+    ):
+        arrays = *arrays, *(rng.standard_normal(a.shape) for a in arrays[:2])
+        with jax.enable_x64(True):
+            theirs = everything_of_a_product(plain, [jnp.asarray(a) for a in arrays])
+        jax.tree.map(close, everything_of_a_product(ours, singly(*arrays)), theirs)
 
-    def everything(product, arrays):
-        a, b, c, *moved = arrays
-        y, pull = jax.vjp(product, a, b)
-        lanes = jax.vmap(product, (None, 0))(a, jnp.stack([b, 2 * b]))
-        return y, pull(c), jax.jvp(product, (a, b), tuple(moved)), lanes
 
-    ours = everything(onednn_products.over_rows, singly(a, b, c, *moved))
+@pytest.mark.parametrize(
+    ("x", "w", "by_onednn"),
+    [
+        ((2, 2, 2, 512), (1, 1, 512, 512), True),
+        ((2, 4, 4, 128), (3, 3, 128, 128), True),
+        ((1, 1, 1, 512), (1, 1, 512, 512), False),  # one row
+        ((2, 2, 2, 64), (1, 1, 64, 64), False),  # a small weight
+    ],
+)
+def test_few_positions_with_large_weights_are_one_product(x, w, by_onednn):
+    arrays = singly(*map(np.random.default_rng(0).standard_normal, (x, w)))
+    padding = w[0] // 2
+    text = jax.jit(lambda x, w: F.conv2d(x, w, padding=padding)).lower(*arrays).compile().as_text()
+    assert (onednn_products.TARGET in text) == by_onednn
     with jax.enable_x64(True):
-        theirs = everything(lambda a, b: a.T @ b, [jnp.asarray(x) for x in (a, b, c, *moved)])
-    jax.tree.map(close, ours, theirs)
+        exact = F.conv2d(*(jnp.asarray(a, jnp.float64) for a in arrays), padding=padding)
+    close(F.conv2d(*arrays, padding=padding), exact)
 
 
 @pytest.mark.parametrize("seed", [1, 3])
