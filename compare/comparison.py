@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -35,6 +36,8 @@ from .speed.forkserver import Died
 from .speed.rooms import Rooms
 from .speed.rows import selected
 from .sweep import narrowed, resized
+
+logger = logging.getLogger(__name__)
 
 QUICK = Budget(prepare_s=15.0, time_s=0.25)
 
@@ -196,8 +199,12 @@ class _Run:
                 self.listener.on_case(case)
                 try:
                     self._case(case.training(self.plan.modes), number)
-                except (CaseError, WeightsError) as error:
-                    info = CaseInfo(name=case.name, summary=case.summary, problem=str(error))
+                except Exception as error:
+                    told = isinstance(error, CaseError | WeightsError)
+                    if not told:  # nobody foresaw it, so where it arose is needed; the other cases go on
+                        logger.exception("%s: cannot be compared", case.name)
+                    problem = str(error) if told else describe_briefly(error)
+                    info = CaseInfo(name=case.name, summary=case.summary, problem=problem)
                     self.results.cases = [*(c for c in self.results.cases if c.name != case.name), info]
                     self.listener.on_problem(info)
                     self._save()

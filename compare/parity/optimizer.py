@@ -81,7 +81,7 @@ def in_torch(
     parameter = torch.nn.Parameter(torch.from_numpy(np.zeros(SHAPE) if start is None else start.copy()).to(**options))
     optimizer = make([parameter])
     for gradient in gradients:
-        parameter.grad = torch.from_numpy(gradient).to(**options)
+        parameter.grad = torch.from_numpy(gradient.copy()).to(**options)  # a hook may clip it in place
         optimizer.step()
     return parameter.detach().double().cpu().numpy()
 

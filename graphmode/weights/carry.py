@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import jax
@@ -132,7 +132,12 @@ def named_arrays(
             continue
         values = [np.asarray(leaf.variable.get_value()) for leaf in group.leaves]
         back = group.transform.gradient_to_reference if gradients else group.transform.to_reference
-        for key, array in zip(group.keys, back(*values), strict=True):
+        arrays = back(*values)
+        if problem := _not_arrays(arrays, len(group.keys)):
+            method = f"{type(group.transform).__name__}.{back.__name__}"
+            problem = f"{', '.join(group.keys)}: {method} gave {problem}, one a key"
+            raise WeightsError([problem], subject=f"no state_dict of {type(module).__name__}")
+        for key, array in zip(group.keys, arrays, strict=True):
             named[key] = np.ascontiguousarray(array).reshape(array.shape)  # the former makes one axis of none
     named.update({rule.key: named[rule.same_as] for rule in rules if isinstance(rule, Tied) and rule.same_as in named})
     return named
@@ -145,6 +150,8 @@ def _convert(group: Group, arrays: Mapping[str, np.ndarray], written: dict[int, 
         values = group.transform.to_model(*(arrays[key] for key in group.keys))
     except ValueError as error:
         return [f"{keys}: {error}"]
+    if problem := _not_arrays(values, len(group.leaves)):
+        return [f"{keys}: {type(group.transform).__name__}.to_model gave {problem}, one for each path"]
     problems = []
     for leaf, value in zip(group.leaves, values, strict=True):
         wanted = leaf.variable.get_value()
@@ -160,6 +167,14 @@ def _convert(group: Group, arrays: Mapping[str, np.ndarray], written: dict[int, 
             if not _same_bits(kept, value):
                 problems.append(f"{keys}: {leaf.path} is tied to {first.path}, and the two differ")
     return problems
+
+
+def _not_arrays(given: Any, wanted: int) -> str | None:
+    """What a transform gave in place of a tuple of arrays, and what it should have given; None if it gave that."""
+    if isinstance(given, Sequence) and len(given) == wanted:
+        return None
+    got = f"{len(given)} arrays" if isinstance(given, Sequence) else type(given).__name__
+    return f"{got}; give a tuple of {wanted}"
 
 
 def _leftovers(

@@ -42,6 +42,7 @@ class Change:
       rewired: the argument of a call, and the earlier tensor that takes its place, by its number.
       called: a module inside, and the one that is called in its place, by their paths in the model.
       cut: the path of a module inside, whose outputs hand no gradient on.
+      unwritten: the module's buffers, by their names below it, that are afterwards as they were before.
       other_mode: whether the module itself, and none inside, is in evaluation where it is in training, or reversed.
     """
 
@@ -52,6 +53,7 @@ class Change:
     rewired: tuple[int, int, int] | None = None
     called: tuple[str, str] | None = None
     cut: str | None = None
+    unwritten: frozenset[str] = frozenset()
     other_mode: bool = False
     exchanged: tuple[int, int] | None = None
     later: tuple[torch.Tensor, torch.Tensor] | None = None

@@ -24,7 +24,7 @@ from .sites import constructs, groups, numbers
 from .target import EXPLAINED
 from .trial import Trial
 from .variants import Fit, Variant, variants
-from .wiring import exchanged, multiplied, rewired, stopped, unused
+from .wiring import exchanged, multiplied, rewired, stopped, unused, unwritten
 from .wrong_call import Again, WrongCall, elsewhere
 
 if TYPE_CHECKING:
@@ -95,6 +95,7 @@ class _Search:
             self._composites,
             self._modes,
             self._together,
+            self._unwritten,
             self._fits,
             self._borders,
             self._rewired,
@@ -230,6 +231,9 @@ class _Search:
         self._each(stopped(self.replay))
         for fit, change in multiplied():
             self.trial.fit(fit, change)
+
+    def _unwritten(self, sites: list[Site]) -> None:
+        self._each(unwritten(self.replay))
 
     def _extra(self, sites: list[Site]) -> None:
         for variant, change in extra_activations(self.replay, sites):

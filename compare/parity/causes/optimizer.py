@@ -72,11 +72,13 @@ def explain_optimizer(case: Case, *, seed: int, device: str, budget_s: float = B
         return []
     deadline = time.monotonic() + budget_s  # the first step of all imports for seconds
     found: list[Cause] = []
-    usual = _settings(make)
+    usual, groups = _settings(make)
+    where = "" if groups == 1 else f", for a parameter of {len(SHAPE)} axes, of whose group the numbers are"
     for name, says, fix, change in _switches(usual):
         off = residual(change)
         if off <= EXPLAINED:
-            found.append(Cause(id=WORDS.get(name, name.replace("_", "-")), says=says, fix=fix, residual=off))
+            id = WORDS.get(name, name.replace("_", "-"))
+            found.append(Cause(id=id, says=says + where, fix=fix, residual=off))
     for corrected in (False, True) if not found and usual.get("eps") else ():
         off = _largest(left_by(_with_eps_inside(make, corrected=corrected)))
         if off <= EXPLAINED:
@@ -94,7 +96,7 @@ def explain_optimizer(case: Case, *, seed: int, device: str, budget_s: float = B
         off = residual(_set(name, value))
         if off <= EXPLAINED:
             id = WORDS.get(name, name.partition("[")[0])
-            found.append(Cause(id=id, says=f"has {name}={value:.12g}", fix=f"give {known:.12g}", residual=off))
+            found.append(Cause(id=id, says=f"has {name}={value:.12g}{where}", fix=f"give {known:.12g}", residual=off))
     return found
 
 
@@ -142,8 +144,10 @@ def _holds(residual: Callable[[Any], float], name: str, value: float) -> bool:
     return residual(_set(name, value)) <= EXPLAINED
 
 
-def _settings(make: Any) -> Settings:
-    return make([torch.nn.Parameter(torch.zeros(SHAPE, dtype=torch.float64))]).param_groups[0]
+def _settings(make: Any) -> tuple[Settings, int]:
+    """The settings of the group that the parameter is in, and the number of groups."""
+    groups = make([torch.nn.Parameter(torch.zeros(SHAPE, dtype=torch.float64))]).param_groups
+    return next(group for group in groups if group["params"]), len(groups)
 
 
 def _changed(make: Any, change: Callable[[Settings], None]) -> Any:

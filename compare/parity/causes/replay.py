@@ -100,6 +100,7 @@ class Replay:
         for name, tensor in zip(self.call.inputs, taken, strict=False):
             mode.keep(tensor, f"its input {name}" if len(taken) > 1 else "its input")
         self.tensors = mode.tensors
+        before = {name: x.clone() for name, x in self.module.named_buffers() if name in change.unwritten}
         with contextlib.ExitStack() as stack:
             stack.enter_context(Snapshot(list(self.module.buffers())).restored())
             stack.enter_context(self._stubs(evidence, given, mode))
@@ -121,7 +122,8 @@ class Replay:
             named = dict(zip(self.call.outputs, tensors, strict=False))
             evidence.update({("output", name): as_numpy(x.detach()) for name, x in named.items()})
             for name, buffer in self.module.named_buffers():
-                evidence["buffer", self.full(name)] = as_numpy(buffer.detach().clone())
+                kept = before.get(name, buffer)
+                evidence["buffer", self.full(name)] = as_numpy(kept.detach().clone())
             if self.backward and not forward_only:
                 self._gradients(named, given, leaves, evidence)
         return evidence
@@ -149,6 +151,13 @@ class Replay:
         ]
         for key, tensor, gradient in zip(names, wanted, found, strict=True):
             into[key] = as_numpy((torch.zeros_like(tensor) if gradient is None else gradient).detach())
+
+    def written(self) -> list[str]:
+        """The names, below the module, of the buffers that a call changes."""
+        before = {name: as_numpy(x.detach().clone()) for name, x in self.module.named_buffers()}
+        after = self.run(Change(), forward_only=True)
+        pairs = ((name, after["buffer", self.full(name)], x) for name, x in before.items())
+        return [name for name, now, then in pairs if not np.array_equal(now, then, equal_nan=now.dtype.kind == "f")]
 
     def full(self, name: str) -> str:
         """The name in the model of what has this name in the module."""

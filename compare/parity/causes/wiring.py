@@ -26,6 +26,8 @@ def rewired(replay: Replay, sites: list[Site]) -> Iterator[tuple[Variant, Change
                 continue
             usual = next((words for words, _, x in tensors if x.shape == given.shape and torch.equal(x, given)), None)
             for source, (words, made, tensor) in enumerate(tensors):
+                if words == usual:
+                    continue  # one of several that the same line makes: a loop's turns, which no words tell apart
                 if made <= site.number and tensor.shape == given.shape and not torch.equal(tensor, given):
                     says = f"gives {words} to {site.name} where the reference gives {usual or 'its usual one'}"
                     change = Change(rewired=(site.number, place, source))
@@ -40,6 +42,16 @@ def exchanged(replay: Replay) -> Iterator[tuple[Variant, Change]]:
             says = f"takes {one} for {other}, and the other way round"
             change = Change(exchanged=(i, j), later=(a.detach(), b.detach()))
             yield Variant("tensors-exchanged", says, HAND_ON, unused), change
+
+
+def unwritten(replay: Replay) -> Iterator[tuple[Variant, Change]]:
+    """A buffer, or all of them, that the call computes anew and does not write."""
+    written = replay.written()
+    for names in [[name] for name in written] + [written][: len(written) > 1]:
+        full = ", ".join(map(replay.full, names))
+        says = f"does not write what it computes for {full}"
+        fix = f"write it: self.{names[0].rpartition('.')[2]}[...] = ..., and carry the state out of the step"
+        yield Variant("buffer-not-written", says, fix, unused), Change(unwritten=frozenset(names))
 
 
 def stopped(replay: Replay) -> Iterator[tuple[Variant, Change]]:

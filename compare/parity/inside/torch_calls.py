@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections import Counter
 from collections.abc import Iterator
@@ -75,7 +76,7 @@ class _Copy:
 def _watched(tree: Any, values: dict[str, Any], gradients: dict[str, Any], copies: list[_Copy]) -> tuple[Any, Any]:
     """The tree with a copy in place of each tensor, whose values now and gradients later are noted by name; and the
     values as a tree of detached tensors."""
-    leaves, structure = pytree.tree_flatten(tree)
+    leaves, structure = _flat(tree)
     kept = list(leaves)
     names = {id(leaf): name for name, leaf in named_leaves(tree).items()}
     for i, leaf in enumerate(leaves):
@@ -92,6 +93,18 @@ def _watched(tree: Any, values: dict[str, Any], gradients: dict[str, Any], copie
             gradients[name] = None
             copy.register_hook(functools.partial(_note, gradients, name))
     return pytree.tree_unflatten(leaves, structure), pytree.tree_unflatten(kept, structure)
+
+
+def _flat(tree: Any) -> tuple[list[Any], pytree.TreeSpec]:
+    """Leaves and structure; dataclasses are made nodes of PyTorch's trees, for to it an unknown one is a leaf."""
+    leaves, structure = pytree.tree_flatten(tree)
+    unknown = {type(leaf) for leaf in leaves if dataclasses.is_dataclass(leaf) and not isinstance(leaf, type)}
+    made = [kind for kind in unknown if all(field.init for field in dataclasses.fields(kind))]
+    if not made:
+        return leaves, structure
+    for kind in made:
+        pytree.register_dataclass(kind)
+    return _flat(tree)
 
 
 def _note(gradients: dict[str, Any], name: str, gradient: torch.Tensor) -> None:

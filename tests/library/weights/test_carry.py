@@ -1,5 +1,7 @@
 """`load` and `to_state_dict`: the same bits there and back, one error for all problems, nothing written after one."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -379,3 +381,31 @@ def test_what_is_loaded_does_not_follow_the_original():
         load(module, {"weight": weight})
         weight *= 5  # as an optimizer of PyTorch would
         assert (np.asarray(module.weight[...]) == 1).all()
+
+
+@dataclasses.dataclass(frozen=True)
+class Gives:
+    """A transform that gives what no transform should."""
+
+    to: object
+    back: object
+
+    def to_model(self, *arrays):
+        return self.to
+
+    def to_reference(self, *arrays):
+        return self.back
+
+    gradient_to_reference = to_reference
+
+
+@pytest.mark.parametrize(("gave", "told"), [(None, "NoneType"), ((), "0 arrays")])
+def test_a_transform_that_gives_no_arrays_is_named(gave, told):
+    module = nnx.Linear(2, 2, rngs=nnx.Rngs(0))
+    rules = (Rule("w", "kernel", Gives(gave, gave)),)
+    arrays = {"w": np.zeros((2, 2), np.float32), "bias": np.zeros(2, np.float32)}
+    assert problems_of(module, arrays, rules) == (
+        f"w: Gives.to_model gave {told}; give a tuple of 1, one for each path",
+    )
+    with pytest.raises(WeightsError, match=f"w: Gives.to_reference gave {told}; give a tuple of 1, one a key"):
+        named_arrays(module, rules)
