@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 import torch
 from flax import nnx
@@ -161,3 +162,62 @@ def test_turns_of_a_loop_that_no_words_tell_apart_explain_nothing():
     for cause in explain(found, divergence).causes:
         words = cause.says.split(" where the reference gives ")
         assert len(words) == 1 or words[1] not in words[0], cause.says
+
+
+class Passing(torch.nn.Module):
+    """One step of messages along edges, each gated, with a causal convolution and a masked sum before it."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(WIDTH, WIDTH, 3))
+
+    def forward(self, x, edges, mask):
+        x = torch.nn.functional.conv1d(torch.nn.functional.pad(x.T[None], (2, 0)), self.weight)[0].T
+        x = torch.where(mask[:, 0, None], x.tanh(), -x)
+        source, target = edges[0], edges[1]
+        sums = torch.zeros_like(x).index_add(0, target, x[source])
+        return sums, torch.logsumexp(sums, 1)
+
+
+class PortPassing(nnx.Module):
+    def __init__(self, pads=(2, 0), rows=(0, 1), masked=True, reduced=jax.nn.logsumexp):
+        self.weight = nnx.Param(jnp.zeros((WIDTH, WIDTH, 3)))
+        self.pads, self.rows, self.masked, self.reduced = pads, rows, masked, reduced
+
+    def __call__(self, x, edges, mask):
+        windows = jax.lax.conv_general_dilated(x.T[None], self.weight[...], (1,), [self.pads])[0].T
+        x = jnp.where(mask[:, 0, None] if self.masked else True, jnp.tanh(windows), -windows)
+        source, target = (edges[row] for row in self.rows)
+        sums = jnp.zeros_like(x).at[target].add(x[source])
+        return sums, self.reduced(sums, axis=1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "cause"),
+    [
+        ({}, None),
+        ({"pads": (1, 1)}, "padding"),
+        ({"rows": (1, 0)}, "tensors-exchanged"),
+        ({"masked": False}, "branch"),
+        ({"reduced": jnp.max}, "reduction"),
+    ],
+)
+def test_functions_between_modules(changes, cause):
+    found = look(
+        Case(
+            name="passing",
+            summary="messages along edges",
+            reference=Passing,
+            model=lambda rngs: PortPassing(**changes),
+            inputs=lambda rng: (
+                rng.standard_normal((7, WIDTH)),
+                rng.integers(0, 7, (2, 20)),
+                np.stack([np.arange(7) % 2 == 0, np.ones(7, bool)], 1),
+            ),
+        ),
+        "inference",
+    )
+    divergences = found.divergences()
+    assert [d.module for d in divergences] == ([] if cause is None else [""])
+    for divergence in divergences:
+        assert explain(found, divergence).causes[0].id == cause

@@ -17,6 +17,7 @@ from .change import Change, Site
 Key = tuple[str, str]  # what it is, and the name of the tensor
 Evidence = dict[Key, np.ndarray]
 SILENT = {"__get__", "__set__", "dim", "size", "numel", "stride", "is_floating_point", "is_complex", "item", "__len__"}
+MANY_INTEGERS = 16
 
 
 class Changed(TorchFunctionMode):
@@ -41,8 +42,10 @@ class Changed(TorchFunctionMode):
         self.tensors: list[tuple[str, int, torch.Tensor]] = []
 
     def keep(self, value: Any, words: str) -> None:
-        """Notes a tensor that another may be taken for."""
-        if isinstance(value, torch.Tensor) and value.is_floating_point():
+        """Notes a tensor that another may be taken for; of integers many, since a few are alike by chance."""
+        if not isinstance(value, torch.Tensor) or value.dtype == torch.bool:
+            return
+        if value.is_floating_point() or value.numel() >= MANY_INTEGERS:
             self.tensors.append((words, self.count, value))
 
     def _other(self, value: Any) -> Any:

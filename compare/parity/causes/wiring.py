@@ -28,7 +28,8 @@ def rewired(replay: Replay, sites: list[Site]) -> Iterator[tuple[Variant, Change
             for source, (words, made, tensor) in enumerate(tensors):
                 if words == usual:
                     continue  # one of several that the same line makes: a loop's turns, which no words tell apart
-                if made <= site.number and tensor.shape == given.shape and not torch.equal(tensor, given):
+                fits = tensor.shape == given.shape and tensor.is_floating_point()
+                if made <= site.number and fits and not torch.equal(tensor, given):
                     says = f"gives {words} to {site.name} where the reference gives {usual or 'its usual one'}"
                     change = Change(rewired=(site.number, place, source))
                     yield Variant("wiring", says, HAND_ON, unused), change
@@ -38,8 +39,10 @@ def exchanged(replay: Replay) -> Iterator[tuple[Variant, Change]]:
     """Two tensors of the module, each in place of the other."""
     tensors = replay.described()
     for (i, (one, _, a)), (j, (other, _, b)) in itertools.combinations(enumerate(tensors), 2):
-        if a.shape == b.shape and not torch.equal(a, b):
+        if a.shape == b.shape and a.dtype == b.dtype and not torch.equal(a, b):
             says = f"takes {one} for {other}, and the other way round"
+            if one == other:
+                says = f"takes two tensors for one another, each of which is {one}"
             change = Change(exchanged=(i, j), later=(a.detach(), b.detach()))
             yield Variant("tensors-exchanged", says, HAND_ON, unused), change
 

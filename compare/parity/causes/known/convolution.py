@@ -186,7 +186,9 @@ def modes(call: Called) -> Iterator[Variant | Fit]:
         )
     flipped = [p for i in range(0, len(pads), 2) for p in (pads[i + 1], pads[i])]
     reversed_ = [p for i in range(len(pads) - 2, -1, -2) for p in (pads[i], pads[i + 1])]
-    for other, words in ((flipped, "with ends swapped"), (reversed_, "with axes swapped")):
+    halves = [p for i in range(0, len(pads), 2) for p in _halves(pads[i] + pads[i + 1])]
+    ways = ((flipped, "with ends swapped"), (reversed_, "with axes swapped"), (halves, "both ends alike"))
+    for other, words in ways:
         if other != pads:
             yield Variant(
                 "padding",
@@ -211,6 +213,10 @@ def _symmetric(x: torch.Tensor, pads: list[int]) -> torch.Tensor:
         places = torch.arange(-before, size + after) % (2 * size)
         x = x.index_select(-axis, torch.minimum(places, 2 * size - 1 - places))
     return x
+
+
+def _halves(total: int) -> tuple[int, int]:
+    return total // 2, total - total // 2
 
 
 def _many(value: Any, rank: int) -> list[int]:

@@ -99,9 +99,12 @@ def new_axes(call: Called) -> Iterator[Variant]:
             )
 
 
-@of("mean", "sum", "amax", "amin")
+@of("mean", "sum", "amax", "amin", "logsumexp")
 def another(call: Called) -> Iterator[Variant]:
-    for name in ("mean", "sum", "amax", "amin"):
+    others = ("amax", "sum", "mean") if call.name == "logsumexp" else ("mean", "sum", "amax", "amin")
+    if not call.site.result.is_floating_point():
+        others = ()  # a count: what else comes to the same in one place of it is no other reduction
+    for name in others:
         if name != call.name:
             yield Variant(
                 "reduction",
@@ -159,6 +162,7 @@ def element(call: Called) -> Iterator[Variant]:
                 f"takes [{_words(changed)}] for [{_words(parts)}]",
                 f"take [{_words(parts)}]",
                 lambda func, args, kwargs, changed=changed: func(args[0], changed),
+                is_guess=x.dtype == torch.bool,  # a part of a mask that is true throughout is like no mask at all
             )
 
 
