@@ -101,7 +101,7 @@ def new_axes(call: Called) -> Iterator[Variant]:
 
 @of("mean", "sum", "amax", "amin", "logsumexp")
 def another(call: Called) -> Iterator[Variant]:
-    others = ("amax", "sum", "mean") if call.name == "logsumexp" else ("mean", "sum", "amax", "amin")
+    others: tuple[str, ...] = ("amax", "sum", "mean") if call.name == "logsumexp" else ("mean", "sum", "amax", "amin")
     if not call.site.result.is_floating_point():
         others = ()  # a count: what else comes to the same in one place of it is no other reduction
     for name in others:
