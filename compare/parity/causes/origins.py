@@ -70,6 +70,8 @@ def origins(replay: Replay, target: Target, sites: list[Site]) -> Iterator[Cause
         kind = "wiring"  # layers in another order: none is left out
     where = "hands" if key[0] == "received" else "gives"
     right = f" where the reference {where} {wanted.words}" if wanted else ""
+    if wanted is not None and wanted.words == found.words and wanted.site and found.site:  # two turns of a loop
+        right = f" in {'an earlier' if found.site.number < wanted.site.number else 'a later'} call than the reference"
     left = max(aim.residual(each.value) for _, aim, each in names if each is not None)
     yield Cause(id=kind, says=f"{where} {found.words}{_to(key)}{right}{_remark(kind)}", fix=FIX[kind], residual=left)
 
