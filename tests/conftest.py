@@ -2,7 +2,8 @@
 
 More than half of the tests' time is XLA's, which compiles some 30,000 small graphs. What one test has compiled another
 one, of any worker, reads from a cache that lasts as long as the run; and XLA's optimisations are off, but where
-XLA_FLAGS is set: with `XLA_FLAGS= make test` graphs are compiled as users compile them.
+XLA_FLAGS is set: with `XLA_FLAGS= make test` graphs are compiled as users compile them. Where several workers share the
+processors PyTorch has one thread in each, unless OMP_NUM_THREADS is set: their threads would wait for one another.
 """
 
 import functools
@@ -36,9 +37,11 @@ MAPS = Path("/proc/self/maps")
 counted = itertools.count()
 
 
-def pytest_configure() -> None:
-    """Sets what JAX reads in this process, in the workers that it starts, and in their children."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Sets what JAX and PyTorch read in this process, in the workers that it starts, and in their children."""
     if not IS_WORKER:
+        if config.getoption("numprocesses", None):
+            os.environ.setdefault("OMP_NUM_THREADS", "1")
         os.environ[CACHE] = tempfile.mkdtemp(prefix="graphmode-tests-")
         os.environ.update({name: str(value) for name, value in CACHE_ALL.items()})
         os.environ.setdefault("XLA_FLAGS", as_flags(QUICKLY))
