@@ -40,8 +40,8 @@ def examine_optimizer(case: Case, *, seed: int, dtype: str, device: str) -> Tens
     make, transformation = case.optimizer
     draws = [gradients(case, seed, i) for i in range(DRAWS)]
     try:
-        exact, usual = ([in_torch(make, g, name, device) for g in draws] for name in ("float64", dtype))
-        ported = [[in_jax(transformation, g, name, device) for g in draws] for name in ("float64", dtype)]
+        exact, usual = ([in_torch(make, g, name, device)[-1] for g in draws] for name in ("float64", dtype))
+        ported = [[in_jax(transformation, g, name, device)[-1] for g in draws] for name in ("float64", dtype)]
     except Exception as error:
         return f"train_step: the optimizer was not judged by itself, on a single array: {describe_briefly(error)}"
     worst, at = Difference(0.0), 0
@@ -76,14 +76,16 @@ def gradients(case: Case, seed: int, index: int) -> list[np.ndarray]:
 def in_torch(
     make: Any, gradients: list[np.ndarray], dtype: str, device: str, *, start: np.ndarray | None = None
 ) -> np.ndarray:
-    """The parameters after steps on these gradients, from `start` or zero, `[64, 64]`."""
+    """The parameters after each step on these gradients, from `start` or zero, `[steps, 64, 64]`."""
     options: Any = {"dtype": torch_dtype(dtype), "device": "cuda" if device == "gpu" else "cpu"}
     parameter = torch.nn.Parameter(torch.from_numpy(np.zeros(SHAPE) if start is None else start.copy()).to(**options))
     optimizer = make([parameter])
+    after = []
     for gradient in gradients:
         parameter.grad = torch.from_numpy(gradient.copy()).to(**options)  # a hook may clip it in place
         optimizer.step()
-    return parameter.detach().double().cpu().numpy()
+        after.append(parameter.detach().to("cpu", torch.float64, copy=True).numpy())
+    return np.stack(after)
 
 
 def in_jax(
@@ -99,6 +101,8 @@ def in_jax(
     with jax.enable_x64(dtype == "float64"), jax.default_device(jax.devices(device)[0]):
         parameter = jnp.asarray(np.zeros(SHAPE) if start is None else start, JAX_DTYPES[dtype])
         state = transformation.init(parameter)
+        after = []
         for gradient in gradients:
             parameter, state = step(parameter, state, jnp.asarray(gradient, parameter.dtype))
-        return np.asarray(parameter).astype(np.float64)
+            after.append(np.asarray(parameter).astype(np.float64))
+        return np.stack(after)

@@ -4,23 +4,18 @@ import block_sample
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 import torch
 from block_sample import becomes, sets
-from flax import nnx
-from graphmode.compare import Case
-from graphmode.compare.parity.causes import explain, explain_optimizer
+from graphmode.compare.parity.causes import explain
 from graphmode.compare.parity.causes.change import Site
 from graphmode.compare.parity.causes.dropout import dropout_on
 from graphmode.compare.parity.causes.fit import plain, solve
 from graphmode.compare.parity.causes.target import Aim, Target
 from graphmode.compare.parity.causes.variants import Variant, variants
-from graphmode.compare.parity.optimizer import examine_optimizer
 from test_inside import look, skips_norm, stopped, without_residual
 
 from graphmode import nn
-from graphmode.optim import adam, clip_grad_norm
 
 
 def tanh_gelu(self, x):
@@ -110,67 +105,6 @@ def test_a_cast_beside_another_bug_is_not_taken_for_the_whole_of_it():
 
     found = look(block_sample.case(both), "inference")
     assert explain_casts(found.port, found.question, found.observed, ["", "mixers.0.inner"]) == {}
-
-
-@pytest.mark.parametrize(
-    ("make", "port", "cause"),
-    [
-        (lambda p: torch.optim.Adam(p, 1e-3), optax.adam(2e-3), "learning-rate"),
-        (lambda p: torch.optim.Adam(p, 1e-3), optax.adam(1e-3, eps=1e-6), "optimizer-epsilon"),
-        (lambda p: torch.optim.Adam(p, weight_decay=0.1), optax.adamw(1e-3, weight_decay=0.1), "weight-decay"),
-        (lambda p: torch.optim.AdamW(p, 1e-3), optax.adamw(1e-3), "weight-decay"),
-        (lambda p: torch.optim.SGD(p, 0.1, 0.9), optax.sgd(0.1, momentum=0.9, nesterov=True), "nesterov"),
-        (lambda p: torch.optim.RMSprop(p, eps=1e-4), optax.rmsprop(0.01, 0.99, 1e-4), "optimizer-epsilon-place"),
-        (lambda p: torch.optim.Adam(p, eps=1e-4), optax.adam(1e-3, eps=0.0, eps_root=1e-4), "optimizer-epsilon-place"),
-        (lambda p: torch.optim.Adam(p, 1e-3), optax.adam(1e-3), None),
-        (lambda p: torch.optim.Adam(p, 1e-3), optax.adagrad(1e-3), None),
-    ],
-)
-def test_the_setting_of_an_optimizer_is_named(make, port, cause):
-    case = with_optimizer(make, port)
-    found = [each.id for each in explain_optimizer(case, seed=0, device="cpu")]
-    assert found == ([] if cause is None else [cause])
-
-
-def grouped(parameters, decay):
-    """A weight decay for matrices alone."""
-    parameters = list(parameters)
-    matrices, others = ([p for p in parameters if (p.ndim >= 2) == wanted] for wanted in (True, False))
-    groups = [{"params": others, "weight_decay": 0.0}, {"params": matrices, "weight_decay": decay}]
-    return torch.optim.AdamW(groups, 1e-3)
-
-
-def clipping(parameters):
-    """Clips the gradients in place, before each step."""
-    parameters = list(parameters)
-    optimizer = torch.optim.Adam(parameters, 1e-3)
-    optimizer.register_step_pre_hook(lambda *_: torch.nn.utils.clip_grad_norm_(parameters, 0.01) and None)
-    return optimizer
-
-
-def with_optimizer(make, port):
-    return Case(
-        name="o",
-        summary="s",
-        reference=lambda: torch.nn.Linear(2, 2),
-        model=lambda rngs: nnx.Linear(2, 2, rngs=rngs),
-        inputs=lambda rng: (rng.standard_normal((2, 2)),),
-        optimizer=(make, port),
-    )
-
-
-def test_a_setting_of_a_group_is_said_to_be_of_that_group():
-    case = with_optimizer(lambda p: grouped(p, 0.3), optax.adamw(1e-3, weight_decay=0.0))
-    (cause,) = explain_optimizer(case, seed=0, device="cpu")
-    assert (cause.id, cause.fix) == ("weight-decay", "give 0.3")
-    assert cause.says == "has weight_decay=0, for a parameter of 2 axes, of whose group the numbers are"
-
-
-def test_a_reference_that_clips_in_place_leaves_the_gradients_of_the_port_alone():
-    port = optax.chain(optax.stateless(lambda g, p: clip_grad_norm(g, 0.01)[0]), adam(1e-3))
-    found = examine_optimizer(with_optimizer(clipping, port), seed=0, dtype="float32", device="cpu")
-    assert found.equal, found
-    assert found.precise, found
 
 
 def forms(function, *args, **kwargs):

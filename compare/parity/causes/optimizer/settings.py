@@ -1,8 +1,7 @@
-"""Why an optimizer steps otherwise: PyTorch's own is given other settings until it steps as the port's does."""
+"""PyTorch's own optimizer with other settings, until it steps as the port's does."""
 
 from __future__ import annotations
 
-import functools
 import itertools
 import time
 from collections.abc import Callable, Iterator
@@ -12,14 +11,11 @@ import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
 
-from ...case import Case
-from ...draw import generator
-from ...report.records import Cause
-from ..optimizer import SHAPE, gradients, in_jax, in_torch
-from .fit import plain, solve
+from ....report.records import Cause
+from ...optimizer import SHAPE
+from ..fit import plain, solve
+from .steps import EXPLAINED, Make, Steps, group_of, largest
 
-BUDGET_S = 10.0
-EXPLAINED = 1e-9
 LIKELY: dict[str, tuple[float, ...]] = {
     "lr": (1e-4, 1e-3, 1e-2, 0.1),
     "eps": (1e-8, 1e-6, 1e-5, 1e-10, 0.0),
@@ -41,46 +37,25 @@ WORDS = {
 }
 
 Settings = dict[str, Any]
+Change = Callable[[Settings], None]
 
 
-def explain_optimizer(case: Case, *, seed: int, device: str, budget_s: float = BUDGET_S) -> list[Cause]:
-    """The settings of the reference's optimizer with which it makes exactly the port's steps, one changed at a time.
+def settings(steps: Steps, deadline: float) -> list[Cause]:
+    """The settings with which the reference's optimizer makes exactly the port's steps, one changed at a time."""
+    usual, make = _settings(steps.make), steps.make
+    where = "" if steps.groups == 1 else f", for a parameter of {len(SHAPE)} axes, of whose group the numbers are"
 
-    Both step from the same random parameters on the same gradients, in float64.
-    """
-    assert case.optimizer is not None
-    make, transformation = case.optimizer
-    start = generator(case, seed, "optimizer start").standard_normal(SHAPE)
-    given = gradients(case, seed, 0)
-    port = in_jax(transformation, given, "float64", device, start=start) - start
-    scale = float(np.abs(port).max()) or 1.0
+    def residual(change: Change) -> float:
+        return steps.residual(_changed(make, change))
 
-    def left_by(make: Any) -> np.ndarray | None:
-        try:
-            moved = in_torch(make, given, "float64", device, start=start) - start
-        except Exception:
-            return None  # a setting that the optimizer refuses
-        return ((moved - port) / scale).ravel() if np.isfinite(moved).all() else None
-
-    def left(change: Callable[[Settings], None]) -> np.ndarray | None:
-        return left_by(_changed(make, change))
-
-    def residual(change: Callable[[Settings], None]) -> float:
-        return _largest(left(change))
-
-    if residual(lambda settings: None) <= EXPLAINED:
-        return []
-    deadline = time.monotonic() + budget_s  # the first step of all imports for seconds
     found: list[Cause] = []
-    usual, groups = _settings(make)
-    where = "" if groups == 1 else f", for a parameter of {len(SHAPE)} axes, of whose group the numbers are"
     for name, says, fix, change in _switches(usual):
         off = residual(change)
         if off <= EXPLAINED:
             id = WORDS.get(name, name.replace("_", "-"))
             found.append(Cause(id=id, says=says + where, fix=fix, residual=off))
     for corrected in (False, True) if not found and usual.get("eps") else ():
-        off = _largest(left_by(_with_eps_inside(make, corrected=corrected)))
+        off = steps.residual(_with_eps_inside(make, corrected=corrected))
         if off <= EXPLAINED:
             says = f"adds eps={usual['eps']:.12g} inside the root, to the mean of squares"
             fix = "add it outside: optax has it so with eps=, eps_root=0 and eps_in_sqrt=False; or take gm.optim"
@@ -89,18 +64,22 @@ def explain_optimizer(case: Case, *, seed: int, device: str, budget_s: float = B
     for name, known in _numbers(usual):
         if found or time.monotonic() > deadline:
             break
-        value = solve(functools.partial(_left, left, name), known, LIKELY.get(name, ()), deadline)
+
+        def left(value: float, name: str = name) -> np.ndarray | None:
+            return steps.left(_changed(make, _set(name, value)))
+
+        value = solve(left, known, LIKELY.get(name, ()), deadline)
         if value is None:
             continue
-        value = plain(value, functools.partial(_holds, residual, name))
-        off = residual(_set(name, value))
+        value = plain(value, lambda value, left=left: largest(left(value)) <= EXPLAINED)  # type: ignore[misc]
+        off = largest(left(value))
         if off <= EXPLAINED:
             id = WORDS.get(name, name.partition("[")[0])
             found.append(Cause(id=id, says=f"has {name}={value:.12g}{where}", fix=f"give {known:.12g}", residual=off))
     return found
 
 
-def _with_eps_inside(make: Any, *, corrected: bool) -> Any:
+def _with_eps_inside(make: Make, *, corrected: bool) -> Make:
     """The optimizer with eps under the root; `corrected` where the bias of the mean of squares is taken out first."""
 
     def build(parameters: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
@@ -132,25 +111,12 @@ class _EpsInside(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def _largest(left: np.ndarray | None) -> float:
-    return np.inf if left is None else float(np.abs(left).max())
+def _settings(make: Make) -> Settings:
+    """Those of the group that the parameter is in."""
+    return group_of(make([torch.nn.Parameter(torch.zeros(SHAPE, dtype=torch.float64))]))
 
 
-def _left(left: Callable[[Any], np.ndarray | None], name: str, value: float) -> np.ndarray | None:
-    return left(_set(name, value))
-
-
-def _holds(residual: Callable[[Any], float], name: str, value: float) -> bool:
-    return residual(_set(name, value)) <= EXPLAINED
-
-
-def _settings(make: Any) -> tuple[Settings, int]:
-    """The settings of the group that the parameter is in, and the number of groups."""
-    groups = make([torch.nn.Parameter(torch.zeros(SHAPE, dtype=torch.float64))]).param_groups
-    return next(group for group in groups if group["params"]), len(groups)
-
-
-def _changed(make: Any, change: Callable[[Settings], None]) -> Any:
+def _changed(make: Make, change: Change) -> Make:
     def build(parameters: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
         optimizer = make(parameters)
         for group in optimizer.param_groups:
@@ -160,7 +126,7 @@ def _changed(make: Any, change: Callable[[Settings], None]) -> Any:
     return build
 
 
-def _switches(usual: Settings) -> Iterator[tuple[str, str, str, Callable[[Settings], None]]]:
+def _switches(usual: Settings) -> Iterator[tuple[str, str, str, Change]]:
     for name, value in usual.items():
         if isinstance(value, bool) and name not in ("capturable", "differentiable", "foreach", "fused"):
             says = f"steps as with {name}={not value}"
@@ -180,7 +146,7 @@ def _numbers(usual: Settings) -> Iterator[tuple[str, float]]:
             yield from ((f"{name}[{i}]", float(v)) for i, v in enumerate(value) if isinstance(v, int | float))
 
 
-def _set(name: str, value: Any) -> Callable[[Settings], None]:
+def _set(name: str, value: Any) -> Change:
     def change(settings: Settings) -> None:
         whole, _, place = name.partition("[")
         if place:

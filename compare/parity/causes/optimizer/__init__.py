@@ -1,0 +1,5 @@
+"""Why an optimizer steps otherwise: PyTorch's own is changed until it steps as the port's does."""
+
+from .explain import explain_optimizer
+
+__all__ = ["explain_optimizer"]
