@@ -23,15 +23,14 @@ class _Widening(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        name = getattr(func, "__name__", "")
-        if name in REINTERPRETS:
-            return func(*args, **kwargs)
         if func is torch.Tensor.float:
             self.asked()
             return torch.Tensor.double(*args, **kwargs)
-        if any(isinstance(x, torch.dtype) and x in WIDER for x in (*args, *kwargs.values())):
-            self.asked()
-            args, kwargs = pytree.tree_map(_wider, (args, kwargs))
+        for x in (*args, *kwargs.values()) if kwargs else args:  # millions of calls come by
+            if type(x) is torch.dtype and x in WIDER and getattr(func, "__name__", "") not in REINTERPRETS:
+                self.asked()
+                args, kwargs = pytree.tree_map(_wider, (args, kwargs))
+                break
         return func(*args, **kwargs)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from .records import Divergence, Finding
 from .wording import count
 
+_BORDERS = (("received", "to_model"), ("output", "to_reference"), ("received_cotangent", "loss"))
 OPTIMIZER = "the optimizer"  # in the place of a module's path
 
 
@@ -14,9 +15,20 @@ def place(divergence: Divergence) -> str:
     """`"layer2.1.bn2 (BatchNorm2d at model.py:20)"`."""
     d = divergence
     if d.outside:
-        return "no module: the case's to_model, to_reference or loss"
+        return f"no module: {border(d)}"
     kind = f" ({d.kind} at {d.source})" if d.source else f" ({d.kind})" if d.kind else ""
     return f"{d.module or 'the model itself'}{kind}"
+
+
+def border(divergence: Divergence) -> str:
+    """The functions of the case that an error outside of all modules can arise in: `"the case's to_model"`."""
+    wrong = {finding.what for finding in divergence.findings}
+    if divergence.causes:
+        return "the case's loss"  # which alone is looked into
+    functions = [name for what, name in _BORDERS if what in wrong] or [name for _, name in _BORDERS]
+    if "loss" in functions and "to_reference" not in functions:
+        functions.insert(-1, "to_reference")  # whose gradient it is, too
+    return f"the case's {' or '.join(functions)}"
 
 
 def happens(divergence: Divergence) -> str:
@@ -28,7 +40,7 @@ def told(divergence: Divergence) -> Iterator[str]:
     """A divergence in a few lines: place, cause, fix and evidence."""
     d = divergence
     if d.outside:
-        yield "no module introduces the error: it arises in the case's to_model, to_reference or loss"
+        yield f"no module introduces the error: it arises in {border(d)}"
     else:
         there = f", the reference's {d.reference}" if d.reference and d.reference != d.module else ""
         yield f"{happens(d)} {place(d)}{there}, on {d.input!r} in {d.mode}"

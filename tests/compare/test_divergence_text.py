@@ -1,6 +1,7 @@
 """Where an error arises, in words: on the terminal, in the line that fails a run, and on the page."""
 
 import msgspec
+import pytest
 from graphmode.compare.report.divergence_text import evidence, place, told
 from graphmode.compare.report.parity_tables import parity_sections
 from graphmode.compare.report.records import Cause, Divergence, Finding, Parity, Tensor
@@ -48,9 +49,20 @@ def test_what_nothing_explains_is_said_to_be_so():
     assert "  cause: none found before the time was over; not all of the known ones were tried" in told(short)
 
 
-def test_an_error_outside_of_all_modules_names_the_fields():
-    outside = Divergence(mode="inference", input="random 0", module="", findings=[FINDING], outside=True)
-    assert "to_model, to_reference or loss" in next(told(outside))
+@pytest.mark.parametrize(
+    ("kinds", "says"),
+    [
+        (["received"], "to_model"),
+        (["output"], "to_reference"),
+        (["received_cotangent"], "to_reference or loss"),
+        (["received", "received_cotangent"], "to_model or to_reference or loss"),
+        (["buffer"], "to_model or to_reference or loss"),
+    ],
+)
+def test_an_error_outside_of_all_modules_names_the_fields(kinds, says):
+    findings = [msgspec.structs.replace(FINDING, what=kind) for kind in kinds]
+    outside = Divergence(mode="inference", input="random 0", module="", findings=findings, outside=True)
+    assert next(told(outside)) == f"no module introduces the error: it arises in the case's {says}"
     assert not any("cause" in line for line in told(outside))
 
 

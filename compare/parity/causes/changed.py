@@ -43,9 +43,10 @@ class Changed(TorchFunctionMode):
 
     def keep(self, value: Any, words: str) -> None:
         """Notes a tensor that another may be taken for; of integers many, since a few are alike by chance."""
-        if not isinstance(value, torch.Tensor) or value.dtype == torch.bool:
+        if not isinstance(value, torch.Tensor):
             return
-        if value.is_floating_point() or value.numel() >= MANY_INTEGERS:
+        dtype = value.dtype  # asked once: the modes around see each question
+        if dtype.is_floating_point or (dtype != torch.bool and value.numel() >= MANY_INTEGERS):
             self.tensors.append((words, self.count, value))
 
     def _other(self, value: Any) -> Any:
@@ -69,8 +70,10 @@ class Changed(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if self.paused:
+            return func(*args, **kwargs)
         name = getattr(func, "__name__", "")
-        if self.paused or name in SILENT:
+        if name in SILENT:
             return func(*args, **kwargs)
         number, self.count = self.count, self.count + 1
         if self.change.apply is not None and number in self.change.sites:

@@ -18,6 +18,7 @@ from .change import Change, Site
 from .composite import composites
 from .dropout import dropout_on
 from .extra import extra_activations, extra_factors
+from .loss import LossAgain, loss_call
 from .origins import origins
 from .parameters import own_parameters, parameter_variants
 from .sites import constructs, groups, numbers
@@ -56,24 +57,23 @@ def explain(
 
     Args:
       look: in which the divergence was found.
-      divergence: of a module that has a counterpart.
+      divergence: of a module that has a counterpart, or of the case's loss.
       deadline: of `time.monotonic`; 25 s are given at most.
       second: gives a look at another input of the same kind, or None; it is called where a cause was found, and not
         before.
     """
-    if divergence.outside or look.matching.to_reference(divergence.module) is None:
-        return Explanation([])
     port = CallId(divergence.module, divergence.call)
-    if port not in look.matches:
+    if not divergence.outside and (look.matching.to_reference(port.path) is None or port not in look.matches):
         return Explanation([])
     now = time.monotonic()
     if now > deadline:
         return Explanation([], cut_short=True)
-    call = WrongCall(look, port)
-    if not call.settle():
+    call = loss_call(look) if divergence.outside else WrongCall(look, port)
+    if call is None or not call.settle():
         return Explanation([])
-    again = Again(call, divergence.module, second)
-    trial = Trial(call, min(deadline, now + SUSPECT_S), elsewhere(look, divergence), again)
+    other = None if divergence.outside else elsewhere(look, divergence)
+    again = (LossAgain if divergence.outside else Again)(call, divergence.module, second)
+    trial = Trial(call, min(deadline, now + SUSPECT_S), other, again)
     causes = _Search(trial, look.calls_beyond).causes()
     return Explanation(causes, cut_short=not causes and trial.is_over)
 
@@ -109,7 +109,9 @@ class _Search:
             stage(sites)
             if self.trial.found or self.trial.is_over:
                 break
-        return self.trial.found[:MOST]
+        # what scales a loss scales its gradient
+        found = [cause for cause in self.trial.found if cause.id != "gradient-scale"] or self.trial.found
+        return found[:MOST]
 
     def _dropout(self, sites: list[Site]) -> None:
         cause = dropout_on(self.target)

@@ -23,6 +23,7 @@ from .port_calls import Backward, PortRun, Seen
 from .torch_calls import recorded
 
 What = Literal["received", "output", "received_cotangent", "input_gradient", "parameter_gradient", "buffer"]
+ROOT = CallId("")
 LIBRARIES = ("flax.", "graphmode.nn.")
 SMALLEST = (
     1e-4  # of the largest gradient: what is smaller is rounding where exact arithmetic has zero, as before a norm
@@ -116,11 +117,23 @@ class Look:
         self.unlike = tuple(dict.fromkeys(at.path for at in self.run.unlike))
         for seen in self.forced:
             self._judge(seen, difference(seen.port, seen.reference))
+        self._handed_out()
         self.activations = tuple(self._activations(self.forced))
         self.backward: Backward | None = None
         if question.mode == "forward_backward":
             self._named("buffer", self.buffers, self.observed.buffers, None)
             self._backward()
+
+    def _handed_out(self) -> None:
+        """Of outputs that are right in the port's layout, what the case's `to_reference` makes."""
+        made = self.run.handed_out
+        if made is None or ROOT not in self.matches or self.suspects:
+            return
+        ours = made.renamed(self.observed).outputs
+        for name, wanted in self.observed.outputs.items():
+            found = difference(ours[name], wanted) if name in ours else None
+            if found is not None and not found.equal:
+                self.outside.append(_finding("output", f"{name} after to_reference", found))
 
     def _backward(self) -> None:
         try:

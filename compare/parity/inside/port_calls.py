@@ -22,6 +22,7 @@ from flax import nnx
 
 from ...case import identity
 from ...jax_side import PortSide
+from ...observation import Observation
 from ...port_program import combine, starts
 from ...trees import named_leaves
 from ..judge import Question
@@ -89,6 +90,7 @@ class PortRun:
       layouts: what is known of the port's from an earlier run.
 
     Attributes:
+      handed_out: what the case's `to_reference` made of the reference's own outputs, in `forced_forward`.
       unlike: calls that the port hands tensors of other shapes than the reference does, though all before them is
         right, found by `forced_forward`: it works on all lines at once, say, or on as many as there is room for. That
         is no error yet. They are not compared, but run as a part of what is around them, which is.
@@ -101,6 +103,7 @@ class PortRun:
         self.layouts = layouts or Layouts()
         self._borders: dict[CallId, Borders] = {}
         self.unlike: list[CallId] = []
+        self.handed_out: Observation | None = None
 
     def borders(self, at: CallId) -> Borders:
         """Of a call that has a counterpart; `forced_forward` comes first."""
@@ -172,7 +175,9 @@ class PortRun:
             self._borders[at] = borders
             return put_out(_replaced(given, call.outputs, borders.outputs))
 
-        state = self._forward(note)
+        outputs, state = self._forward(note)
+        if forced:
+            self.handed_out = self.side.observe(outputs, None)
         return seen, self.side.named_state(self.question.mode, state)
 
     def _compared(
@@ -296,11 +301,10 @@ class PortRun:
         return switch
 
     def _forward(self, note: Any) -> Any:
-        """Runs the model forward, each call through `note`; gives the state after it."""
+        """Runs the model forward, each call through `note`; gives its outputs, and the state after it."""
         with self.side.context(), jax.disable_jit():
             program = self.program
-            _, (_, state) = program.forward(program.params, program.rest, *self.batch.call, through=numbered(note))
-            return state
+            return program.forward(program.params, program.rest, *self.batch.call, through=numbered(note))[1]
 
 
 def _of_another_structure(call: Call, received: list[Seen], given: list[Seen]) -> bool:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import torch
+import torch.nn.functional as F
+
 from ..variants import Called, Fit, Variant, of, signature
 
 PAIRED = "input target size_average reduce reduction"
@@ -16,12 +19,10 @@ signature("binary_cross_entropy", "input target weight size_average reduce reduc
 signature("binary_cross_entropy_with_logits", "input target weight size_average reduce reduction pos_weight")
 signature("kl_div", "input target size_average reduce reduction log_target")
 
+REGRESSION = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
 LOSSES = (
-    "mse_loss",
-    "l1_loss",
+    *REGRESSION,
     "soft_margin_loss",
-    "smooth_l1_loss",
-    "huber_loss",
     "cross_entropy",
     "nll_loss",
     "binary_cross_entropy",
@@ -33,7 +34,7 @@ LOSSES = (
 @of(*LOSSES)
 def reduction(call: Called) -> Iterator[Variant]:
     known = call.get("reduction", "mean")
-    for other in ("mean", "sum", "none"):
+    for other in ("mean", "sum", "none", *(("batchmean",) if call.name == "kl_div" else ())):
         if other != known:
             yield Variant(
                 "reduction", f"reduces the loss by {other!r}", f"give reduction={known!r}", call.with_(reduction=other)
@@ -88,6 +89,48 @@ def classes(call: Called) -> Iterator[Variant | Fit]:
             lambda value: call.with_(label_smoothing=min(max(value, 0.0), 1.0)),
             (0.0, 0.1, 0.05),
         )
+
+
+@of(*REGRESSION)
+def other_loss(call: Called) -> Iterator[Variant]:
+    reduction = call.get("reduction", "mean")
+    for name in REGRESSION:
+        if name != call.name:
+            function = getattr(F, name)
+            yield Variant(
+                "loss-function",
+                f"computes {name} where the reference computes {call.name}",
+                f"compute {call.name}",
+                lambda func, args, kwargs, function=function: function(*args[:2], reduction=reduction),
+                is_guess=True,
+            )
+
+
+@of("cross_entropy", "binary_cross_entropy_with_logits")
+def logits(call: Called) -> Iterator[Variant]:
+    """What takes logits, given what they have been made of already."""
+    name, of = (
+        ("softmax", lambda x: x.softmax(1 if x.dim() > 1 else 0))
+        if call.name == "cross_entropy"
+        else ("sigmoid", torch.sigmoid)
+    )
+    yield Variant(
+        "loss-of-logits",
+        f"gives the loss the {name} of what are logits to the reference",
+        f"leave the {name} out: the loss takes it itself",
+        lambda func, args, kwargs: func(of(args[0]), *args[1:], **kwargs),
+    )
+
+
+@of("kl_div")
+def divergence(call: Called) -> Iterator[Variant]:
+    known = bool(call.get("log_target", False))
+    yield Variant(
+        "loss-log-target",
+        f"takes the target {'as it is' if known else 'for its logarithm'}",
+        f"give log_target={known}",
+        call.with_(log_target=not known),
+    )
 
 
 @of("smooth_l1_loss", "huber_loss")

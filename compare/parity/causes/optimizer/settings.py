@@ -83,7 +83,7 @@ def _with_eps_inside(make: Make, *, corrected: bool) -> Make:
     """The optimizer with eps under the root; `corrected` where the bias of the mean of squares is taken out first."""
 
     def build(parameters: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
-        optimizer = make(parameters)
+        optimizer: Any = make(parameters)
         (group,) = optimizer.param_groups
         eps, beta, step = group["eps"], group.get("betas", (0.0, 0.0))[1], optimizer.step
         group.update(eps=0.0, foreach=False)

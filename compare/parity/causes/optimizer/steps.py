@@ -45,7 +45,7 @@ class Steps:
         self.port = in_jax(transformation, self.gradients, "float64", device, start=self.start) - self.start
         self.scale = float(np.abs(self.port).max()) or 1.0
         probe = self.make([torch.nn.Parameter(torch.zeros(SHAPE, dtype=torch.float64))])
-        self.kind = next(each for each in type(probe).__mro__ if each.__module__.startswith("torch.optim"))
+        self.kind: Any = next(each for each in type(probe).__mro__ if each.__module__.startswith("torch.optim"))
         self.groups = len(probe.param_groups)
 
     def left(self, make: Make | None = None, *, count: int | None = None) -> np.ndarray | None:
@@ -66,7 +66,7 @@ class Steps:
         """Within it, each step of an optimizer that is made there calls these just around the step of `torch.optim`'s
         class itself: after the hooks that it has, and what its own class does before."""
         inherited = "step" not in vars(self.kind)
-        usual: Any = self.kind.step
+        usual = self.kind.step
         bare = usual.__wrapped__ if hasattr(usual, "hooked") else usual
 
         def step(optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
@@ -75,19 +75,19 @@ class Steps:
             after(optimizer)
             return result
 
-        self.kind.step = step  # type: ignore[method-assign]
+        self.kind.step = step
         try:
             yield
         finally:
             if inherited:
                 del self.kind.step
             else:
-                self.kind.step = usual  # type: ignore[method-assign]
+                self.kind.step = usual
 
     def alone(self, parameters: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
         """The reference's optimizer without what is hung on it: neither hooks nor steps of a class of its own."""
-        optimizer = self.make(parameters)
-        usual: Any = self.kind.step
+        optimizer: Any = self.make(parameters)
+        usual = self.kind.step
         bare = usual.__wrapped__ if hasattr(usual, "hooked") else usual
         optimizer.step = lambda closure=None: bare(optimizer, closure)
         return optimizer
