@@ -41,6 +41,8 @@ class Change:
       given: a module inside, by its path in the model, and a function of each floating tensor that it gives.
       rewired: the argument of a call, and the earlier tensor that takes its place, by its number.
       called: a module inside, and the one that is called in its place, by their paths in the model.
+      moved: a module inside, by its path, that is called on what a function call gives, by its number, or on the first
+        tensor that another one is given, by its path; where the reference calls it, its input is handed on.
       cut: the path of a module inside, whose outputs hand no gradient on.
       unwritten: the module's buffers, by their names below it, that are afterwards as they were before.
       other_mode: whether the module itself, and none inside, is in evaluation where it is in training, or reversed.
@@ -52,6 +54,7 @@ class Change:
     given: tuple[str, Callable[[torch.Tensor], torch.Tensor]] | None = None
     rewired: tuple[int, int, int] | None = None
     called: tuple[str, str] | None = None
+    moved: tuple[str, int | str] | None = None
     cut: str | None = None
     unwritten: frozenset[str] = frozenset()
     other_mode: bool = False

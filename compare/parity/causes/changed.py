@@ -30,6 +30,7 @@ class Changed(TorchFunctionMode):
 
     Attributes:
       paused: whether calls are none of the module's.
+      moved: the module that is called elsewhere.
       owners: paths of modules by identity, where words are to name them.
       tensors: what was made: in words, made before which call, and itself.
     """
@@ -37,6 +38,7 @@ class Changed(TorchFunctionMode):
     def __init__(self, change: Change, note: Callable[[Site], None] | None, until: CodeType):
         self.change, self.note, self.until = change, note, until
         self.paused = False
+        self.moved: Callable[..., Any] | None = None
         self.owners: dict[int, str] = {}
         self.count = 0
         self.tensors: list[tuple[str, int, torch.Tensor]] = []
@@ -84,6 +86,8 @@ class Changed(TorchFunctionMode):
         if self.change.exchanged is not None:
             args, kwargs = pytree.tree_map(self._other, (args, kwargs))
         result = func(*args, **kwargs)
+        if self.moved is not None and self.change.moved is not None and self.change.moved[1] == number:
+            result = self.moved(result)
         self.keep(result, f"what {name}{self._owner()} gives")
         if self.note is not None:
             self.note(Site(number, name, func, args, kwargs, result, _place(self.until)))

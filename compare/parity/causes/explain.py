@@ -23,15 +23,17 @@ from .origins import origins
 from .parameters import own_parameters, parameter_variants
 from .sites import constructs, groups, numbers
 from .target import EXPLAINED
+from .tied import other_uses_missing
 from .trial import Trial
 from .variants import Fit, Variant, variants
-from .wiring import exchanged, multiplied, rewired, stopped, unused, unwritten
+from .wiring import exchanged, moved, multiplied, rewired, stopped, unused, unwritten
 from .wrong_call import Again, WrongCall, elsewhere
 
 if TYPE_CHECKING:
     from ..inside.localise import Look
 
 SUSPECT_S = 25.0  # for one suspect
+FEW_SIBLINGS = 40  # pairs, that are tried before the calls of functions
 MOST = 3  # causes that are told, where an input cannot tell them apart
 
 
@@ -71,6 +73,8 @@ def explain(
     call = loss_call(look) if divergence.outside else WrongCall(look, port)
     if call is None or not call.settle():
         return Explanation([])
+    if (cause := other_uses_missing(look, call)) is not None:
+        return Explanation([cause])
     other = None if divergence.outside else elsewhere(look, divergence)
     again = (LossAgain if divergence.outside else Again)(call, divergence.module, second)
     trial = Trial(call, min(deadline, now + SUSPECT_S), other, again)
@@ -89,8 +93,10 @@ class _Search:
         sites = self.replay.sites()
         stages = (
             self._dropout,
+            self._moved,
             self._origins,
             self._called,
+            self._soon_called,
             self._single,
             self._composites,
             self._modes,
@@ -135,8 +141,12 @@ class _Search:
             if (fewer is None or fewer < 0) and more is not None and more > 0:
                 self._try_called(left_out, instead)
 
+    def _soon_called(self, sites: list[Site]) -> None:
+        if sum(1 for _ in self._siblings()) <= FEW_SIBLINGS:
+            self._perhaps_called(sites)
+
     def _perhaps_called(self, sites: list[Site]) -> None:
-        """Likewise in a port that has no modules to count the calls of."""
+        """Likewise in a port that has no modules to count the calls of, or whose calls match none."""
         for left_out, instead in self._siblings():
             if self.calls_beyond(left_out) is None is self.calls_beyond(instead):
                 self._try_called(left_out, instead)
@@ -223,6 +233,9 @@ class _Search:
                 if isinstance(fit, Fit):
                     self.trial.fit(fit, functools.partial(_with_number, fit, numbers(same)))
 
+    def _moved(self, sites: list[Site]) -> None:
+        self._each(moved(self.replay, self.target, sites))
+
     def _rewired(self, sites: list[Site]) -> None:
         self._each(rewired(self.replay, sites))
 
@@ -242,7 +255,7 @@ class _Search:
             if self.trial.found or self.trial.is_over:
                 return
             self.trial.vary(variant.id, variant.says, variant.fix, change)
-        for fit, scaled_by in extra_factors(self.replay):
+        for fit, scaled_by in extra_factors(self.replay, sites):
             if self.trial.found or self.trial.is_over:
                 return
             self.trial.fit(fit, scaled_by)

@@ -40,13 +40,23 @@ def extra_activations(replay: Replay, sites: list[Site]) -> Iterator[tuple[Varia
             yield variant, Change(variant.apply, numbers(same))
 
 
-def extra_factors(replay: Replay) -> Iterator[tuple[Fit, Callable[[float], Change]]]:
-    """Of what a module inside gives: that of a function is among its own known differences."""
+def extra_factors(replay: Replay, sites: list[Site]) -> Iterator[tuple[Fit, Callable[[float], Change]]]:
+    """Of what a module inside gives, and of what a function does."""
     for path in replay.children:
-        says = f"multiplies what {path} gives by {{value}}"
-        fit = Fit("scale", says, "leave it as it is", 1.0, lambda value: after(lambda x: x * value), (0.5, 2.0))
-        yield fit, partial(_scaled, path)
+        yield _factor(path), partial(_scaled, path)
+    for same in constructs(sites):
+        if isinstance(same[0].result, torch.Tensor) and same[0].result.is_floating_point():
+            yield _factor(same[0].name), partial(_scaled_by_function, numbers(same))
+
+
+def _factor(of: str) -> Fit:
+    says = f"multiplies what {of} gives by {{value}}"
+    return Fit("scale", says, "leave it as it is", 1.0, lambda value: after(lambda x: x * value), (0.5, 2.0))
 
 
 def _scaled(path: str, value: float) -> Change:
     return Change(given=(path, lambda x: x * value))
+
+
+def _scaled_by_function(at: frozenset[int], value: float) -> Change:
+    return Change(after(lambda x: x * value), at)

@@ -9,6 +9,7 @@ import numpy as np
 
 STEPS = 12
 ENOUGH = 1e-13
+PARTS = (1.0, 0.5, 0.25, 0.125)  # of a step, tried until one leaves less
 
 
 def solve(
@@ -17,7 +18,7 @@ def solve(
     likely: Iterable[float] = (),
     deadline: float = np.inf,
 ) -> float | None:
-    """The number with which least is left, by the steps of Gauss and Newton from the likeliest one.
+    """The number with which least is left, by the damped steps of Gauss and Newton from the likeliest one.
 
     Args:
       left: what is left with a number, `[n]`; None where it cannot be told.
@@ -47,11 +48,15 @@ def solve(
         length = float(slope @ slope)
         if length == 0:
             return None
-        goal = value - float(slope @ vector) / length
-        further = left(goal)
-        if further is None or size(further) >= size(vector):
+        whole = -float(slope @ vector) / length
+        for part in PARTS:
+            goal = value + part * whole
+            further = left(goal)
+            if further is not None and size(further) < size(vector):
+                value, vector = goal, further
+                break
+        else:
             break
-        value, vector = goal, further
     return value
 
 

@@ -190,6 +190,8 @@ class Replay:
         if mode.change.called is not None:
             left_out, instead = map(self.model.get_submodule, mode.change.called)
             patched[left_out] = functools.partial(type(instead).forward, instead)  # itself, and no record of it
+        if mode.change.moved is not None:
+            self._move(patched, mode)
         for module, forward in patched.items():
             module.forward = forward
         try:
@@ -197,6 +199,15 @@ class Replay:
         finally:
             for module in patched:
                 del module.forward
+
+    def _move(self, patched: dict[torch.nn.Module, Callable[..., Any]], mode: Changed) -> None:
+        assert mode.change.moved is not None
+        path, to = mode.change.moved
+        mode.moved = moved = patched[self.model.get_submodule(path)]
+        patched[self.model.get_submodule(path)] = lambda x, *_, **__: x
+        if isinstance(to, str):
+            usual = patched[self.model.get_submodule(to)]
+            patched[self.model.get_submodule(to)] = lambda x, *args, **kwargs: usual(moved(x), *args, **kwargs)
 
 
 @contextlib.contextmanager

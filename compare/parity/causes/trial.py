@@ -11,6 +11,7 @@ import numpy as np
 from ...report.records import Cause
 from .change import Change
 from .fit import plain, solve
+from .target import EXPLAINED
 from .variants import Fit
 from .wrong_call import Again, WrongCall
 
@@ -18,6 +19,7 @@ IN_PART = " (judged before rounding grows: what follows is chaotic)"
 NOTHING = 1e-9  # a number that was found to be smaller may as well be zero
 ROUNDED = 3e-7  # of a number: as near lies what float32 makes of it
 PLAIN_DIGITS = 3  # of a number that somebody may have written
+CLEARLY = 4  # digits
 FEW = 4  # kinds of change in integers, that arithmetic is not told from
 ARITHMETIC = frozenset(
     {
@@ -53,6 +55,7 @@ class Trial:
         self.call, self.deadline, self.elsewhere, self.again = call, deadline, elsewhere, again
         self.replay, self.target, self.forward = call.replay, call.target, call.forward
         self.found: list[Cause] = []
+        self._lengths: dict[str, int] = {}  # of the numbers in those, by id
 
     @property
     def is_over(self) -> bool:
@@ -66,7 +69,7 @@ class Trial:
 
     def fit(self, fit: Fit, change: Callable[[float], Change]) -> None:
         """Adds a cause where the change by some number does, with that number."""
-        which = self.forward if self.forward.aims and self.forward.before > 0 else self.target
+        which = self.forward if self.forward.aims and self.forward.before > EXPLAINED else self.target
 
         def left(value: float) -> np.ndarray | None:
             with contextlib.suppress(Exception):  # a number that the function refuses
@@ -88,6 +91,9 @@ class Trial:
             return  # one number makes any one number right
         if self._holds_elsewhere(change(value)):
             words = {"value": f"{value:.12g}", "known": f"{fit.known:.12g}"}
+            length = len(words["value"])
+            self._drop(fit.id, longer_than=length + CLEARLY)
+            self._lengths.setdefault(fit.id, length)
             self.add(
                 Cause(
                     id=fit.id,
@@ -101,6 +107,12 @@ class Trial:
         """Takes it among the found ones, unless one of its id is there."""
         if all(cause.id != other.id for other in self.found):
             self.found.append(cause)
+
+    def _drop(self, id: str, longer_than: int) -> None:
+        """Lets a number go that has clearly more digits than another one that does as well."""
+        if self._lengths.get(id, 0) > longer_than:
+            del self._lengths[id]
+            self.found = [cause for cause in self.found if cause.id != id]
 
     def _residual(self, change: Change) -> float:
         """What is left with this change; the forward pass alone where that settles it."""

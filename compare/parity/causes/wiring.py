@@ -12,6 +12,7 @@ import torch
 from .change import Change, Site
 from .known.gradient import scaled
 from .replay import Replay
+from .target import EXPLAINED, Target
 from .variants import Fit, Variant
 
 HAND_ON = "hand on what the reference does"
@@ -45,6 +46,32 @@ def exchanged(replay: Replay) -> Iterator[tuple[Variant, Change]]:
                 says = f"takes two tensors for one another, each of which is {one}"
             change = Change(exchanged=(i, j), later=(a.detach(), b.detach()))
             yield Variant("tensors-exchanged", says, HAND_ON, unused), change
+
+
+def moved(replay: Replay, target: Target, sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
+    """A module inside, called elsewhere, as a norm before a block or after its sum; one that receives what is wrong."""
+    for path, calls in replay.children.items():
+        call = replay.calls[calls[0]]
+        shapes = [x.shape for x in (*call.inputs.values(), *call.outputs.values())]
+        received = [target.aims.get(("received", f"{name} of {call.id}")) for name in call.inputs]
+        if len(calls) > 1 or len(received) != 1 or shapes[1:] != shapes[:1]:
+            continue
+        if received[0] is None or received[0].error <= EXPLAINED:
+            continue
+        for site in sites:
+            result = site.result
+            if isinstance(result, torch.Tensor) and result.is_floating_point() and result.shape == shapes[0]:
+                yield _moved(path, site.number, f"what {site.name} gives"), Change(moved=(path, site.number))
+        for other, ids in replay.children.items():
+            first = next(iter(replay.calls[ids[0]].inputs.values()), None)
+            if other != path and first is not None and first.shape == shapes[0]:
+                yield _moved(path, other, f"what {other} is given"), Change(moved=(path, other))
+
+
+def _moved(path: str, to: int | str, on: str) -> Variant:
+    says = f"calls {path} on {on}, and not where the reference calls it"
+    fix = f"call {path} where the reference does: before a block, or after its sum"
+    return Variant("module-order", says, fix, unused)
 
 
 def unwritten(replay: Replay) -> Iterator[tuple[Variant, Change]]:

@@ -109,7 +109,7 @@ EXPLAINED_BY: dict[str, tuple[str, ...]] = {
     "pool-max-for-average": ("pooling",),
     "position-missing": ("position-missing", "summand-missing", "residual-missing"),
     "position-offset": ("position-offset", "index-offset"),
-    "post-norm": ("norm-missing", "norm-extra", "wiring"),
+    "post-norm": ("module-order", "norm-missing", "norm-extra", "wiring"),
     "qkv-order": ("qkv-order", "pieces-order", "tensors-exchanged"),
     "relu-at-zero": ("kink-gradient",),
     "relu6-at-limits": ("kink-gradient",),

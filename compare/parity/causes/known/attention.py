@@ -113,7 +113,7 @@ def multi_head(call: Called) -> Iterator[Variant]:
 
 
 @of("masked_fill", "masked_fill_")
-def filled(call: Called) -> Iterator[Variant]:
+def filled(call: Called) -> Iterator[Variant | Fit]:
     yield Variant("mask-polarity", "fills where the mask does not hold", POLARITY, call.with_(mask=lambda m: ~m))
     yield Variant(
         "mask-missing", "leaves the mask out", "mask as the reference does", lambda func, args, kwargs: args[0].clone()
@@ -123,6 +123,16 @@ def filled(call: Called) -> Iterator[Variant]:
             yield Variant(
                 "mask-value", f"fills with {value:g}", f"fill with {call.get('value')}", call.with_(value=value)
             )
+    known = call.get("value")
+    if isinstance(known, int | float):
+        yield Fit(
+            "mask-value",
+            "fills with {value}",
+            f"fill with {known}",
+            float(known) if math.isfinite(known) else math.copysign(1e30, known),
+            lambda value: call.with_(value=value),
+            (-1e4, -1e3, -100.0, -30.0, -10.0, 0.0, 1.0),
+        )
 
 
 @of("where")

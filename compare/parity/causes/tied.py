@@ -1,0 +1,38 @@
+"""A parameter that the reference uses in several places, and the port has in each an array of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...report.records import Cause
+from ..yardstick import difference
+from .target import EXPLAINED
+from .wrong_call import WrongCall
+
+if TYPE_CHECKING:
+    from ..inside.localise import Look
+
+
+def other_uses_missing(look: Look, call: WrongCall) -> Cause | None:
+    """The cause where all that is off is gradients of the module's parameters, of which the port has just the part that
+    this call adds, and the reference more; None otherwise.
+
+    Args:
+      look: in which the call was seen.
+      call: settled.
+    """
+    wrong = {key: aim for key, aim in call.target.aims.items() if aim.error > EXPLAINED}
+    if look.backward is None or not wrong or any(kind != "parameter_gradient" for kind, _ in wrong):
+        return None
+    residual = 0.0
+    for (_, name), aim in wrong.items():
+        own = aim.reference  # the part that the call adds
+        residual = max(residual, difference(look.backward.by_parameters[name], own, aim.scale).error)
+        if difference(look.observed.parameter_gradients[name], own, aim.scale).equal:
+            return None
+    if residual > EXPLAINED:
+        return None
+    names = ", ".join(name for _, name in wrong)
+    says = f"has of the gradient by {names} what this module adds alone: what the reference's other uses of it add is "
+    fix = "use one nnx.Param in all places: no copy of its value, and no stopped gradient, where it is used again"
+    return Cause(id="untied", says=says + "missing", fix=fix, residual=residual)

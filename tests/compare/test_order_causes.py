@@ -1,0 +1,150 @@
+"""Modules called elsewhere than in the reference, parameters that are no longer shared, numbers of masks and losses."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from flax import nnx
+from graphmode.compare import Case, check
+
+WIDTH = 8
+
+
+class Block(torch.nn.Module):
+    def __init__(self, *, first):
+        super().__init__()
+        self.norm, self.inner = torch.nn.LayerNorm(WIDTH), torch.nn.Linear(WIDTH, WIDTH)
+        self.first = first
+
+    def forward(self, x):
+        if self.first:
+            return x + torch.tanh(self.inner(self.norm(x)))
+        return self.norm(x + torch.tanh(self.inner(x)))
+
+
+class PortBlock(nnx.Module):
+    def __init__(self, rngs, *, first):
+        self.norm = nnx.LayerNorm(WIDTH, epsilon=1e-5, use_fast_variance=False, rngs=rngs)
+        self.inner = nnx.Linear(WIDTH, WIDTH, rngs=rngs)
+        self.first = first
+
+    def __call__(self, x):
+        if self.first:
+            return x + jnp.tanh(self.inner(self.norm(x)))
+        return self.norm(x + jnp.tanh(self.inner(x)))
+
+
+def case(reference, port, shape=(5, WIDTH)):
+    return Case(
+        name="c",
+        summary="s",
+        reference=reference,
+        model=port,
+        inputs=lambda rng: (rng.standard_normal(shape),),
+        adversarial=(),
+    )
+
+
+@pytest.mark.parametrize(
+    ("first", "on"), [(True, "what add gives"), (False, "what inner is given")], ids=["post-norm", "pre-norm"]
+)
+def test_a_norm_at_the_other_end_of_a_block_is_named(first, on):
+    found = check(case(lambda: Block(first=first), lambda rngs: PortBlock(rngs, first=not first))).divergences
+    (cause,) = found[0].causes
+    assert (cause.id, cause.says) == ("module-order", f"calls norm on {on}, and not where the reference calls it")
+
+
+class Tied(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = torch.nn.Embedding(WIDTH, WIDTH)
+
+    def forward(self, words):
+        return torch.tanh(self.embed(words)) @ self.embed.weight.T
+
+
+class Untied(nnx.Module):
+    """Its second use hands no gradient on, as a copy would not."""
+
+    def __init__(self, rngs):
+        self.embed = nnx.Embed(WIDTH, WIDTH, rngs=rngs)
+
+    def __call__(self, words):
+        return jnp.tanh(self.embed(words)) @ jax.lax.stop_gradient(self.embed.embedding[...]).T
+
+
+def test_a_parameter_that_is_no_longer_shared_is_named():
+    words = lambda rng: (rng.integers(0, WIDTH, (4, 6)),)  # noqa: E731
+    untied = Case(name="c", summary="s", reference=Tied, model=Untied, inputs=words, adversarial=())
+    (divergence,) = check(untied).divergences
+    assert [cause.id for cause in divergence.causes] == ["untied"]
+    assert "embed.weight" in divergence.causes[0].says
+
+
+class Masked(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("hidden", torch.arange(WIDTH) % 3 == 0)
+
+    def forward(self, x):
+        return x.masked_fill(self.hidden, float("-inf")).softmax(-1)
+
+
+class PortMasked(nnx.Module):
+    def __init__(self, rngs):
+        self.hidden = nnx.BatchStat(jnp.zeros(WIDTH, bool))
+
+    def __call__(self, x):
+        return jax.nn.softmax(jnp.where(self.hidden[...], -7.5, x), -1)
+
+
+def test_another_number_under_a_mask_is_named():
+    (divergence,) = check(case(Masked, PortMasked)).divergences[:1]
+    assert [(cause.id, cause.says, cause.fix) for cause in divergence.causes] == [
+        ("mask-value", "fills with -7.5", "fill with -inf")
+    ]
+
+
+class Scaled(nnx.Module):
+    """Multiplies what comes back by two, and what goes on by nothing."""
+
+    def __init__(self, rngs):
+        self.inner = nnx.Linear(WIDTH, WIDTH, rngs=rngs)
+
+    def __call__(self, x):
+        y = self.inner(x)
+        return 2 * y - jax.lax.stop_gradient(y)
+
+
+class Plain(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = torch.nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x):
+        return self.inner(x)
+
+
+def test_a_gradient_that_is_multiplied_is_named_though_the_values_round_otherwise():
+    (divergence,) = check(case(Plain, Scaled)).divergences
+    assert [cause.id for cause in divergence.causes] == ["gradient-scale"]
+
+
+class Mean(torch.nn.Module):
+    def forward(self, x):
+        return torch.tanh(x).mean(-1)
+
+
+class Halved(nnx.Module):
+    def __init__(self, rngs):
+        pass
+
+    def __call__(self, x):
+        return jnp.tanh(x).mean(-1) * np.float64(0.75)
+
+
+def test_a_factor_of_what_a_function_gives_is_named():
+    (divergence,) = check(case(Mean, Halved)).divergences[:1]
+    (cause,) = divergence.causes
+    assert cause.says in ("multiplies what tanh gives by 0.75", "multiplies what mean gives by 0.75")
