@@ -135,3 +135,102 @@ def test_wrong_tensors_of_one_shape_are_paired_by_their_places():
     assert [(p.name, p.index) for p in pair([a + 0.5, a + 0.3], {"a": a, "b": b}, Layouts())] == by_place
     other_way = [("a", 1), ("b", 0)]
     assert [(p.name, p.index) for p in pair([b + 1e-3, a + 1e-3], {"a": a, "b": b}, Layouts())] == other_way
+
+
+class Layers(torch.nn.Module):
+    def __init__(self, kind, **settings):
+        super().__init__()
+        self.rnn = kind(3, SIZE, batch_first=True, **settings)
+
+    def forward(self, x):
+        out, state = self.rnn(x)
+        return out, state[0] if isinstance(state, tuple) else state
+
+
+def ports(kind, wrong, **settings):
+    """A port whose recurrent layer is wrong in its own `__call__`."""
+
+    class Wrong(kind):
+        def __call__(self, x):
+            return wrong(super().__call__, x)
+
+    class Whole(nnx.Module):
+        def __init__(self, rngs):
+            self.rnn = Wrong(3, SIZE, batch_first=True, rngs=rngs, **settings)
+
+        def __call__(self, x):
+            out, state = self.rnn(x)
+            return out, state[0] if isinstance(state, tuple) else state
+
+    return Whole
+
+
+def second_left(run, x):
+    out, state = run(x)
+    there, back = jnp.split(out, 2, -1)
+    return jnp.concatenate([there, back[:, ::-1]], -1), state
+
+
+def both_forward(run, x):
+    (out, state), (other, others) = run(x), run(x[:, ::-1])
+    out = jnp.concatenate([jnp.split(out, 2, -1)[0], jnp.split(other, 2, -1)[1][:, ::-1]], -1)
+    return out, jax.tree.map(lambda one, two: jnp.concatenate([one[:1], two[1:]]), state, others)
+
+
+def out_changed(change):
+    return lambda run, x: (change(run(x)[0]), run(x)[1])
+
+
+TWO = {"num_layers": 2}
+BOTH = {"bidirectional": True}
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "wrong", "id", "says"),
+    [
+        ("LSTM", BOTH, second_left, "time-reversed", "leaves the outputs of the second direction in the order"),
+        ("GRU", BOTH, both_forward, "direction", "runs both directions from the first step"),
+        (
+            "RNN",
+            {},
+            lambda run, x: run(x[:, ::-1]),
+            "time-reversed",
+            "reads from the last step, and leaves",
+        ),
+        ("RNN", {}, out_changed(lambda y: y[:, ::-1]), "time-reversed", "gives its outputs from the last step"),
+        ("LSTM", TWO, lambda run, x: (run(x)[0], [s[::-1] for s in run(x)[1]]), "state-order", "gives the last states"),
+        (
+            "GRU",
+            TWO,
+            lambda run, x: (run(x.swapaxes(0, 1))[0].swapaxes(0, 1), run(x)[1]),
+            None,
+            "",
+        ),
+    ],
+)
+def test_directions_times_and_states_of_layers_are_named(kind, settings, wrong, id, says):
+    case = Case(
+        name="layers",
+        summary="s",
+        reference=lambda: Layers(getattr(torch.nn, kind), **settings),
+        model=ports(getattr(nn, kind), lambda run, x: tuple(wrong(run, x)), **settings),
+        inputs=lambda rng: (rng.standard_normal((4, LENGTH, 3)),),
+    )
+    found = look(case, "inference")
+    (divergence,) = found.divergences()
+    causes = explain(found, divergence).causes
+    assert [cause.id for cause in causes] == ([] if id is None else [id])
+    assert all(says in cause.says for cause in causes)
+
+
+def test_a_layer_that_runs_over_the_batch_is_named():
+    case = Case(
+        name="layers",
+        summary="s",
+        reference=lambda: Layers(torch.nn.GRU),
+        model=ports(nn.GRU, lambda run, x: (run(x.swapaxes(0, 1))[0].swapaxes(0, 1), run(x.swapaxes(0, 1))[1])),
+        inputs=lambda rng: (rng.standard_normal((LENGTH, LENGTH, 3)),),
+    )
+    found = look(case, "inference")
+    (divergence,) = found.divergences()
+    assert [cause.id for cause in explain(found, divergence).causes] == ["time-axis"]

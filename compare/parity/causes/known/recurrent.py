@@ -9,6 +9,20 @@ from typing import Any
 import torch
 
 from ..variants import Called, Variant, of, other_orders
+from .recurrent_forms import (
+    both_forward,
+    first_changed,
+    gate_raised,
+    halves_swapped,
+    last_states_reversed,
+    over_the_batch,
+    reset_before,
+    second_flipped,
+    states_reversed,
+    states_swapped,
+    time_reversed,
+    zero_states,
+)
 
 GATES = {"lstm": "ifgo", "gru": "rzn", "lstm_cell": "ifgo", "gru_cell": "rzn", "rnn_tanh": "h", "rnn_relu": "h"}
 
@@ -57,14 +71,14 @@ def gates(call: Called) -> Iterator[Variant]:
             "gate-bias",
             f"adds 1 to the bias of the gate {letter}",
             "add nothing: PyTorch has no forget bias",
-            with_weights(lambda i, w, gate=gate: _raised(w, gate, count) if i in biases[::2] else w),
+            with_weights(lambda i, w, gate=gate: gate_raised(w, gate, count) if i in biases[::2] else w),
         )
     if call.name == "gru":
         yield Variant(
             "reset-placement",
             "resets the state before it is multiplied",
             "reset the product: n = tanh(W x + b_in + r * (U h + b_hn))",
-            _reset_before(held.place),
+            reset_before(held.place),
         )
     if call.name.startswith("gru"):
         yield Variant(
@@ -90,19 +104,50 @@ def time(call: Called) -> Iterator[Variant]:
         "time-reversed",
         "runs from the last step to the first",
         "run from the first",
-        lambda func, args, kwargs: _reversed(func, args, axis),
+        lambda func, args, kwargs: time_reversed(func, args, axis),
     )
+    yield Variant(
+        "time-reversed",
+        "reads from the last step, and leaves its outputs in that order",
+        "read from the first step; what is reversed going in is reversed again coming out",
+        lambda func, args, kwargs: func(args[0].flip(axis), *args[1:], **kwargs),
+    )
+    yield Variant(
+        "time-reversed",
+        "gives its outputs from the last step to the first",
+        "give them in the order of the steps",
+        lambda func, args, kwargs: first_changed(func(*args, **kwargs), lambda out: out.flip(axis)),
+    )
+    yield Variant(
+        "time-axis",
+        "runs over the batch as if it were time",
+        f"the reference has batch_first={axis == 1}: give the same, or transpose first",
+        over_the_batch,
+    )
+    if call.args[-2] is True:
+        yield Variant(
+            "time-reversed",
+            "leaves the outputs of the second direction in the order of its own steps",
+            "reverse them again before they are joined",
+            lambda func, args, kwargs: first_changed(func(*args, **kwargs), lambda out: second_flipped(out, axis)),
+        )
+        yield Variant(
+            "direction",
+            "runs both directions from the first step",
+            "run the second one from the last step, and reverse what it gives",
+            lambda func, args, kwargs: both_forward(func, args, axis),
+        )
     yield Variant(
         "directions-swapped",
         "has the two directions' outputs in the other order",
         "forward first, then backward",
-        lambda func, args, kwargs: _halves(func(*args, **kwargs)),
+        lambda func, args, kwargs: halves_swapped(func(*args, **kwargs)),
     )
     yield Variant(
         "state",
         "starts from another state than it is given, zero",
         "start from the given state",
-        lambda func, args, kwargs: func(args[0], _zero(args[1]), *args[2:], **kwargs),
+        lambda func, args, kwargs: func(args[0], zero_states(args[1]), *args[2:], **kwargs),
     )
     if isinstance(call.args[1], list | tuple) and len(call.args[1]) == 2:
         yield Variant(
@@ -115,8 +160,28 @@ def time(call: Called) -> Iterator[Variant]:
             "state-order",
             "gives h and c in the other order",
             "PyTorch's state is (h, c), Flax's (c, h)",
-            lambda func, args, kwargs: _swapped(func(*args, **kwargs)),
+            lambda func, args, kwargs: states_swapped(func(*args, **kwargs)),
         )
+
+
+@of("lstm", "gru", "rnn_tanh", "rnn_relu")
+def layers(call: Called) -> Iterator[Variant]:
+    """The states of several layers, or directions."""
+    states = call.args[1] if isinstance(call.args[1], list | tuple) else [call.args[1]]
+    if not isinstance(states[0], torch.Tensor) or states[0].dim() != 3 or states[0].shape[0] < 2:
+        return
+    yield Variant(
+        "state-order",
+        "gives the last states of the layers in the other order",
+        "PyTorch has the first layer's first",
+        lambda func, args, kwargs: last_states_reversed(func(*args, **kwargs)),
+    )
+    yield Variant(
+        "state-order",
+        "takes the first states of the layers in the other order",
+        "PyTorch has the first layer's first",
+        lambda func, args, kwargs: func(args[0], states_reversed(args[1]), *args[2:], **kwargs),
+    )
 
 
 @of("rnn_tanh", "rnn_relu")
@@ -166,61 +231,5 @@ def _moved_bias(held: _Held) -> Any:
             moved = torch.cat([torch.zeros(2 * size, dtype=out.dtype), out[2 * size :]])
             weights[i + 2], weights[i + 3] = into + moved, out - moved
         return func(*held.put(args, weights), **kwargs)
-
-    return apply
-
-
-def _reversed(func: Any, args: Any, axis: int) -> Any:
-    out, *rest = func(args[0].flip(axis), *args[1:])
-    return out.flip(axis), *rest
-
-
-def _halves(result: Any) -> Any:
-    out, *rest = result
-    a, b = out.chunk(2, -1)
-    return torch.cat([b, a], -1), *rest
-
-
-def _swapped(result: Any) -> Any:
-    out, h, c = result
-    return out, c, h
-
-
-def _zero(state: Any) -> Any:
-    return [torch.zeros_like(s) for s in state] if isinstance(state, list | tuple) else torch.zeros_like(state)
-
-
-def _raised(bias: torch.Tensor, gate: int, count: int) -> torch.Tensor:
-    chunks = list(bias.chunk(count))
-    chunks[gate] = chunks[gate] + 1
-    return torch.cat(chunks)
-
-
-def _reset_before(place: int) -> Any:
-    """A GRU in which the reset gate multiplies the state, layer by layer and step by step."""
-
-    def apply(func: Any, args: Any, kwargs: Any) -> Any:
-        x, first, weights = args[0], args[1], args[place]
-        batch_first, directions = bool(args[-1]), 2 if args[-2] else 1
-        x = x.transpose(0, 1) if batch_first else x
-        per = 4 if args[3] else 2
-        last = []
-        for layer in range(first.shape[0] // directions):
-            outputs = []
-            for direction in range(directions):
-                number = layer * directions + direction
-                w, u, *biases = weights[number * per : (number + 1) * per]
-                b, c = biases or (x.new_zeros(w.shape[0]), x.new_zeros(w.shape[0]))
-                h, steps = first[number], []
-                for step in x.flip(0) if direction else x:
-                    wr, wz, wn = torch.nn.functional.linear(step, w, b).chunk(3, -1)
-                    (ur, uz, un), (cr, cz, cn) = u.chunk(3), c.chunk(3)
-                    r, z = torch.sigmoid(wr + h @ ur.T + cr), torch.sigmoid(wz + h @ uz.T + cz)
-                    h = (1 - z) * torch.tanh(wn + (r * h) @ un.T + cn) + z * h
-                    steps.append(h)
-                last.append(h)
-                outputs.append(torch.stack(steps[::-1] if direction else steps))
-            x = torch.cat(outputs, -1)
-        return x.transpose(0, 1) if batch_first else x, torch.stack(last)
 
     return apply
