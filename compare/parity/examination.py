@@ -25,6 +25,7 @@ from .coverage import coverage_warnings, nan_notes
 from .diagnosis import Diagnosis, diagnose, diagnose_precision, look_inside
 from .judge import Judge, Key, Question, Truth, shares_scale
 from .lost_nan import lost_nan
+from .narrower import narrower_reference
 from .port_draws import draws_note
 from .precision import Again, Precision
 from .yardstick import (
@@ -169,6 +170,8 @@ class Examination:
             asked = [t.question for t in truths if t.question.mode == "inference" and t.question.is_random]
             with quiet():
                 warnings += [told for q in asked[:1] if (told := lost_nan(usual, self.judge.usual, q))]  # type: ignore[arg-type]
+        if side == "jax" and usual is not None:
+            warnings += narrower_reference(tensors, truths, self.dtype)
         if side == "jax" and "train_step" in self.case.modes:
             found = self._optimizer
             (notes if isinstance(found, str) else tensors).append(found)  # type: ignore[arg-type]
