@@ -42,7 +42,7 @@ def narrower_reference(tensors: Sequence[Tensor], truths: Sequence[Truth], dtype
     more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
     told = (
         f"in {dtype} the reference's output {name}{more} is off by {error:.1g} of its size from its own float64, and "
-        f"the port's by less than {BETTER:g} of that: the reference computes in a narrower dtype inside (autocast, a cast, "
-        "TF32) or loses digits, and the port does not; no verdict tells whether it should"
+        f"the port's by less than {BETTER:g} of that: the reference computes in a narrower dtype inside (autocast, a "
+        "cast, TF32) or loses digits, and the port does not; no verdict tells whether it should"
     )
     return [told]
