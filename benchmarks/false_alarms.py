@@ -9,6 +9,7 @@ whether the exit code is 1. What a port compiles is read from a cache from its s
 
 from __future__ import annotations
 
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -23,13 +24,16 @@ from graphmode.compare.release import release
 from graphmode.models import zoo
 
 
-def alarms(build: Callable[[], Case], seeds: int, first: int) -> list[tuple[int, str]]:
-    """The seeds with which a port was accused, with the report."""
+def alarms(name: str, build: Callable[[], Case], seeds: int, first: int) -> list[tuple[int, str]]:
+    """The seeds with which a port was accused, with the report; each is told on the error stream as it is done."""
     found = []
     for seed in range(first, first + seeds):
+        start = time.perf_counter()
         report = check(build(), seed=seed)
         if not report.passed:
             found.append((seed, str(report)))
+        took = time.perf_counter() - start
+        print(f"{name}, seed {seed}: {'passed' if report.passed else 'ACCUSED'}, {took:.0f} s", file=sys.stderr)
         release()
     return found
 
@@ -53,7 +57,7 @@ def main(
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
         for name in chosen:
             start = time.perf_counter()
-            found = alarms(known[name], seeds, first)
+            found = alarms(name, known[name], seeds, first)
             total += len(found)
             print(f"{name}: {seeds - len(found)} of {seeds} passed, {time.perf_counter() - start:.0f} s", flush=True)
             for seed, report in found:
