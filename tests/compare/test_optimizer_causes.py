@@ -255,3 +255,21 @@ def test_torchs_optimizers_are_left_as_they_were():
     explain_optimizer(with_optimizer(sgd, optax.sign_sgd(0.1)), seed=0, device="cpu")
     explain_optimizer(with_optimizer(lambda p: torch.optim.AdamW(p), optax.sign_sgd(0.1)), seed=0, device="cpu")
     assert usual == (torch.optim.SGD.step, torch.optim.AdamW.step, "step" in vars(torch.optim.AdamW))
+
+
+class Descent:
+    """Has what an optimizer has, and is none of PyTorch's classes."""
+
+    def __init__(self, parameters):
+        self.param_groups = [{"params": list(parameters), "lr": 0.1}]
+
+    def step(self):
+        (group,) = self.param_groups
+        for parameter in group["params"]:
+            parameter.data -= group["lr"] * parameter.grad
+
+
+def test_an_optimizer_of_no_class_of_torchs_is_looked_into_all_the_same():
+    (cause,) = explain_optimizer(with_optimizer(Descent, optax.sgd(0.3)), seed=0, device="cpu")
+    assert (cause.id, cause.says) == ("learning-rate", "has lr=0.3")
+    assert explain_optimizer(with_optimizer(Descent, optax.sign_sgd(0.1)), seed=0, device="cpu") == []

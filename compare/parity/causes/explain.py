@@ -142,11 +142,19 @@ class _Search:
                 self._try_called(left_out, instead)
 
     def _soon_called(self, sites: list[Site]) -> None:
-        if sum(1 for _ in self._siblings()) <= FEW_SIBLINGS:
-            self._perhaps_called(sites)
+        """Likewise in a port that has no modules to count the calls of, or whose calls match none: soon where few are
+        to be tried."""
+        if self._few_siblings():
+            self._uncounted()
 
     def _perhaps_called(self, sites: list[Site]) -> None:
-        """Likewise in a port that has no modules to count the calls of, or whose calls match none."""
+        if not self._few_siblings():
+            self._uncounted()
+
+    def _few_siblings(self) -> bool:
+        return sum(1 for _ in self._siblings()) <= FEW_SIBLINGS
+
+    def _uncounted(self) -> None:
         for left_out, instead in self._siblings():
             if self.calls_beyond(left_out) is None is self.calls_beyond(instead):
                 self._try_called(left_out, instead)

@@ -32,7 +32,7 @@ class Steps:
     Attributes:
       make: gives the reference's.
       gradients: one a step.
-      kind: the class of `torch.optim` that the reference's is, or is derived from.
+      kind: the class of `torch.optim` that the reference's is, or is derived from; its own where there is none.
     """
 
     def __init__(self, case: Case, seed: int, device: str):
@@ -45,7 +45,8 @@ class Steps:
         self.port = in_jax(transformation, self.gradients, "float64", device, start=self.start) - self.start
         self.scale = float(np.abs(self.port).max()) or 1.0
         probe = self.make([torch.nn.Parameter(torch.zeros(SHAPE, dtype=torch.float64))])
-        self.kind: Any = next(each for each in type(probe).__mro__ if each.__module__.startswith("torch.optim"))
+        known = (each for each in type(probe).__mro__ if each.__module__.startswith("torch.optim"))
+        self.kind: Any = next(known, type(probe))
         self.groups = len(probe.param_groups)
 
     def left(self, make: Make | None = None, *, count: int | None = None) -> np.ndarray | None:
