@@ -79,7 +79,7 @@ class Changed(TorchFunctionMode):
             return func(*args, **kwargs)
         number, self.count = self.count, self.count + 1
         if self.change.apply is not None and number in self.change.sites:
-            return self.change.apply(func, args, kwargs)
+            return _named(name, self.change.apply(func, args, kwargs))
         if self.change.rewired is not None and self.change.rewired[0] == number:
             _, place, source = self.change.rewired
             args = (*args[:place], self.tensors[source][2], *args[place + 1 :])
@@ -92,6 +92,12 @@ class Changed(TorchFunctionMode):
         if self.note is not None:
             self.note(Site(number, name, func, args, kwargs, result, _place(self.until)))
         return result
+
+
+def _named(name: str, result: Any) -> Any:
+    """A plain tuple as what the function gives, whose fields have names."""
+    kind = getattr(torch.return_types, name, None)
+    return kind(result) if kind is not None and type(result) is tuple else result
 
 
 def _place(until: CodeType) -> tuple[Any, ...]:

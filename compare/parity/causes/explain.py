@@ -14,6 +14,7 @@ import numpy as np
 from ...report.records import Cause, Divergence
 from ..inside.calls import CallId
 from . import known  # noqa: F401  (registers the variants)
+from .carried import held_otherwise
 from .change import Change, Site
 from .composite import composites
 from .dropout import dropout_on
@@ -78,15 +79,15 @@ def explain(
     other = None if divergence.outside else elsewhere(look, divergence)
     again = (LossAgain if divergence.outside else Again)(call, divergence.module, second)
     trial = Trial(call, min(deadline, now + SUSPECT_S), other, again)
-    causes = _Search(trial, look.calls_beyond).causes()
+    causes = _Search(trial, look).causes()
     return Explanation(causes, cut_short=not causes and trial.is_over)
 
 
 class _Search:
     """What is tried, in order: the next stage only where those before it found nothing."""
 
-    def __init__(self, trial: Trial, calls_beyond: Callable[[str], int | None]):
-        self.trial, self.calls_beyond = trial, calls_beyond
+    def __init__(self, trial: Trial, look: Look):
+        self.trial, self.look = trial, look
         self.replay, self.target = trial.replay, trial.target
 
     def causes(self) -> list[Cause]:
@@ -108,6 +109,7 @@ class _Search:
             self._extra,
             self._exchanged,
             self._parameters,
+            self._held,
             self._perhaps_called,
             self._turns,
         )
@@ -137,7 +139,7 @@ class _Search:
     def _called(self, sites: list[Site]) -> None:
         """A module inside called in place of its like beside it, as where a loop is over the same one twice."""
         for left_out, instead in self._siblings():
-            fewer, more = self.calls_beyond(left_out), self.calls_beyond(instead)
+            fewer, more = self.look.calls_beyond(left_out), self.look.calls_beyond(instead)
             if (fewer is None or fewer < 0) and more is not None and more > 0:
                 self._try_called(left_out, instead)
 
@@ -156,7 +158,7 @@ class _Search:
 
     def _uncounted(self) -> None:
         for left_out, instead in self._siblings():
-            if self.calls_beyond(left_out) is None is self.calls_beyond(instead):
+            if self.look.calls_beyond(left_out) is None is self.look.calls_beyond(instead):
                 self._try_called(left_out, instead)
 
     def _siblings(self) -> Iterator[tuple[str, str]]:
@@ -230,6 +232,9 @@ class _Search:
                 Fit("parameter-constant", says, f"load {name}", parameter.detach().mean().item(), unused, (0.25,)),
                 functools.partial(_constant, name),
             )
+
+    def _held(self, sites: list[Site]) -> None:
+        self._each(held_otherwise(self.look, self.replay))
 
     def _fits(self, sites: list[Site]) -> None:
         single = constructs(sites)

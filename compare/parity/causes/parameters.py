@@ -136,6 +136,14 @@ def _of_one(name: str, p: torch.Tensor) -> Iterator[ParameterVariant]:
                     "keep the order of its elements",
                     lambda w, k=parts, a=axis: _regrouped(w, k, a),
                 )
+    for axis, by in itertools.product(range(p.dim()), (1, -1)):
+        if p.shape[axis] > 2:
+            yield variant(
+                "pieces-order",
+                f"rolls axis {axis} of {{}} by {by}",
+                "take them in order",
+                lambda w, axis=axis, by=by: w.roll(by, axis),
+            )
     yield variant("parameter-missing", "does not use {} (zero)", "use {}", torch.zeros_like)
     yield variant("parameter-missing", "does not use {} (one)", "use {}", torch.ones_like)
     yield variant("parameter-twice", "uses {} twice", "use {} once", lambda w: w + w)

@@ -72,7 +72,7 @@ EXPLAINED_BY: dict[str, tuple[str, ...]] = {
     "layer-order": ("wiring", "layer-order"),
     "layer-repeated": ("layer-repeated",),
     "layer-skipped": ("layer-missing", "wiring"),
-    "layers-permuted": ("wiring", "layer-order"),
+    "layers-permuted": ("wiring", "layer-order", "pieces-order"),
     "layers-swapped": ("wiring", "layer-order", "swapped-weights"),
     "leaky-relu-at-zero": ("kink-gradient",),
     "leaky-slope": ("activation-slope", "parameter-constant"),

@@ -100,12 +100,13 @@ def shape(call: Called) -> Iterator[Variant]:
             )
     groups = call.get("groups", 1)
     if groups > 1:
-        yield Variant(
-            "groups",
-            "takes every n-th channel into a group",
-            "take neighbouring channels into a group",
-            instead(_interleaved(groups)),
+        per_group = call.args[0].shape[1] // groups
+        ways = {groups: "takes every n-th channel into a group"}
+        ways.setdefault(
+            per_group, f"takes channels in the order of [{per_group}, {groups}], not [{groups}, {per_group}]"
         )
+        for parts, says in ways.items():
+            yield Variant("groups", says, "take neighbouring channels into a group", instead(_interleaved(parts)))
         yield Variant(
             "groups",
             "lays the groups' outputs out interleaved",
@@ -147,12 +148,15 @@ def kernel(call: Called) -> Iterator[Variant]:
 def transposed(call: Called) -> Iterator[Variant]:
     rank = call.args[1].dim() - 2
     padding, extra = (_many(call.get(name, 0), rank) for name in ("padding", "output_padding"))
-    for lo, hi in ((p, q) for p in range(-1, 2) for q in range(-1, 2) if (p, q) != (0, 0)):
+    ends = [(p, q) for p in range(-1, 2) for q in range(-1, 2) if (p, q) != (0, 0)]
+    alone = [(axis,) for axis in range(rank)] if rank > 1 else []
+    for axes, (lo, hi) in itertools.product([tuple(range(rank)), *alone], ends):
+        where = f" of axis {axes[0] + 2}" if axes in alone else ""
         yield Variant(
             "output-padding",
-            f"cuts {lo:+d} at the start and {hi:+d} at the end of what the reference cuts",
+            f"cuts {lo:+d} at the start and {hi:+d} at the end{where} beside what the reference cuts",
             f"pad (d(k-1)-p, d(k-1)-p+output_padding): padding {padding}, output_padding {extra}",
-            instead(_cut(lo, hi)),
+            instead(_cut(axes, lo, hi)),
         )
 
 
@@ -245,9 +249,9 @@ def _offset(offset: int):
     return run
 
 
-def _interleaved(groups: int):
+def _interleaved(parts: int):
     def run(x, weight, *rest):
-        order = torch.arange(x.shape[1]).reshape(-1, groups).T.reshape(-1)
+        order = torch.arange(x.shape[1]).reshape(-1, parts).T.reshape(-1)
         conv = (F.conv1d, F.conv2d, F.conv3d)[weight.dim() - 3]
         return conv(x[:, order], weight, *rest)
 
@@ -263,14 +267,16 @@ def _interleaved_outputs(groups: int):
     return run
 
 
-def _cut(lo: int, hi: int):
+def _cut(axes: tuple[int, ...], lo: int, hi: int):
     def run(x, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
         rank = weight.dim() - 2
         conv = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[rank - 1]
         whole = conv(x, weight, None, stride, 0, 0, groups, dilation)
         pads = []
-        for p, extra in zip(reversed(_many(padding, rank)), reversed(_many(output_padding, rank)), strict=True):
-            pads += [-(p + lo), extra - (p + hi)]
+        for axis in reversed(range(rank)):
+            before, after = (lo, hi) if axis in axes else (0, 0)
+            p, extra = _many(padding, rank)[axis], _many(output_padding, rank)[axis]
+            pads += [-(p + before), extra - (p + after)]
         out = F.pad(whole, pads)
         return out if bias is None else out + bias.reshape(-1, *[1] * rank)
 

@@ -102,6 +102,38 @@ def kinks(call: Called) -> Iterator[Variant]:
         )
 
 
+@of("norm", "linalg_norm", "linalg_vector_norm", "normalize", "cdist")
+def lengths(call: Called) -> Iterator[Variant]:
+    """The gradient of the length of a vector of zeros: PyTorch's is zero, that of the root of a sum of squares NaN."""
+    yield Variant(
+        "kink-gradient",
+        f"has NaN for the gradient of {call.name} where the vector is zero",
+        "PyTorch's gradient is zero there: use gm.safe_norm, or gm.nn.functional's",
+        {"normalize": _normalized, "cdist": _distances}.get(call.name, _root_of_squares),
+    )
+
+
+def _root_of_squares(func: Any, args: Any, kwargs: Any) -> Any:
+    order = args[1] if len(args) > 1 else kwargs.get("p", kwargs.get("ord"))
+    axes = args[2] if len(args) > 2 else kwargs.get("dim")
+    if order not in (None, "fro", 2):
+        raise NotImplementedError("another norm than the root of squares")
+    keep = args[3] if len(args) > 3 else kwargs.get("keepdim", False)
+    return (args[0] ** 2).sum(axes, keepdim=keep).sqrt()
+
+
+def _normalized(func: Any, args: Any, kwargs: Any) -> Any:
+    def run(x: torch.Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> torch.Tensor:
+        return x / _root_of_squares(None, (x, p, dim, True), {}).clamp_min(eps)
+
+    return run(*args, **{name: value for name, value in kwargs.items() if name != "out"})
+
+
+def _distances(func: Any, args: Any, kwargs: Any) -> Any:
+    order = args[2] if len(args) > 2 else kwargs.get("p", 2.0)
+    return _root_of_squares(None, (args[0][..., :, None, :] - args[1][..., None, :, :], order, -1), {})
+
+
 _WITHOUT = {"zeros", "ones", "empty", "full", "arange", "zeros_like", "ones_like", "full_like", "empty_like", "detach"}
 
 

@@ -262,5 +262,7 @@ def _layer_outside(x, shape, weight=None, bias=None, eps=1e-5):
     return normal * (1 if weight is None else weight) + (0 if bias is None else bias)
 
 
-def _over_the_batch(x, mean, var, weight=None, bias=None, use_input_stats=True, momentum=0.1, eps=1e-5):
+def _over_the_batch(
+    x, running_mean=None, running_var=None, weight=None, bias=None, use_input_stats=True, momentum=0.1, eps=1e-5
+):
     return F.batch_norm(x, None, None, weight, bias, True, momentum, eps)

@@ -1,0 +1,163 @@
+"""Gradients at ties and at vectors of zeros; groups of channels, sides of output padding, statistics over the batch."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as TF
+from flax import nnx
+from graphmode.compare import Case, channels_first, channels_last, check
+
+import graphmode as gm
+
+
+class Reference(torch.nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, *inputs):
+        return self.function(*inputs)
+
+
+class Port(nnx.Module):
+    def __init__(self, function):
+        self.function = function
+
+    def __call__(self, *inputs):
+        return self.function(*inputs)
+
+
+def small_integers(rng):
+    x = rng.integers(-1, 2, (5, 4, 6)).astype(np.float32)
+    x[1, 2] = 0
+    return (x,)
+
+
+def cause_of(reference, port, inputs=small_integers, **changes):
+    report = check(
+        Case(
+            name="c",
+            summary="s",
+            reference=reference if isinstance(reference, type) else lambda: Reference(reference),
+            model=port if isinstance(port, type) else lambda rngs: Port(port),
+            inputs=inputs,
+            adversarial=(),
+            **changes,
+        )
+    )
+    (cause,) = report.divergences[0].causes
+    return cause.id, cause.says
+
+
+def root_of_squares(x, axis=-1, keepdims=False):
+    return jnp.sqrt((x**2).sum(axis, keepdims=keepdims))
+
+
+def apart(x):
+    return root_of_squares(x[:, :, None, :] - x[:, None, :, :])
+
+
+@pytest.mark.parametrize(
+    ("reference", "port", "name"),
+    [
+        (lambda x: x.norm(dim=-1), root_of_squares, "norm"),
+        (lambda x: torch.linalg.norm(x, dim=-1, keepdim=True), lambda x: root_of_squares(x, -1, True), "linalg_norm"),
+        (lambda x: TF.normalize(x, dim=2), lambda x: x / jnp.maximum(root_of_squares(x, 2, True), 1e-12), "normalize"),
+        (lambda x: torch.cdist(x, x), apart, "cdist"),
+    ],
+    ids=["norm", "linalg.norm", "normalize", "cdist"],
+)
+def test_nan_in_the_gradient_of_a_length_is_named(reference, port, name):
+    says = f"has NaN for the gradient of {name} where the vector is zero"
+    assert cause_of(reference, port) == ("kink-gradient", says)
+
+
+@pytest.mark.parametrize("take", [lambda found: found.values, lambda found: found[0]], ids=["by name", "by place"])
+def test_a_gradient_that_is_shared_among_ties_is_named(take):
+    found = cause_of(lambda x: take(x.max(-1)), lambda x: x.max(-1))
+    assert found == ("kink-gradient", "shares the gradient among equal elements")
+
+
+class Grouped(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = torch.nn.Conv2d(6, 4, 3, padding=1, groups=2)
+
+    def forward(self, x):
+        return self.conv(x)
+
+
+def grouped(parts):
+    class Port(nnx.Module):
+        def __init__(self, rngs):
+            self.conv = Shuffled(6, 4, 3, padding=1, groups=2, rngs=rngs)
+
+        def __call__(self, x):
+            return self.conv(x)
+
+    class Shuffled(gm.nn.Conv2d):
+        def __call__(self, x):
+            return super().__call__(x.reshape(*x.shape[:-1], -1, parts).swapaxes(-1, -2).reshape(x.shape))
+
+    return Port
+
+
+IMAGES = {
+    "inputs": lambda rng: (rng.standard_normal((2, 6, 5, 7)),),
+    "to_model": channels_last,
+    "to_reference": channels_first,
+}
+
+
+@pytest.mark.parametrize(
+    ("parts", "says"),
+    [
+        (2, "takes every n-th channel into a group"),
+        (3, "takes channels in the order of [3, 2], not [2, 3]"),
+    ],
+)
+def test_the_order_of_channels_in_groups_is_named(parts, says):
+    assert cause_of(Grouped, grouped(parts), **IMAGES) == ("groups", says)
+
+
+class Grown(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = torch.nn.ConvTranspose2d(6, 3, 3, stride=2, padding=1, output_padding=1)
+
+    def forward(self, x):
+        return self.conv(x)
+
+
+class PaddedBefore(gm.nn.ConvTranspose2d):
+    """The output padding of the height goes before it."""
+
+    def __call__(self, x):
+        whole = super().__call__(x)
+        return whole[:, : 2 * x.shape[1], 1:-1]
+
+
+class PortGrown(nnx.Module):
+    def __init__(self, rngs):
+        self.conv = PaddedBefore(6, 3, 3, stride=2, padding=0, output_padding=1, rngs=rngs)
+
+    def __call__(self, x):
+        return self.conv(x)
+
+
+def test_an_axis_whose_output_padding_is_at_the_other_side_is_named():
+    id, says = cause_of(Grown, PortGrown, **IMAGES)
+    assert (id, says) == (
+        "output-padding",
+        "cuts -1 at the start and +1 at the end of axis 2 beside what the reference cuts",
+    )
+
+
+def test_statistics_over_the_batch_are_named_for_an_instance_norm():
+    def over_the_batch(x: jax.Array) -> jax.Array:
+        return (x - x.mean((0, 2), keepdims=True)) / jnp.sqrt(x.var((0, 2), keepdims=True) + 1e-5)
+
+    found = cause_of(TF.instance_norm, over_the_batch, lambda rng: (rng.standard_normal((4, 3, 8)),))
+    assert found == ("norm-axis", "takes the statistics over the batch, too, as BatchNorm")
