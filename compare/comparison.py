@@ -6,7 +6,7 @@ import contextlib
 import datetime
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -119,6 +119,7 @@ def run(
     listener: Listener | None = None,
     save_to: Path | None = None,
     locations: Sequence[str] = (),
+    refused: Mapping[str, str] | None = None,
 ) -> Results:
     """Compares the cases, one after the other.
 
@@ -131,6 +132,7 @@ def run(
       save_to: `results.json`, written after every verdict and every mode's cells: an interrupted run keeps them.
       locations: where another process finds each of the cases, `package.module:NAME` or `path/to/file.py:NAME`. With
         them, the parity of later cases is found by that process while earlier ones are prepared; on a CPU alone.
+      refused: what was asked for and is no case, with the problem of each: recorded before the first case.
 
     Raises:
       DeviceError, DtypeError, RowError: for a device or dtype that is not there, a pattern that matches no row.
@@ -143,7 +145,10 @@ def run(
             interrupted()
             heard.on_step(text)
 
-        return _Run(plan or Plan(), replace(heard, on_step=step), save_to, locations).over(cases)
+        prepared = _Run(plan or Plan(), replace(heard, on_step=step), save_to, locations)
+        for name, problem in (refused or {}).items():
+            prepared.refuse(CaseInfo(name=name, summary="", problem=problem))
+        return prepared.over(cases)
 
 
 class _Run:
@@ -199,19 +204,25 @@ class _Run:
                 self.listener.on_case(case)
                 try:
                     self._case(case.training(self.plan.modes), number)
-                except Exception as error:
+                except (
+                    Exception,
+                    SystemExit,
+                ) as error:  # an exit in a user's code would end the run as if all were well
                     told = isinstance(error, CaseError | WeightsError)
                     if not told:  # nobody foresaw it, so where it arose is needed; the other cases go on
                         logger.exception("%s: cannot be compared", case.name)
                     problem = str(error) if told else describe_briefly(error)
-                    info = CaseInfo(name=case.name, summary=case.summary, problem=problem)
-                    self.results.cases = [*(c for c in self.results.cases if c.name != case.name), info]
-                    self.listener.on_problem(info)
-                    self._save()
+                    self.refuse(CaseInfo(name=case.name, summary=case.summary, problem=problem))
                 longest = max(longest, time.perf_counter() - begun)
         self.results.complete = True
         self._save()
         return self.results
+
+    def refuse(self, info: CaseInfo) -> None:
+        """Records what cannot be compared, in the place of a case that had begun."""
+        self.results.cases = [*(c for c in self.results.cases if c.name != info.name), info]
+        self.listener.on_problem(info)
+        self._save()
 
     def _case(self, case: Case, number: int) -> None:
         location = self._locations[number] if number < len(self._locations) else ""

@@ -33,9 +33,13 @@ def describe(error: BaseException) -> str:
 
 def describe_with_line(error: BaseException) -> str:
     """The same, with the innermost line that a user wrote, `model.py:31`, where one is on the way."""
+    return f"{describe(error)}{line_of(error)}"
+
+
+def line_of(error: BaseException) -> str:
+    """` (model.py:31)`, the innermost line that a user wrote; empty where there is none."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not is_of_a_library(f.filename)]
-    place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
-    return f"{describe(error)}{place}"
+    return f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
 
 
 @functools.cache

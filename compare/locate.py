@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import importlib.util
 import sys
@@ -11,7 +10,8 @@ from types import ModuleType
 from typing import Any, overload
 
 from .case import Case, CaseError
-from .errors import describe, describe_with_line
+from .errors import describe, describe_with_line, line_of
+from .nearest import nearest
 
 
 def is_location(text: str) -> bool:
@@ -46,16 +46,15 @@ def locate(text, kinds=(Case,), word="case"):
                 return of_kind[0]
         listing = ", ".join(found) or "none"
         raise CaseError(f"{place} has {len(found)} {word}s ({listing}); name one, as in {place}:{word.upper()}")
+    its = f"its {word}s are {', '.join(found)}" if found else f"it has no {kinds[0].__name__}"
     if not hasattr(module, attribute):
-        near = difflib.get_close_matches(attribute, vars(module), n=1)
+        near = nearest(attribute, vars(module))
         hint = f"; did you mean {near[0]}?" if near else ""
-        raise CaseError(f"{place} has no attribute {attribute!r}; its {word}s are {', '.join(found) or 'none'}{hint}")
+        raise CaseError(f"{place} has no attribute {attribute!r}; {its}{hint}")
     value = getattr(module, attribute)
     if not isinstance(value, kinds):
         wanted = " or ".join(f"{kind.__module__.rpartition('.')[0]}.{kind.__name__}" for kind in kinds)
-        raise CaseError(
-            f"{text} is {type(value).__name__}, and a {wanted} was wanted; its {word}s are {', '.join(found) or 'none'}"
-        )
+        raise CaseError(f"{text} is {type(value).__name__}, and a {wanted} was wanted; {its}")
     return value
 
 
@@ -70,6 +69,8 @@ def _is_file(place: str) -> bool:
 
 
 def _from_file(path: Path) -> ModuleType:
+    if path.is_dir():
+        raise CaseError(f"{path} is a folder; give path/to/file.py:NAME")
     if not path.is_file():
         raise CaseError(f"there is no file {path}; give path/to/file.py:NAME")
     path = path.resolve()
@@ -81,7 +82,7 @@ def _from_file(path: Path) -> ModuleType:
     sys.modules.setdefault(path.stem, module)
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise CaseError(f"{path.name} cannot be imported: {_where(error)}") from error
     finally:
         sys.path.remove(str(path.parent))
@@ -94,13 +95,16 @@ def _from_module(name: str) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         raise CaseError(f"there is no module {name!r} ({error}); give package.module:NAME") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise CaseError(f"{name} cannot be imported: {_where(error)}") from error
     finally:
         sys.path.remove("")
 
 
-def _where(error: Exception) -> str:
+def _where(error: Exception | SystemExit) -> str:
+    if isinstance(error, SystemExit):
+        code = "" if error.code is None else repr(error.code)
+        return f"it calls sys.exit({code}){line_of(error)}; move that below if __name__ == '__main__'"
     if isinstance(error, SyntaxError):  # its text names file and line
-        return describe(error)
+        return describe(error) + (f": {error.text.strip()}" if error.text and error.text.strip() else "")
     return describe_with_line(error)

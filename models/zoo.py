@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -92,9 +91,10 @@ def load_training(name: str) -> Training:
 def _load(name: str, known: dict[str, str], word: str) -> Any:
     if name not in known:
         from graphmode.compare.case import CaseError
+        from graphmode.compare.nearest import nearest
 
-        nearest = difflib.get_close_matches(str(name), known, n=3, cutoff=0.4)
-        hint = f"did you mean {' or '.join(nearest)}?" if nearest else f"choose from {', '.join(known)}"
+        near = nearest(str(name), known, most=3, cutoff=0.4)
+        hint = f"did you mean {' or '.join(near)}?" if near else f"choose from {', '.join(known)}"
         raise CaseError(f"name is {name!r}, and the zoo has no such {word}; {hint}")
     module, _, attribute = known[name].partition(":")
     return getattr(import_module(module), attribute)

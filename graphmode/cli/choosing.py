@@ -27,15 +27,19 @@ def location(text: str) -> str:
     return zoo.CASES.get(text, text)
 
 
-def choose(names: list[str], tags: list[str], *, everything: bool = False) -> dict[str, Case]:
+def choose(
+    names: list[str], tags: list[str], *, everything: bool = False, refused: dict[str, str] | None = None
+) -> dict[str, Case]:
     """The cases by what names them (the zoo's names, files, modules) and tags, in order, once each.
 
-    Where neither does, the zoo's main cases, or all.
+    Where neither does, the zoo's main cases, or all. What a file or module cannot give is told in `refused`, where that
+    is given and there are other cases.
     """
     if everything and names:
         raise typer.BadParameter(f"--all means the whole zoo, and {names[0]!r} was named; leave one of them out")
     from fnmatch import fnmatchcase
 
+    from graphmode.compare.case import CaseError
     from graphmode.compare.locate import is_location, locate
     from graphmode.models import zoo
 
@@ -44,9 +48,16 @@ def choose(names: list[str], tags: list[str], *, everything: bool = False) -> di
         if any(char in text for char in "*?[") and (matching := [n for n in zoo.CASES if fnmatchcase(n, text)]):
             chosen.update({name: zoo.load(name) for name in matching})
         elif text not in zoo.CASES and is_location(text):
-            chosen[text] = locate(text)
+            try:
+                chosen[text] = locate(text)
+            except CaseError as error:
+                if refused is None or len(names) == 1:
+                    raise
+                refused[text] = str(error)
         else:
             chosen[text] = zoo.load(text)
+    if refused and not chosen:
+        raise CaseError("; ".join(refused.values()))
     kept = {text: case for text, case in chosen.items() if not tags or set(tags) & set(case.tags)}
     if not kept:
         known = sorted({tag for case in chosen.values() for tag in case.tags})

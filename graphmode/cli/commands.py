@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .choosing import sizes_of
+from .choosing import choose, sizes_of
 from .options import (
     BudgetS,
     Cases,
@@ -53,7 +53,7 @@ def list_cases(tag: Tags = None) -> None:
     with errors():
         from .listing import table
 
-        open_console().print(table(tag or ()))
+        open_console().print(table(choose([], tag or [], everything=True)))
 
 
 @app.command()

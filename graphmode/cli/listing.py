@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping
 
     from graphmode.compare import Case
 
@@ -16,10 +16,8 @@ HEADINGS = ("case", "what it shows", "parameters", "weights", "variants", "tags"
 STEPS = ("", "k", "M", "G")
 
 
-def table(tags: Sequence[str]) -> Table:
-    """Of the cases that have one of the tags, or of all where none is given."""
-    from graphmode.models import zoo
-
+def table(cases: Mapping[str, Case]) -> Table:
+    """Of cases of the zoo by their names."""
     found = Table(box=None, pad_edge=False)
     for heading in HEADINGS:
         wide = 44 if heading == "what it shows" else None
@@ -27,14 +25,12 @@ def table(tags: Sequence[str]) -> Table:
         found.add_column(
             heading, no_wrap=narrow, min_width=wide, justify="right" if heading == "parameters" else "left"
         )
-    for name in zoo.CASES:
-        case = zoo.load(name)
-        if not tags or set(tags) & set(case.tags):
-            variants = ", ".join(case.models) if len(case.models) > 1 else ""
-            learned = parameters(case)
-            found.add_row(
-                name, case.summary, short(learned), weights(name) if learned else "", variants, ", ".join(case.tags)
-            )
+    for name, case in cases.items():
+        variants = ", ".join(case.models) if len(case.models) > 1 else ""
+        learned = parameters(case)
+        found.add_row(
+            name, case.summary, short(learned), weights(name) if learned else "", variants, ", ".join(case.tags)
+        )
     return found
 
 

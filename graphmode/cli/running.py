@@ -37,11 +37,12 @@ def run_plan(
         from graphmode.compare.report import prepare_folder
         from graphmode.models import zoo
 
-        chosen = choose(names or [], tags or [], everything=everything)
+        refused: dict[str, str] = {}
+        chosen = choose(names or [], tags or [], everything=everything, refused=refused)
         folder = prepare_folder(out) if out is not None else None
         plan = Plan(device=device, dtypes=tuple(dict.fromkeys(dtypes)) or ("float32",), **plans)
         left = len(zoo.CASES) - len(chosen) if not names and not tags else 0
-        _run(chosen, plan, folder, left=left)
+        _run(chosen, plan, folder, left=left, refused=refused)
 
 
 def run_self_test(only: list[str], *, quick: bool, seed: int, out: Path | None) -> NoReturn:
@@ -54,7 +55,7 @@ def run_self_test(only: list[str], *, quick: bool, seed: int, out: Path | None) 
     raise typer.Exit(0 if passed else FAILURE)
 
 
-def _run(cases: dict[str, Case], plan: Plan, folder: Path | None, *, left: int) -> None:
+def _run(cases: dict[str, Case], plan: Plan, folder: Path | None, *, left: int, refused: dict[str, str]) -> None:
     """Runs, prints while it runs, writes the pages, and exits with the design's code."""
     from graphmode.compare.comparison import run
     from graphmode.compare.report import CERTIFICATE, Results, write_pages
@@ -68,7 +69,9 @@ def _run(cases: dict[str, Case], plan: Plan, folder: Path | None, *, left: int) 
         listener = _listener(console, status, len(cases), modules=plan.modules)
         try:
             locations = [location(text) for text in cases]
-            results: Results = run(cases.values(), plan, listener=listener, save_to=save_to, locations=locations)
+            results: Results = run(
+                cases.values(), plan, listener=listener, save_to=save_to, locations=locations, refused=refused
+            )
         except KeyboardInterrupt:
             interrupted = True
     if interrupted:
