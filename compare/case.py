@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -13,6 +13,8 @@ import jax.tree_util as jtu
 import numpy as np
 
 from graphmode.weights import WeightRule
+
+from .case_problems import names_unknown_fields, problems_of
 
 if TYPE_CHECKING:
     import optax
@@ -36,6 +38,7 @@ def identity(tree: T) -> T:
     return tree
 
 
+@names_unknown_fields
 @dataclass(frozen=True, kw_only=True)
 class Case:
     """One model, twice: the eager PyTorch original and its Flax port.
@@ -85,6 +88,7 @@ class Case:
 
     Raises:
       CaseError: where a field has the wrong type, or names a row, variant or mode that does not exist.
+      TypeError: for an argument that is no field.
     """
 
     name: str
@@ -114,7 +118,7 @@ class Case:
     def __post_init__(self) -> None:
         if self.modes == ():
             object.__setattr__(self, "modes", MODES if self.optimizer is not None else MODES[:2])
-        problems = list(self._problems())
+        problems = list(problems_of(self))
         if problems:
             raise CaseError(f"case {self.name!r}: " + "; ".join(problems))
 
@@ -146,72 +150,6 @@ class Case:
         """Seconds for which this row is tried, or None for the budget of the run."""
         return _said(self.patience, row, f"{variant}/", f"{mode}/")
 
-    def _problems(self) -> Iterator[str]:
-        not_mappings = [label for label in _MAPPINGS if not isinstance(getattr(self, label), Mapping)]
-        for label in not_mappings:
-            yield f"{label} is {type(getattr(self, label)).__name__}; give a mapping, {_MAPPINGS[label]}"
-        if not not_mappings:
-            yield from self._problems_of_values()
-
-    def _problems_of_values(self) -> Iterator[str]:
-        if not isinstance(self.name, str) or not self.name:
-            yield f"name is {self.name!r}; give a non-empty string"
-        for label, variants in (("reference", self.reference), ("model", self.model)):
-            if isinstance(variants, Mapping):
-                if not variants:
-                    yield f"{label} is an empty mapping; name at least one variant"
-                elif not all(isinstance(k, str) and callable(v) for k, v in variants.items()):
-                    yield f"{label} must map variant names to callables"
-            elif not callable(variants):
-                yield f"{label} is {type(variants).__name__}; give a callable that builds it, or a mapping of them"
-        for label, make in (("inputs", self.inputs), ("check_inputs", self.check_inputs or self.inputs)):
-            if not callable(make):
-                yield f"{label} is {type(make).__name__}; give a callable that takes a numpy.random.Generator"
-        for name, make in self.edge_inputs.items():
-            if not callable(make):
-                yield f"edge_inputs[{name!r}] is {type(make).__name__}; give a callable like inputs"
-        if self.pretrained is not None and not callable(self.pretrained):
-            yield f"pretrained is {type(self.pretrained).__name__}; give a callable that gives a state_dict"
-        if self.sweep is not None and not callable(self.sweep):
-            yield f"sweep is {type(self.sweep).__name__}; give a callable that takes a generator and a batch size"
-        for name in self.interpret:
-            if name not in self.edge_inputs:
-                yield f"interpret names {name!r}, which is none of edge_inputs ({', '.join(self.edge_inputs)})"
-        for mode in self.modes:
-            if mode not in MODES:
-                yield f"modes names {mode!r}; choose from {', '.join(MODES)}"
-        if self.loss is not None and not (
-            isinstance(self.loss, tuple) and len(self.loss) == 2 and all(map(callable, self.loss))
-        ):
-            yield "loss must be a pair: (a function of the torch outputs, its jnp twin)"
-        if self.optimizer is not None and not _is_optimizer(self.optimizer):
-            yield (
-                f"optimizer is {self.optimizer!r}; give a pair, (a function of the parameters that gives a "
-                "torch.optim.Optimizer, an optax transformation): " + _OPTIMIZER
-            )
-        if "train_step" in self.modes and self.optimizer is None:
-            yield f"modes has train_step, which needs optimizer={_OPTIMIZER}; give one, or leave train_step out"
-        for label, keys in (("expected", self.expected), ("patience", self.patience)):
-            for key in keys:
-                variant, _, row = key.rpartition("/")
-                modes = MODES if label == "patience" else ()
-                if variant and variant not in (*self.references, *self.models, *modes):
-                    yield f"{label} names the variant {variant!r} in {key!r}, which the case does not have"
-                if not row.startswith(("torch.", "jax.", "onnxruntime")):
-                    yield f"{label} names {row!r}, which is no row; rows look like 'torch.trace' or 'jax.jit'"
-        for ours, theirs in self.modules.items():
-            if not isinstance(ours, str) or not isinstance(theirs, str | None):
-                yield f"modules maps {ours!r} to {theirs!r}; give paths of modules, {_MAPPINGS['modules']}"
-        if self.adversarial is not None:
-            from .parity.adversarial.inputs import KINDS
-
-            for kind in [self.adversarial] if isinstance(self.adversarial, str) else self.adversarial:
-                if isinstance(self.adversarial, str) or kind not in KINDS:
-                    yield f"adversarial names {kind!r}; give a tuple of these: {', '.join(KINDS)}"
-        for key, seconds in self.patience.items():
-            if not isinstance(seconds, int | float) or seconds <= 0:
-                yield f"patience[{key!r}] is {seconds!r}; give seconds above 0"
-
 
 def _said(of: Mapping[str, T], row: str, *prefixes: str) -> T | None:
     """What is said of a row: with one of the prefixes first, then without; by its name first, then by a pattern."""
@@ -221,22 +159,6 @@ def _said(of: Mapping[str, T], row: str, *prefixes: str) -> T | None:
             if key in of:
                 return of[key]
     return None
-
-
-_MAPPINGS = {
-    "edge_inputs": '{"zeros": a callable like inputs}',
-    "interpret": '{"an edge input": a callable that gives {label: reading}}',
-    "expected": '{"torch.trace": "records one branch"}',
-    "patience": '{"torch.compile": 2.0}',
-    "modules": 'the port\'s paths to the reference\'s, {"encoder.cell": "rnn", "act": None}',
-}
-_OPTIMIZER = "(lambda parameters: torch.optim.SGD(parameters, lr=0.01), optax.sgd(0.01))"
-
-
-def _is_optimizer(pair: Any) -> bool:
-    if not (isinstance(pair, tuple) and len(pair) == 2 and callable(pair[0])):
-        return False
-    return all(callable(getattr(pair[1], name, None)) for name in ("init", "update"))
 
 
 def channels_last(tree: T) -> T:

@@ -42,6 +42,13 @@ def line_of(error: BaseException) -> str:
     return f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
 
 
+def what_came(value: object) -> str:
+    """`int`, `the class Port`, `None`: what a callable gave in place of what was wanted."""
+    if value is None:
+        return "None"
+    return f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
+
+
 @functools.cache
 def is_of_a_library(file: str) -> bool:
     """Whether a line of this file is ours, JAX's, Flax's, PyTorch's or Python's own, and not one of a model."""

@@ -20,6 +20,7 @@ from .asked_dtype import float32_is_float64
 from .case import TRAIN_STEPS, Case, CaseError, Inputs, Mode
 from .draw import input_name, signature
 from .dtypes import JAX_DTYPES, matmul_precision
+from .errors import describe_with_line, what_came
 from .observation import Observation
 from .port_program import PortProgram, TrainState, combine, partition, set_mode
 from .trees import is_floating, named_leaves, to_arrays
@@ -94,15 +95,23 @@ class PortSide:
             model = make(nnx.Rngs(seed))
             if not isinstance(model, nnx.Module):
                 raise CaseError(
-                    f"case {self.case.name!r}: model {variant!r} gives {type(model).__name__}, and an nnx.Module was "
-                    "wanted"
+                    f"case {self.case.name!r}: model {variant!r} gives {what_came(model)}, and an nnx.Module was "
+                    "wanted; it is called as model(rngs)"
                 )
             return model
 
         try:
-            model = nnx.eval_shape(checked)
-        except jax.errors.JAXTypeError:  # it looks at values while it is built
-            model = checked()
+            try:
+                model = nnx.eval_shape(checked)
+            except jax.errors.JAXTypeError:  # it looks at values while it is built
+                model = checked()
+        except CaseError:
+            raise
+        except Exception as error:
+            raise CaseError(
+                f"case {self.case.name!r}: building the model {variant!r} fails: {describe_with_line(error)}; it is "
+                "called as model(rngs), with rngs an nnx.Rngs, and gives an nnx.Module"
+            ) from error
         load(model, state_dict, self.case.weights)
         if any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jtu.tree_leaves(nnx.state(model))):
             model = checked()  # it holds what no state_dict does, such as constants and random-number state

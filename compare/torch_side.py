@@ -20,6 +20,7 @@ from graphmode.weights import Drop, WeightRule
 from .case import TRAIN_STEPS, Case, CaseError, Inputs, Mode
 from .draw import input_name
 from .dtypes import torch_dtype
+from .errors import describe_with_line, what_came
 from .observation import Observation
 from .trees import is_floating, named_leaves, to_arrays
 from .widened import in_float64, widen
@@ -102,9 +103,14 @@ def build_references(
                 module = make()
             except ImportError as error:  # of a library that only this case needs: other cases go on
                 raise CaseError(f"case {case.name!r}: reference {name!r} cannot be built: {error}") from error
+            except Exception as error:
+                raise CaseError(
+                    f"case {case.name!r}: building the reference {name!r} fails: {describe_with_line(error)}; it is "
+                    "called as reference(), and gives a torch.nn.Module"
+                ) from error
             if not isinstance(module, torch.nn.Module):
                 raise CaseError(
-                    f"case {case.name!r}: reference {name!r} gives {type(module).__name__}, and a torch.nn.Module was "
+                    f"case {case.name!r}: reference {name!r} gives {what_came(module)}, and a torch.nn.Module was "
                     "wanted; wrap a function in a module whose forward calls it"
                 )
             built[name] = module.float()

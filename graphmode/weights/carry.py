@@ -38,6 +38,7 @@ def load(module: nnx.Module, state_dict: Mapping[str, Any], rules: Iterable[Weig
     Raises:
       WeightsError: one error that lists all that failed: missing and unused keys, shapes, tied tensors that differ,
         rules that match nothing, values that JAX would round. The module is then as it was.
+      TypeError: where `rules` holds something else.
 
     Example:
       >>> from flax import nnx
@@ -65,7 +66,8 @@ def load(module: nnx.Module, state_dict: Mapping[str, Any], rules: Iterable[Weig
             problems += _convert(group, arrays, written)
     for group, absent in missing:
         if not all(id(leaf.variable) in written for leaf in group.leaves):
-            problems += [f"{key}: missing, and {group.paths} needs it{_nearest(key, unused)}" for key in absent]
+            by = "" if group.by is None else f" by {group.by}"
+            problems += [f"{key}: missing, and {group.paths} needs it{by}{_nearest(key, unused)}" for key in absent]
     silent = {renamed(name, rules)[0] for name in unkept(module)}
     problems += _leftovers(arrays, [key for key in arrays if key in unused], silent, rules)
     if problems:

@@ -11,7 +11,7 @@ from typing import Any
 from flax import nnx
 
 from .conventions import Leaf, leaves, module_rules
-from .rules import Rename, Rule, Tied, WeightRule, groups
+from .rules import Drop, Rename, Rule, Tied, WeightRule, groups
 from .transforms import Transform
 
 
@@ -38,6 +38,7 @@ class Group:
     keys: tuple[str, ...]
     leaves: tuple[Leaf, ...]
     transform: Transform
+    by: Rule | Rename | None = None  # of the rules that were given, the one that says so
 
     @property
     def paths(self) -> str:
@@ -46,6 +47,8 @@ class Group:
 
 def make_plan(module: nnx.Module, rules: tuple[WeightRule, ...]) -> tuple[list[Group], list[str]]:
     """The groups that cover every variable once for each of its paths, and the problems with the rules."""
+    if unknown := [rule for rule in rules if not isinstance(rule, Rule | Rename | Drop | Tied)]:
+        raise TypeError(f"rules has {unknown[0]!r}; give a list of Rule, Rename, Drop and Tied of graphmode.weights")
     by_path: dict[str, Leaf] = {}
     problems: list[str] = []
     for leaf in leaves(module):
@@ -56,23 +59,23 @@ def make_plan(module: nnx.Module, rules: tuple[WeightRule, ...]) -> tuple[list[G
     taken: set[str] = set()
     plan: list[Group] = []
     matched: Counter[Any] = Counter()
-    explicit = [(rule, None) for rule in rules if isinstance(rule, Rule)]
-    for rule, rename in (*explicit, *_renamed(module_rules(module), rules)):
+    explicit = [(rule, rule) for rule in rules if isinstance(rule, Rule)]
+    for rule, by in (*explicit, *_renamed(module_rules(module), rules)):
         for keys, paths in groups(rule, by_path):
             if any(path in taken for path in paths):
                 continue
-            matched.update((rule, rename))
+            matched[by] += 1
             taken.update(paths)
             if absent := [path for path in paths if path not in by_path]:
                 problems.append(f"{rule}: the module has no {', '.join(absent)}")
                 continue
             members = tuple(by_path[path] for path in paths)
-            plan.append(Group(keys, members, rule.transform or members[0].transform))
+            plan.append(Group(keys, members, rule.transform or members[0].transform, by))
     for leaf in by_path.values():
         if leaf.path not in taken:
             key, rename = renamed(leaf.name, rules)
             matched[rename] += 1
-            plan.append(Group((key,), (leaf,), leaf.transform))
+            plan.append(Group((key,), (leaf,), leaf.transform, rename))
     idle = [rule for rule in rules if isinstance(rule, Rule | Rename) and not matched[rule]]
     problems += [f"{rule}: matches no variable; the module has {_sample(by_path)}" for rule in idle]
     return plan, problems + _clashes(plan, rules)

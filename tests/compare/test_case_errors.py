@@ -1,12 +1,15 @@
 """What a user can write wrongly in a case or its file, and what is said of it."""
 
 import pytest
-from graphmode.compare import CaseError
+import torch
+from flax import nnx
+from graphmode.compare import Case, CaseError, check
 from graphmode.compare.locate import locate
 from graphmode.models import zoo
 from typer.testing import CliRunner
 
 from graphmode.cli import app
+from graphmode.weights import Rename, WeightsError
 
 FILES = {
     "leaves": ("import sys\nsys.exit(0)\n", "leaves.py cannot be imported: it calls sys.exit(0) (leaves.py:2); move"),
@@ -48,3 +51,98 @@ def test_a_tag_that_no_case_has_is_refused_by_list():
     finished = CliRunner().invoke(app, ["list", "--tag", "nosuch"])
     assert finished.exit_code == 2
     assert "no case has the tag nosuch" in " ".join(finished.stderr.replace("│", "").split())
+
+
+class Gate(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(6, 3)
+
+    def forward(self, x):
+        return self.fc(x)
+
+
+class GatePort(nnx.Module):
+    def __init__(self, rngs):
+        self.fc = nnx.Linear(6, 3, rngs=rngs)
+
+    def __call__(self, x):
+        return self.fc(x)
+
+
+def case(**fields):
+    settings = {"name": "gate", "summary": "", "reference": Gate, "model": GatePort}
+    return Case(**{**settings, "inputs": lambda rng: (rng.standard_normal((4, 6)),), **fields})
+
+
+FIELDS = {
+    "an instance as reference": ({"reference": Gate()}, "reference is an instance of Gate; give the class"),
+    "an instance as model": ({"model": {"a": GatePort(nnx.Rngs(0))}}, "model['a'] is an instance of GatePort; give"),
+    "swapped": (
+        {"reference": GatePort, "model": Gate},
+        "reference is GatePort, an nnx.Module, and a torch.nn.Module was wanted; are reference and model swapped?",
+    ),
+    "weights as text": ({"weights": "fc->gate"}, "weights is a str, 'fc->gate'; give a list of rules"),
+    "weights as pairs": ({"weights": [("fc", "gate"), 42]}, "weights[0] is a tuple, ('fc', 'gate'); give a rule"),
+    "one rule": ({"weights": Rename("fc", "gate")}, "give a list of rules: [Rename(key='fc', path='gate')]"),
+    "a row misspelt": ({"expected": {"torch.trase": "why"}}, "is no row; did you mean 'torch.trace'?"),
+    "tags as text": ({"tags": "vision"}, "tags is a str; give a tuple: ('vision',)"),
+    "modes as text": ({"modes": "inference"}, "modes is a str; give a tuple: ('inference',)"),
+    "no modes": ({"modes": None}, "modes is a NoneType; give a tuple"),
+}
+
+
+@pytest.mark.parametrize("what", FIELDS)
+def test_a_field_that_is_wrong_is_named(what):
+    fields, words = FIELDS[what]
+    with pytest.raises(CaseError) as caught:
+        case(**fields)
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"input": abs}, r"Case has no field 'input' \(did you mean 'inputs'\?\); its fields are name, summary"),
+        ({"tolerence": 1e-3}, "no field 'tolerence': no tolerance is set by hand"),
+    ],
+)
+def test_an_argument_that_is_no_field_is_named(fields, words):
+    with pytest.raises(TypeError, match=words):
+        case(**fields)
+
+
+def broken(*_):
+    return 1 / 0
+
+
+LINE = broken.__code__.co_firstlineno + 1
+BUILDERS = {
+    "a reference that raises": (
+        {"reference": broken},
+        f"the reference 'default' fails: ZeroDivisionError: division by zero (test_case_errors.py:{LINE}); it is",
+    ),
+    "a model that raises": (
+        {"model": broken},
+        f"the model 'default' fails: ZeroDivisionError: division by zero (test_case_errors.py:{LINE}); it is",
+    ),
+    "a model without rngs": ({"model": lambda: GatePort(nnx.Rngs(0))}, "it is called as model(rngs)"),
+    "a function as model": ({"model": lambda x: 2 * x}, "building the model 'default' fails: TypeError"),
+    "a class from the model": ({"model": lambda rngs: GatePort}, "model 'default' gives the class GatePort"),
+    "None from the reference": ({"reference": lambda: None}, "reference 'default' gives None, and a torch.nn.Module"),
+}
+
+
+@pytest.mark.parametrize("what", BUILDERS)
+def test_what_builds_no_module_is_named(what):
+    fields, words = BUILDERS[what]
+    with pytest.raises(CaseError) as caught:
+        check(case(**fields), draws=1, locate=False)
+    assert words in str(caught.value)
+
+
+def test_a_rule_that_asks_for_a_missing_key_is_named():
+    with pytest.raises(
+        WeightsError, match=r"missing, and fc.kernel needs it by Rename\(key='fcc', path='fc'\); the nea"
+    ):
+        check(case(weights=[Rename("fcc", "fc")]), draws=1, locate=False)
