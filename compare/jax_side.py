@@ -264,10 +264,15 @@ class PortSide:
             by_name = dict(zip(reached, by_name.values(), strict=True))
         wrong = [n for n, v in reached.items() if n not in by_name or by_name[n].shape != v.shape]
         if wrong or len(by_name) != len(reached):
-            ours, theirs = (", ".join(f"{n} {v.shape}" for n, v in given.items()) for given in (reached, by_name))
+            ours, theirs = (
+                ", ".join(f"{n} {v.shape}" for n, v in given.items()) or "none at all" for given in (reached, by_name)
+            )
+            named = named_leaves(self.case.to_reference(zeros))
+            others = ", ".join(f"{n} is {named[n].dtype}" for n in by_name if n in named and n not in reached)
+            ours += f" ({others})" if others else ""
             raise CaseError(
-                f"case {self.case.name!r}: the port's floating outputs are {ours}, and the reference's are {theirs}; "
-                "give the same structure and shapes, or write to_reference"
+                f"case {self.case.name!r}: the port's floating outputs are {ours}, and the reference's are "
+                f"{theirs}; give the same structure, shapes and dtypes, or write to_reference"
             )
         (starts,) = pull({n: jnp.asarray(by_name[n], v.dtype) for n, v in reached.items()})
         return starts

@@ -15,6 +15,7 @@ from flax import nnx
 from graphmode.training.intercept import Hook, intercepted
 
 from .case import Case, CaseError, Mode
+from .scalar_loss import scalar_loss
 from .trees import is_floating
 
 
@@ -103,7 +104,7 @@ class PortProgram:
     def heads(self, outputs: Any) -> list[jax.Array]:
         """What the backward pass starts at: the loss, or each floating output."""
         if self._loss is not None:
-            return [self._loss(self._case.to_reference(outputs))]
+            return [scalar_loss(self._loss(self._case.to_reference(outputs)), "jax")]
         return [leaf for leaf in jtu.tree_leaves(outputs) if is_floating(leaf)]
 
     def forward(

@@ -22,6 +22,7 @@ from .draw import input_name
 from .dtypes import torch_dtype
 from .errors import describe_with_line, what_came
 from .observation import Observation
+from .scalar_loss import scalar_loss
 from .trees import is_floating, named_leaves, to_arrays
 from .widened import in_float64, widen
 
@@ -365,9 +366,11 @@ def train_step(
 def _heads(outputs: Any, batch: TorchBatch, loss: Any) -> tuple[list[torch.Tensor], list[torch.Tensor | None]]:
     """What the backward pass starts at, and with: the loss, or each output that has a gradient."""
     if loss is not None:
-        return [loss(outputs)], [None]
+        value = scalar_loss(loss(outputs), "torch")
+        return ([value], [None]) if value.requires_grad else ([], [])
     leaves = named_leaves(outputs)
-    live = [name for name, leaf in leaves.items() if is_floating(leaf) and leaf.requires_grad]
+    live = [name for name, leaf in leaves.items() if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
+    live = [name for name in live if is_floating(leaves[name])]
     return [leaves[name] for name in live], [batch.cotangents[name] for name in live]  # type: ignore[index]
 
 

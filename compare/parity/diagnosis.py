@@ -14,6 +14,7 @@ from ..errors import describe_briefly
 from ..quiet import quiet
 from ..report.divergence_text import OPTIMIZER
 from ..report.records import Cause, Divergence, Finding, ModuleEvidence, Tensor
+from .dead_outputs import dead_outputs
 from .judge import Question
 
 if TYPE_CHECKING:
@@ -73,7 +74,12 @@ def diagnose(exam: Examination, variant: str, tensors: Sequence[Tensor]) -> Diag
     with quiet():
         port, judges = exam.port_side(variant, "float64"), [exam.judge.exact]
         judges += [exam.judge.finer] if exam.judge.finer is not None else []
+        dead = dead_outputs(exam, port, tensors)
+        if dead is not None:
+            found[_place(dead)] = dead
         for question in questions(exam, tensors):
+            if dead is not None and question.mode == dead.mode:
+                continue
             start = time.monotonic()
             try:
                 # the reference's constants as it has them, or in float64 as the port does: what tells least apart

@@ -20,6 +20,7 @@ from ..observation import Observation
 from ..quiet import quiet
 from ..release import trim
 from ..report.records import Parity, Tensor
+from ..untraceable import port_failure
 from .adversarial import Found, OwnInputs
 from .coverage import coverage_warnings, nan_notes
 from .diagnosis import Diagnosis, diagnose, diagnose_precision, look_inside
@@ -292,16 +293,17 @@ class Examination:
         except CaseError:
             raise
         except Exception as error:
-            whose = "port" if side == "jax" else "reference's variant"
-            raise CaseError(
-                f"case {self.case.name!r}: the {whose} {variant!r} fails on the input {question.label!r} in "
-                f"{question.mode}: {describe_with_line(error)}"
-            ) from error
+            where = f"on the input {question.label!r} in {question.mode}"
+            told = f"the reference's variant {variant!r} fails {where}: {describe_with_line(error)}"
+            if side == "jax":
+                told = f"the port {variant!r} {port_failure(error, where)}"
+            raise CaseError(f"case {self.case.name!r}: {told}") from error
         if answer.outputs.keys() != truth.reference.outputs.keys():
+            ours, theirs = (", ".join(given.outputs) or "none at all" for given in (answer, truth.reference))
             raise CaseError(
-                f"case {self.case.name!r}: the reference's outputs are {', '.join(truth.reference.outputs)}, and those "
-                f"of the {'port' if side == 'jax' else 'variant'} {variant!r} are {', '.join(answer.outputs)}; give "
-                "the same structure, or write to_reference"
+                f"case {self.case.name!r}: the reference's outputs are {theirs}, and those of the "
+                f"{'port' if side == 'jax' else 'variant'} {variant!r} are {ours}; give the same structure, or write "
+                "to_reference"
             )
         return answer
 

@@ -14,7 +14,7 @@ from ..case import Case, CaseError
 from ..draw import input_name
 from ..observation import Observation
 from ..torch_side import Snapshot, TorchBatch, TorchSide, forward_backward
-from ..trees import named_leaves
+from ..trees import is_floating, named_leaves
 from .yardstick import difference, magnitude
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def witnessed(case: Case, name: str, side: TorchSide, question: Question) -> Obs
                 "after the call, and no graph can do that; let forward work on a copy (x = x.clone()), or use the "
                 "operation that gives a new tensor (x + y for x += y, relu for relu_)"
             )
-        _check_outputs(outputs, whose, where)
+        _check_outputs(outputs, whose, where, question.mode)
         return side.observe(outputs) if gradients is None else side.observe(outputs, gradients, batch)
 
 
@@ -79,7 +79,7 @@ def check_repeats(case: Case, name: str, question: Question, first: Observation,
         )
 
 
-def _check_outputs(outputs: Any, whose: str, where: str) -> None:
+def _check_outputs(outputs: Any, whose: str, where: str, mode: str) -> None:
     leaves = named_leaves(outputs)
     advice = "let forward return the tensors that are to be compared: one, or a tuple, dict or dataclass of them"
     if not leaves:
@@ -89,6 +89,15 @@ def _check_outputs(outputs: Any, whose: str, where: str) -> None:
     if wrong:
         told = _listed([f"{kind} as {name}" for name, kind in wrong.items()])
         raise CaseError(f"{whose} gives {told} {where}, which cannot be compared; {advice}")
+    if mode != "inference" and (lost := [name for name, leaf in leaves.items() if _is_numpy(leaf)]):
+        raise CaseError(
+            f"{whose} gives numpy's {type(leaves[lost[0]]).__name__} as {_listed(lost)} {where}, through which no "
+            f"gradient flows; {advice}, or, where nothing is to be trained, write modes=('inference',)"
+        )
+
+
+def _is_numpy(leaf: Any) -> bool:
+    return isinstance(leaf, np.ndarray | np.generic) and is_floating(leaf)
 
 
 def _why(mode: str) -> str:

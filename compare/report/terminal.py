@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from rich.console import Group as Lines
 from rich.console import RenderableType
@@ -36,6 +36,7 @@ from .wording import (
 STYLES = {"": "", "good": "green", "bad": "bold red", "warn": "yellow", "muted": "dim"}
 MAX_REASON = 300
 MOST_PLACES = 4
+NOT_JUDGED = "precision not judged"  # how a tensor's note says that only float64 was asked
 
 
 def parity_text(parity: Parity) -> Text:
@@ -62,8 +63,8 @@ def parity_line(parity: Parity) -> Text:
     )
     if parity.error:
         line.append(f"  {plain(parity.error)}")
-    for tensor, text, holds in _worst(parity):
-        line.append(f"  {text}" if holds else f"  {text} at {_place(tensor)}")
+    for text in dict.fromkeys(_worst(parity)):
+        line.append(f"  {text}")
     line.append(f"  {elapsed(parity.duration_s)}", style="dim")
     return line
 
@@ -162,14 +163,23 @@ def _page_table(table: PageTable) -> Table:
     return shown
 
 
-def _worst(parity: Parity) -> list[tuple[Tensor, str, bool]]:
-    found = []
+def _worst(parity: Parity) -> Iterator[str]:
+    """The worst error and ratio, each with its place where it does not hold."""
     error, precision = parity.worst_error, parity.worst_ratio
     if error is not None:
-        found.append((error, f"error {error_text(error.error, holds=error.equal)}", error.equal))
+        yield _number("error", error.error, error, error.equal)
     if precision is not None:
-        found.append((precision, f"ratio {error_text(precision.ratio, holds=precision.precise)}", precision.precise))
-    return found
+        yield _number("ratio", precision.ratio, precision, precision.precise)
+
+
+def _number(what: str, value: float | None, tensor: Tensor, holds: bool) -> str:
+    """A number, or what is off where there is none: integers, a value beside zero, a tensor that is missing."""
+    if value is not None or holds:
+        return f"{what} {error_text(value, holds=holds)}" + ("" if holds else f" at {_place(tensor)}")
+    values = f"{plain(tensor.port_value)} for {plain(tensor.reference_value)}" if tensor.port_value else ""
+    notes = [part for part in plain(tensor.note).split("; ") if not part.startswith(NOT_JUDGED)]
+    off = ", ".join(filter(None, (*notes, values))) or "off"
+    return f"{tensor.kind.replace('_', ' ')} {_place(tensor)}: {off}"
 
 
 def _place(tensor: Tensor) -> str:

@@ -100,9 +100,9 @@ def ratio_text(ratio: Ratio | None) -> str:
 
 
 def error_text(error: float | None, *, holds: bool) -> str:
-    """A float64 error or an error ratio; `failed` where there is none because it is not finite or not comparable."""
+    """A float64 error or an error ratio; `off` where there is none because it is not finite or not comparable."""
     if error is None:
-        return NONE if holds else "failed"
+        return NONE if holds else "off"
     return f"{error:.2g}"
 
 

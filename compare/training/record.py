@@ -17,6 +17,7 @@ from graphmode.training import TrainStep
 from graphmode.weights import WeightRule
 
 from ..case import Case, CaseError, Inputs, identity
+from ..scalar_loss import scalar_loss
 from ..trees import is_floating
 from .torch_steps import Kind, TorchStep, as_kind
 
@@ -90,7 +91,8 @@ def training_of(case: Case) -> Training:
 
         def step(batch: Inputs) -> torch.Tensor:
             optimizer.zero_grad()
-            loss = theirs(module(**batch) if isinstance(batch, dict) else module(*batch))
+            outputs = module(**batch) if isinstance(batch, dict) else module(*batch)
+            loss = scalar_loss(theirs(outputs), "torch")
             loss.backward()
             optimizer.step()
             return loss.detach()
@@ -98,7 +100,7 @@ def training_of(case: Case) -> Training:
         return as_kind(step, kind, module, optimizer)
 
     def loss(model: Any, batch: Inputs) -> jax.Array:
-        return ours(model(**batch) if isinstance(batch, dict) else model(*batch))
+        return scalar_loss(ours(model(**batch) if isinstance(batch, dict) else model(*batch)), "jax")
 
     return Training(
         name=case.name,

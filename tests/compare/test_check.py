@@ -318,6 +318,11 @@ def branching(x):
     return x if x.sum() > 0 else -x
 
 
+class Integers(nnx.Module):
+    def __call__(self, x):
+        return x.astype(jnp.int32)
+
+
 LINE = branching.__code__.co_firstlineno + 1
 REFUSED = {
     "another structure": (
@@ -339,7 +344,32 @@ REFUSED = {
     "a port that fails, with the line of its author": (
         {"model": faulty(gelu=staticmethod(branching))},
         CaseError,
-        ["port 'default' fails on the input 'random 0'", "TracerBoolConversionError", f"(test_check.py:{LINE})"],
+        [f"port 'default' fails at test_check.py:{LINE} on the input 'random 0'", "TracerBoolConversionError"],
+    ),
+    "a port that takes numpy": (
+        {"model": faulty(gelu=staticmethod(lambda x: jnp.asarray(np.tanh(np.asarray(x)))))},
+        CaseError,
+        ["fails at test_check.py:", "TracerArrayConversionError: numpy asks", "jnp in place of np: docs/graphable.md"],
+    ),
+    "a port that takes a float": (
+        {"model": faulty(gelu=staticmethod(lambda x: x * float(x.sum())))},
+        CaseError,
+        ["ConcretizationTypeError: float(), int()"],
+    ),
+    "a port without outputs": (
+        {"model": faulty(__call__=lambda self, x: None)},
+        CaseError,
+        ["those of the port 'default' are none at all; give"],
+    ),
+    "a port that gives text": (
+        {"model": faulty(__call__=lambda self, x: "text")},
+        CaseError,
+        ["the port 'default' gives str on the input 'random 0'", "let __call__ return arrays"],
+    ),
+    "a port that gives integers": (
+        {"model": lambda rngs: Integers(), "reference": torch.nn.Identity},
+        CaseError,
+        ["the port's floating outputs are none at all (output is int32), and"],
     ),
     "an integer that JAX would wrap": (
         {"inputs": lambda rng: (np.array([[2**31 + 5] * 6]),), "reference": torch.nn.Identity},

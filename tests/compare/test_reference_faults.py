@@ -1,11 +1,13 @@
 """References that cannot judge are refused by name, and ports that draw random numbers are told."""
 
+import jax
 import numpy as np
 import pytest
 import torch
 from flax import nnx
 from graphmode.compare import Case, CaseError, check
 from graphmode.compare.parity.judge import Judge
+from graphmode.compare.report.terminal import parity_text
 
 F = torch.nn.functional
 
@@ -130,3 +132,68 @@ def test_a_port_that_draws_is_told_and_one_with_dropout_off_is_not():
         case(model=type("Wrong", (Port,), {"__call__": lambda self, x: self.fc(x) + 1})), locate=False
     ).parity
     assert not any("not deterministic" in n for n in other.notes)
+
+
+def no_gradient(self, x):
+    with torch.no_grad():
+        return self.fc(x)
+
+
+@pytest.mark.parametrize("forward", [no_gradient, lambda self, x: self.fc(x).detach()])
+def test_a_reference_without_gradient_is_named_as_the_cause(forward):
+    report = check(case(forward), draws=1)
+    (parity,) = report.parity
+    assert not parity.equal
+    (cause,) = report.causes
+    assert (cause.id, cause.says) == ("dead-output", "the reference gives no gradient, and the port does")
+    assert "modes=('inference',)" in cause.fix
+    (line,) = [line for line in parity_text(parity).plain.splitlines() if "NOT equal" in line]
+    assert "input gradient input.0, forward_backward, random 0: " in line
+    assert line.count(" for 0 ") == 1
+    assert "failed" not in line
+
+
+def test_a_reference_without_gradient_under_a_loss():
+    loss = (lambda y: (y**2).mean(), lambda y: (y**2).mean())
+    (cause,) = check(case(no_gradient, loss=loss), draws=1).causes
+    assert cause.says == "the reference gives no gradient, and the port does"
+
+
+class Two(Port):
+    def __call__(self, x):
+        return self.fc(x), self.fc(2 * x)
+
+
+class TwoWrong(Two):
+    def __call__(self, x):
+        return jax.lax.stop_gradient(self.fc(x)), self.fc(2 * x)
+
+
+@pytest.mark.parametrize("model", [Two, TwoWrong])
+def test_an_output_without_gradient_is_the_cause_only_where_it_explains_all(model):
+    report = check(case(lambda self, x: (self.fc(x), self.fc(2 * x).detach()), model), draws=1)
+    assert not report.passed
+    found = [cause.says for cause in report.causes if cause.id == "dead-output"]
+    assert found == (["the reference gives no gradient through its output 1, and the port does"] * (model is Two))
+
+
+def test_numpy_outputs_are_refused_where_gradients_are_asked_for():
+    def forward(self, x):
+        return self.fc(x).detach().numpy()
+
+    with pytest.raises(CaseError, match="gives numpy's ndarray as output on the input 'random 0' in forward_backward"):
+        check(case(forward), draws=1)
+    assert check(case(forward, modes=("inference",)), draws=1).passed
+
+
+@pytest.mark.parametrize(
+    ("loss", "words"),
+    [
+        ((lambda y: y, lambda y: y.mean()), r"loss\[0\], the PyTorch one, gives the shape \(20, 8\), and a scalar"),
+        ((lambda y: 3.0, lambda y: y.mean()), r"loss\[0\], the PyTorch one, gives float"),
+        ((lambda y: y.mean(), lambda y: y), r"loss\[1\], the jnp one, gives the shape \(20, 8\), and a scalar"),
+    ],
+)
+def test_a_loss_that_is_no_scalar_is_named(loss, words):
+    with pytest.raises(CaseError, match=words):
+        check(case(loss=loss), draws=1)

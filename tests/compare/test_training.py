@@ -82,6 +82,15 @@ def test_a_case_with_optimizer_and_loss_is_a_training():
         training_of(locate(f"{FILE}:WITHOUT_LOSS"))
 
 
+@pytest.mark.parametrize(("side", "words"), [(0, r"loss\[0\], the PyTorch one, gives the shape"), (1, r"loss\[1\]")])
+def test_a_loss_that_is_no_scalar_is_named(side, words):
+    case = locate(f"{FILE}:CASE")
+    loss = [*case.loss]
+    loss[side] = lambda y: y
+    with pytest.raises(CaseError, match=words):
+        run_training(training_of(dataclasses.replace(case, loss=tuple(loss))), steps=1, kinds=("eager",))
+
+
 def test_the_page_is_made_from_the_results(result, tmp_path):
     page, written = write_training(result, tmp_path)
     assert {path.name for path in written} == {"training.json", "report.md", "report.html"}
