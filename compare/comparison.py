@@ -202,6 +202,7 @@ class _Run:
                     self.results.left_out.append(case.name)
                     continue
                 self.listener.on_case(case)
+                before = len(self.results.cases)
                 try:
                     self._case(case.training(self.plan.modes), number)
                 except (
@@ -212,6 +213,7 @@ class _Run:
                     if not told:  # nobody foresaw it, so where it arose is needed; the other cases go on
                         logger.exception("%s: cannot be compared", case.name)
                     problem = str(error) if told else describe_briefly(error)
+                    del self.results.cases[before:]
                     self.refuse(CaseInfo(name=case.name, summary=case.summary, problem=problem))
                 longest = max(longest, time.perf_counter() - begun)
         self.results.complete = True
@@ -219,8 +221,8 @@ class _Run:
         return self.results
 
     def refuse(self, info: CaseInfo) -> None:
-        """Records what cannot be compared, in the place of a case that had begun."""
-        self.results.cases = [*(c for c in self.results.cases if c.name != info.name), info]
+        """Records what cannot be compared."""
+        self.results.cases.append(info)
         self.listener.on_problem(info)
         self._save()
 
@@ -248,7 +250,9 @@ class _Run:
             release()
 
     def _left_out(self, case: Case) -> Iterable[str]:
-        """What the plan names and the case has not."""
+        """What the plan names and the case has not, and a name that is not its own."""
+        if sum(other.name == case.name for other in self.results.cases) > 1:
+            yield "another case of this run has the same name, and pages show both as one: give each its own"
         if self.plan.steps and case.optimizer is None:
             yield "not trained in lockstep, since it has no `optimizer`"
         if not self.plan.speed:

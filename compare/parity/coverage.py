@@ -79,7 +79,7 @@ class Sides:
         for (kind, kink, side), paths in missed.items():
             other = "another limit, or none" if kind in CLAMPS else "another activation"
             yield (
-                f"no input of {kind} {_listed(paths)} is {side} {kink:g}: what it does there cannot be told from "
+                f"no input of {kind} {listed(paths)} is {side} {kink:g}: what it does there cannot be told from "
                 f"{other}; add an edge input that gets there (larger, smaller or negated inputs)"
             )
 
@@ -197,7 +197,7 @@ def _zero_gradients(asked: Sequence[Truth]) -> Iterable[str]:
     zero = [name for name in gradients[0] if gradients[0][name].size and not any(g[name].any() for g in gradients)]
     if zero:
         yield (
-            f"the gradient of {_listed(zero)} is exactly zero on every input: these inputs do not exercise it, and a "
+            f"the gradient of {listed(zero)} is exactly zero on every input: these inputs do not exercise it, and a "
             "port that uses it wrongly, or not at all, may not be told; add an input on which an output depends on it"
         )
 
@@ -212,7 +212,7 @@ def _symmetric(state_dict: Mapping[str, np.ndarray], parameters: Sequence[str]) 
             symmetric.append(name)
     if symmetric:
         yield (
-            f"{_listed(symmetric)} is its own transpose: a port that transposes it passes; let the reference start "
+            f"{listed(symmetric)} is its own transpose: a port that transposes it passes; let the reference start "
             "from weights that are not symmetric (torch.manual_seed is called before it is built)"
         )
 
@@ -239,5 +239,6 @@ def _kinks(module: torch.nn.Module) -> tuple[float, ...]:
     return ()
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
+    """The first few of them, and how many more there are."""
     return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")

@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import itertools
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,7 @@ from ..release import trim
 from ..report.records import Parity, Tensor
 from ..untraceable import port_failure
 from .adversarial import Found, OwnInputs
-from .coverage import coverage_warnings, nan_notes
+from .coverage import coverage_warnings, listed, nan_notes
 from .diagnosis import Diagnosis, diagnose, diagnose_precision, look_inside
 from .judge import Judge, Key, Question, Truth, shares_scale
 from .lost_nan import lost_nan
@@ -140,6 +140,8 @@ class Examination:
         start = time.perf_counter()
         truths = [truth for truth in self.truths if not truth.question.is_timed]
         notes = list(nan_notes(truths))
+        if side == "jax":
+            notes += self._not_learned
         if self.judge.missing_weights:
             notes.append(f"checked with random weights: {self.judge.missing_weights}")
         exact, usual = build("float64"), None if self.hasty else build(self.dtype)
@@ -214,6 +216,22 @@ class Examination:
         from .optimizer import examine_optimizer
 
         return examine_optimizer(self.case, seed=self.seed, dtype=self.dtype, device=self.device)
+
+    @functools.cached_property
+    def _frozen(self) -> list[str]:
+        """Parameters of the reference that do not learn."""
+        return [name for name, p in self._parameters if not p.requires_grad]
+
+    @property
+    def _parameters(self) -> list[tuple[str, torch.nn.Parameter]]:
+        return list(self.judge.references[self.judge.name].named_parameters(remove_duplicate=False))
+
+    @property
+    def _not_learned(self) -> Iterator[str]:
+        """Which gradients are not compared, since the reference has none."""
+        if self._frozen and "forward_backward" in self.case.modes:
+            whose = "any parameter" if len(self._frozen) == len(self._parameters) else listed(self._frozen)
+            yield f"the gradient of {whose} was not compared: the reference has requires_grad=False there"
 
     @functools.cached_property
     def _coverage(self) -> list[str]:
@@ -376,7 +394,9 @@ class Examination:
                 )
             return difference(ours, theirs, self.scale(truth, key))
         if theirs is None:
-            notes.append(f"{mode}: the port has the {kind} {name}, and the reference has it not as such")
+            if name not in self._frozen:
+                told = f"the port has the {kind.replace('_', ' ')} {name}, and the reference has it not as such"
+                notes.append(f"{mode}: {told}")
             return Difference(0.0) if kind == "parameter_gradient" else Difference(np.inf, note="only the port has it")
         if name not in self._kept or name.endswith("num_batches_tracked"):
             notes.append(f"{mode}: the {kind} {name} is not kept by the port, and was not compared")

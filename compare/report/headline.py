@@ -154,9 +154,12 @@ def _parity_lines(results: Results, derived: Derived) -> list[str]:
     passed, judged = derived.ports.ok, derived.ports.tried
     if not judged:
         return []
-    cases = len({p.case for p in results.parity if p.side == "jax"})
+    names = {p.case for p in results.parity if p.side == "jax"}
+    cases = count(max(len(names), sum(c.name in names and not c.problem for c in results.cases)), "case")
+    if results.problems:
+        cases += f"; {count(len(results.problems), 'further case')} could not be compared"
     dtypes = " or ".join(dict.fromkeys(p.dtype for p in results.parity))
-    lines = [f"Ports equal in float64 and precise in {dtypes}: {passed} of {judged} ({count(cases, 'case')})."]
+    lines = [f"Ports equal in float64 and precise in {dtypes}: {passed} of {judged} ({cases})."]
     if derived.variants.tried:
         agree = f"{derived.variants.ok} of {derived.variants.tried}"
         lines.append(f"Further PyTorch variants that agree with the judge: {agree}.")

@@ -36,11 +36,13 @@ from .wording import (
 STYLES = {"": "", "good": "green", "bad": "bold red", "warn": "yellow", "muted": "dim"}
 MAX_REASON = 300
 MOST_PLACES = 4
+MOST_REMARKS = 4
 NOT_JUDGED = "precision not judged"  # how a tensor's note says that only float64 was asked
 
 
 def parity_text(parity: Parity) -> Text:
-    """The verdict on one line; below it, of a port that is not equal, where the error arises, why, and the fix."""
+    """The verdict on one line; below it, of a port that is not equal, where the error arises, why, and the fix; then
+    what the inputs do not cover, and what was not compared."""
     text = parity_line(parity)
     for divergence in parity.divergences[:MOST_PLACES]:
         for line in told(divergence):
@@ -48,6 +50,14 @@ def parity_text(parity: Parity) -> Text:
             text.append(f"\n  {plain(line)}", style=style)
     if len(parity.divergences) > MOST_PLACES:
         text.append(f"\n  and {count(len(parity.divergences) - MOST_PLACES, 'further module')}: results.json has them")
+    for word, remarks, style in (("warning", parity.warnings, "yellow"), ("note", parity.notes, "dim")):
+        shown = remarks if len(remarks) <= MOST_REMARKS + 1 else remarks[:MOST_REMARKS]
+        for remark in shown:
+            text.append(f"\n  {word}: {plain(remark)}", style=style)
+        if len(remarks) > len(shown):
+            text.append(
+                f"\n  and {count(len(remarks) - len(shown), f'further {word}')}: --out writes them", style=style
+            )
     return text
 
 

@@ -3,8 +3,9 @@
 import pytest
 import torch
 from flax import nnx
-from graphmode.compare import Case, CaseError, check
+from graphmode.compare import Case, CaseError, Plan, check, run
 from graphmode.compare.locate import locate
+from graphmode.compare.report.headline import headline
 from graphmode.models import zoo
 from typer.testing import CliRunner
 
@@ -146,3 +147,14 @@ def test_a_rule_that_asks_for_a_missing_key_is_named():
         WeightsError, match=r"missing, and fc.kernel needs it by Rename\(key='fcc', path='fc'\); the nea"
     ):
         check(case(weights=[Rename("fcc", "fc")]), draws=1, locate=False)
+
+
+def test_every_case_of_a_run_is_counted_and_names_that_are_not_its_own_are_told():
+    cases = [case(), case(inputs=lambda rng: 3), case(), case(name="lost", reference=lambda: None)]
+    results = run(cases, Plan(speed=False), refused={"leaves.py": "it exits"})
+    assert [bool(each.problem) for each in results.cases] == [True, False, True, False, True]
+    lines = headline(results).lines
+    assert lines[0].endswith("float32: 2 of 2 (2 cases; 3 further cases could not be compared).")
+    assert headline(results).notes == (
+        "gate: another case of this run has the same name, and pages show both as one: give each its own",
+    )

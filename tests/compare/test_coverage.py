@@ -132,3 +132,20 @@ def test_a_report_shows_them_once_and_still_passes():
     assert report.passed, str(report)
     assert all(p.warnings for p in report.parity)
     assert str(report).count("not covered: input.1 is True") == 1
+
+
+def test_gradients_that_are_not_compared_are_noted():
+    def half():
+        module = Reference()
+        module.spare.requires_grad_(False)
+        return module
+
+    def notes(reference):
+        (parity,) = check(case(reference=reference), draws=1, locate=False).parity
+        assert parity.passed
+        return [note for note in parity.notes if "requires_grad" in note]
+
+    why = "was not compared: the reference has requires_grad=False there"
+    assert notes(Reference) == []
+    assert notes(half) == [f"the gradient of spare.weight, spare.bias {why}"]
+    assert notes(lambda: Reference().requires_grad_(False)) == [f"the gradient of any parameter {why}"]

@@ -94,3 +94,13 @@ def test_terminal_failure_and_page_have_it():
     (section,) = [s for s in parity_sections([parity(WRONG)]) if s.title == "Where it goes wrong"]
     assert "layers.0.bn" in str(section)
     assert not [s for s in parity_sections([parity()]) if s.title == "Where it goes wrong"]
+
+
+def test_terminal_shows_warnings_and_notes_below_the_verdict():
+    remarks = msgspec.structs.replace(parity(), warnings=["covers no mask"], notes=[f"note {i}" for i in range(7)])
+    lines = [line.strip() for line in parity_text(remarks).plain.splitlines()[1:]]
+    assert lines == [
+        "warning: covers no mask",
+        *(f"note: note {i}" for i in range(4)),
+        "and 3 further notes: --out writes them",
+    ]
