@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -11,7 +12,16 @@ if TYPE_CHECKING:
 
 MESSAGE_WIDTH = 112  # pytest puts eight columns before the first line of a message, and four before the others
 
-recorders: list[Callable[[CheckReport], None]] = []  # each hears of every check, passed or not
+
+@dataclass(frozen=True)
+class Refusal:
+    """A check that could not be made: the name or location of its case, and why."""
+
+    case: str
+    problem: str
+
+
+recorders: list[Callable[[CheckReport | Refusal], None]] = []  # each hears of every check, passed or not
 seeds: list[int] = []  # the last one is that of a check which names none
 
 
@@ -38,6 +48,8 @@ def assert_parity(
     Raises:
       AssertionError: where something is not; its text is the report, and fits one screen.
       CaseError: where the case cannot be compared as it is written.
+      DtypeError: where there is no such dtype, or the device has it not.
+      TypeError, ValueError: where another argument is not as above.
       WeightsError: where the weights do not match a port.
 
     Example:
@@ -54,15 +66,32 @@ def assert_parity(
 
 def recorded_check(case: Case | str, *, seed: int | None = None, **settings: object) -> CheckReport:
     """`check` on a case or its location, told to every recorder."""
+    __tracebackhide__ = True
     from .locate import locate
     from .parity.check import check
 
-    chosen = locate(case) if isinstance(case, str) else case
-    seed = next(iter(seeds[-1:]), 0) if seed is None else seed
-    report = check(chosen, seed=seed, **settings)  # type: ignore[arg-type]
+    try:
+        chosen = locate(case) if isinstance(case, str) else case
+        seed = next(iter(seeds[-1:]), 0) if seed is None else seed
+        report = check(chosen, seed=seed, **settings)  # type: ignore[arg-type]
+    except refusals() as error:
+        for record in recorders:
+            record(Refusal(getattr(case, "name", str(case)), str(error)))
+        # the message says all that there is to mend; where the harness found it says nothing to a test's reader
+        raise error.with_traceback(None) from None
     for record in recorders:
         record(report)
     return report
+
+
+def refusals() -> tuple[type[ValueError], ...]:
+    """What is raised of a case that cannot be compared."""
+    from graphmode.weights import WeightsError
+
+    from .case import CaseError
+    from .dtypes import DtypeError
+
+    return CaseError, DtypeError, WeightsError
 
 
 def failure(report: CheckReport) -> str:

@@ -5,6 +5,7 @@ Pytest loads it in every session of an environment that has graphmode: it import
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import re
 from collections.abc import Callable, Iterator
@@ -26,6 +27,7 @@ MARKER = (
     "parity(case, *, seed=None, draws=3, dtype='float32', device='cpu'): check this case (or the one at "
     "'path/to/file.py:NAME') first; the test fails where it fails, and may take the fixture parity_report"
 )
+SETTINGS = ("seed", "draws", "dtype", "device")
 RECORD, CERTIFICATE = ".parity.json", ".certificate.json"
 _MARKED = pytest.StashKey["CheckReport"]()
 _SESSION = pytest.StashKey["_Session"]()
@@ -37,13 +39,22 @@ class _Session:
     def __init__(self, folder: Path | None):
         self.folder, self.test, self.count = folder, "", 0
 
-    def record(self, report: CheckReport) -> None:
+    def record(self, report: CheckReport | assertion.Refusal) -> None:
         if self.folder is None:
             return
         self.count += 1
         # a name of its own for each check of each test, the same in the next session
         digest = hashlib.sha256(f"{self.test} {self.count}".encode()).hexdigest()[:8]
         name = re.sub(r"[^\w.-]+", "_", f"{self.test.rpartition('::')[2]}-{report.case}")[:80]
+        if isinstance(report, assertion.Refusal):
+            from .report.checks import CheckRecord, save_check
+
+            why = report.problem
+            record = CheckRecord(
+                case=report.case, test=self.test, passed=False, certificate="", parity=[], text=why, problem=why
+            )
+            save_check(record, self.folder / f"{name}-{digest}{RECORD}")
+            return
         report.save(self.folder / f"{name}-{digest}{RECORD}", test=self.test)
         report.certificate().save(self.folder / f"{name}-{digest}{CERTIFICATE}")
 
@@ -87,7 +98,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> None:
     """A marked test fails here, where its check does, and not in its setup, which would be an error."""
-    report = _marked(pyfuncitem)
+    try:
+        report = _marked(pyfuncitem)
+    except Exception as error:
+        if isinstance(error, assertion.refusals()):
+            pytest.fail(f"{type(error).__name__}: {error}", pytrace=False)
+        raise
     if report is not None and not report.passed:
         pytest.fail(assertion.failure(report), pytrace=False)
 
@@ -114,6 +130,7 @@ def parity(request: pytest.FixtureRequest) -> Callable[..., CheckReport]:
 @pytest.fixture
 def parity_report(request: pytest.FixtureRequest) -> CheckReport:
     """The report of the check that the marker `parity` asks for."""
+    __tracebackhide__ = True
     report = _marked(request.node)
     if report is None:
         raise pytest.UsageError(
@@ -124,6 +141,7 @@ def parity_report(request: pytest.FixtureRequest) -> CheckReport:
 
 def _marked(item: pytest.Item) -> CheckReport | None:
     """The report of a marked test, found once."""
+    __tracebackhide__ = True
     marker = item.get_closest_marker("parity")
     if marker is None:
         return None
@@ -133,6 +151,13 @@ def _marked(item: pytest.Item) -> CheckReport | None:
                 f"the marker parity of {item.name} has {len(marker.args)} positional arguments, and one case was "
                 "wanted: @pytest.mark.parity(CASE, seed=0)"
             )
+        for name in marker.kwargs:
+            if name not in SETTINGS:
+                near = difflib.get_close_matches(name, SETTINGS, n=1)
+                raise TypeError(
+                    f"the marker parity of {item.name} has the argument {name!r}"
+                    f"{f' (did you mean {near[0]!r}?)' if near else ''}, and takes a case and {', '.join(SETTINGS)}"
+                )
         item.stash[_MARKED] = assertion.recorded_check(_located(marker.args[0], item), **marker.kwargs)
     return item.stash[_MARKED]
 

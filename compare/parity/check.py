@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..case import Case
 from ..report.certificates import Certificate
 from ..report.checks import CheckRecord, save_check
@@ -118,6 +120,7 @@ def check(
     Raises:
       CaseError: where the case cannot be compared as it is written, such as another structure of outputs.
       DtypeError: where there is no such dtype, or the device has it not.
+      TypeError, ValueError: where another argument is not as above.
       WeightsError: where the weights do not match a port.
       ImportError: where PyTorch is not installed.
 
@@ -126,6 +129,8 @@ def check(
       >>> check(zoo.load("scale_add")).passed
       True
     """
+    __tracebackhide__ = True
+    _check_arguments(case, seed, draws, device)
     how: dict[str, Any] = {"locate": locate, "inside": inside, "compiled": compiled, "hasty": hasty}
     exam = Examination(case, seed=seed, draws=draws, dtype=dtype, device=device, **how)
     report = CheckReport(case.name)
@@ -134,3 +139,16 @@ def check(
         on_verdict(parity)
     report._certificate = certificate([certify(exam, report.parity)], device)
     return report
+
+
+def _check_arguments(case: object, seed: object, draws: object, device: object) -> None:
+    __tracebackhide__ = True
+    if not isinstance(case, Case):
+        raise TypeError(f"case is {case!r}, of type {type(case).__name__}; give a graphmode.compare.Case")
+    for name, value, least in (("seed", seed, 0), ("draws", draws, 1)):
+        if isinstance(value, bool) or not isinstance(value, int | np.integer):
+            raise TypeError(f"{name} is {value!r}, of type {type(value).__name__}; give an int of at least {least}")
+        if value < least:
+            raise ValueError(f"{name} is {value}; give at least {least}")
+    if device not in ("cpu", "gpu"):
+        raise ValueError(f"device is {device!r}; choose 'cpu' or 'gpu'")

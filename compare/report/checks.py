@@ -16,7 +16,8 @@ VERSION = 1
 
 class CheckRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag=SCHEMA):
     """A check and its evidence. `test` is the test that asked for it, `certificate` the digest of the certificate
-    beside it, `text` what a person was told."""
+    beside it, `text` what a person was told. `problem` is set where the case could not be compared: then there is
+    neither evidence nor a certificate."""
 
     version: int = VERSION
     case: str
@@ -25,6 +26,7 @@ class CheckRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema",
     certificate: str
     parity: list[Parity]
     text: str
+    problem: str = ""
 
 
 def save_check(record: CheckRecord, path: Path) -> None:

@@ -96,6 +96,34 @@ def test_a_case_that_cannot_be_compared(parity):
 
 def test_takes_a_report_and_has_no_marker(parity_report):
     pass
+
+
+def test_refused():
+    assert_parity(BROKEN)
+
+
+@pytest.mark.parity(BROKEN)
+def test_marked_and_refused():
+    pass
+
+
+@pytest.mark.parity(CASE, dtypee="bfloat16")
+def test_marked_with_an_unknown_setting(parity_report):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"case": 42}, "case is 42, of type int; give a graphmode.compare.Case"),
+        ({"case": CASE, "seed": "1"}, "seed is '1', of type str; give an int of at least 0"),
+        ({"case": CASE, "draws": 0}, "draws is 0; give at least 1"),
+        ({"case": CASE, "device": "cuda"}, "device is 'cuda'; choose 'cpu' or 'gpu'"),
+    ],
+)
+def test_wrong_arguments(arguments, words):
+    with pytest.raises((TypeError, ValueError), match=words):
+        assert_parity(**arguments)
 """
 
 
@@ -107,11 +135,12 @@ def session(pytester):
 
 def test_a_session(session, pytester):
     found = session("--strict-markers", "--parity-out", "out", "--parity-seed", "5")
-    found.assert_outcomes(passed=4, failed=2, errors=1)
+    found.assert_outcomes(passed=8, failed=4, errors=2)
     text = found.stdout.str()
     assert "RuntimeError" not in text
     assert "has no marker" in text
-    assert "graphmode: 6 parity checks are recorded" in text
+    assert "has the argument 'dtypee' (did you mean 'dtype'?), and takes a case and seed, draws, dtype, device" in text
+    assert "graphmode: 9 parity checks are recorded" in text
 
     records = [json.loads(path.read_text()) for path in sorted((pytester.path / "out").glob("*.parity.json"))]
     by_test: dict[str, list[bool]] = {}
@@ -123,15 +152,23 @@ def test_a_session(session, pytester):
         "test_marked": [True],
         "test_marked_and_wrong": [False],
         "test_fixture": [False, True],
+        "test_a_case_that_cannot_be_compared": [False],
+        "test_refused": [False],
+        "test_marked_and_refused": [False],
     }
+    refused = [record for record in records if record["problem"]]
+    assert [(record["case"], record["parity"]) for record in refused] == [("broken", [])] * 3
+    assert all("inputs gives int" in record["problem"] for record in refused)
+    records = [record for record in records if not record["problem"]]
     assert all(record["parity"][0]["tensors"] for record in records)
     certificates = [json.loads(path.read_text()) for path in (pytester.path / "out").glob("*.certificate.json")]
     assert {c["digest"] for c in certificates} == {record["certificate"] for record in records}
     (failed,) = [record for record in records if record["test"].endswith("test_fails")]
     assert failed["parity"][0]["divergences"][0]["module"] == "norm"
-    _fits_one_screen([line for line in found.outlines if line.startswith("E       ") and "UsageError" not in line])
+    told = [line for line in found.outlines if line.startswith("E       ")]
+    _fits_one_screen([line for line in told if not re.search("UsageError|CaseError|TypeError", line)])
     assert any(re.match(r">\s+assert_parity\(WRONG\)", line) for line in found.outlines)
-    assert "assertion.py" not in text  # the traceback ends at the caller
+    assert not re.search(r"(assertion|pytest_plugin|check|draw)\.py", text)  # the traceback ends at the caller
 
 
 def _fits_one_screen(shown):
