@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Literal, Protocol
 
 from ..case import TRAIN_STEPS, Mode, identity
+from ..nearest import nearest
 from ..observation import Observation
 
 Step = Callable[[Any], Any]  # takes a placed batch, gives what `observe` names; does not synchronise
@@ -114,5 +115,7 @@ def selected(patterns: Sequence[str]) -> frozenset[str]:
         return frozenset(ROW_NAMES)
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in ROW_NAMES):
-            raise RowError(f"no row matches {pattern!r}; the rows are {', '.join(ROW_NAMES)}")
+            near = nearest(pattern, ROW_NAMES)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise RowError(f"no row matches {pattern!r}; the rows are {', '.join(ROW_NAMES)}{hint}")
     return frozenset(name for name in ROW_NAMES if any(fnmatchcase(name, p) for p in patterns))

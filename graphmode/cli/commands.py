@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import faulthandler
 import os
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -31,7 +32,7 @@ from .options import (
     TimeS,
 )
 from .running import run_plan, run_self_test, verify_certificate
-from .telling import FAILURE, errors, open_console
+from .telling import BROKEN_PIPE, FAILURE, PipeClosed, errors, open_console
 
 DEFAULT_FOLDER = Path("reports/latest")
 MAIN_MINUTES = 6.5  # of the main cases: with the installation eight
@@ -268,5 +269,8 @@ def main() -> None:
     settle()
     # a crash of a framework is told even while what it prints is caught
     faulthandler.enable(os.fdopen(os.dup(2), "w"))
-    with remembered():
-        app()
+    try:
+        with remembered():
+            app()
+    except PipeClosed:
+        sys.exit(BROKEN_PIPE)

@@ -12,6 +12,12 @@ import typer
 from rich.console import Console
 
 USAGE, FAILURE, INTERRUPTED = 2, 1, 130
+BROKEN_PIPE = 141  # what a shell says of a program that wrote to a pipe that nobody reads
+WIDTH = 120  # where there is no terminal
+
+
+class PipeClosed(BaseException):
+    """Nobody reads the output any more, as after `| head -1`. No error of a case, so that none takes it for one."""
 
 
 @contextmanager
@@ -46,11 +52,21 @@ def _user_errors() -> tuple[type[ValueError], ...]:
     return CaseError, WeightsError, ResultsError, DeviceError, DtypeError, RowError
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        with open(os.devnull, "w") as nothing:  # what is still buffered goes there
+            os.dup2(nothing.fileno(), self.file.fileno())
+        raise PipeClosed
+
+
 def open_console() -> Console:
     """Writes to standard output even while what models print there is caught."""
     stdout: TextIO = sys.stdout
+    columns = os.environ.get("COLUMNS", "")
+    width = int(columns) if columns.isdecimal() and int(columns) else WIDTH
     if stdout is sys.__stdout__:
         terminal = stdout.isatty()
         file = os.fdopen(os.dup(1), "w", buffering=1, encoding=stdout.encoding)
-        return Console(file=file, force_terminal=terminal or None, width=None if terminal else 120)
-    return Console(width=120)
+        return _Console(file=file, force_terminal=terminal or None, width=None if terminal else width)
+    return Console(width=width)

@@ -13,6 +13,7 @@ from graphmode.models import zoo
 from typer.testing import CliRunner
 
 from graphmode.cli import app
+from graphmode.cli.telling import open_console
 
 CASE_FILE = """
 import dataclasses
@@ -177,7 +178,7 @@ REFUSED = {
     "file that raises": (("check", "broken.py:CASE"), ("RuntimeError: of the user (broken.py:3)",)),
     "file with a syntax error": (("check", "syntax.py:CASE"), ("SyntaxError", "line 1")),
     "no such module": (("check", "no.such.module:CASE"), ("no.such.module",)),
-    "no such row": (("bench", "mine.py:GOOD", "-r", "torch.jit"), ("'torch.jit'", "torch.script")),
+    "no such row": (("bench", "mine.py:GOOD", "-r", "torch.jit"), ("'torch.jit'", "torch.script", "did you mean")),
     "no such device": (("check", "mine.py:GOOD", "--device", "tpu"), ("'tpu'", "auto, cpu or gpu")),
     "no such tag": (("check", "--tag", "nonsense"), ("nonsense",)),
     "no results": (("report", "nowhere.json"), ("nowhere.json",)),
@@ -279,3 +280,25 @@ def test_a_run_that_names_nothing_takes_the_main_cases_and_says_how_to_get_the_r
     finished = command("check", "--all", "--shrink", "scripts")
     assert "fill_zeros: nothing to shrink" in finished.stdout
     assert "more cases" not in finished.stdout
+
+
+def test_a_pipe_that_nobody_reads_ends_it_quietly(folder):
+    with subprocess.Popen(
+        [sys.executable, "-m", "graphmode", "check", "mine.py:WRONG"],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        process.stdout.close()
+        said = process.stderr.read()
+    assert (process.returncode, said) == (141, "")
+
+
+def test_output_that_goes_to_no_terminal_is_as_wide_as_asked(monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert open_console().width == 120
+    monkeypatch.setenv("COLUMNS", "77")
+    assert open_console().width == 77
+    monkeypatch.setenv("COLUMNS", "wide")
+    assert open_console().width == 120
