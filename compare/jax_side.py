@@ -92,26 +92,28 @@ class PortSide:
         make = self.case.models[variant]
 
         def checked() -> nnx.Module:
-            model = make(nnx.Rngs(seed))
+            try:
+                model = make(nnx.Rngs(seed))
+            except (CaseError, jax.errors.JAXTypeError):
+                raise
+            except Exception as error:
+                raise CaseError(
+                    f"case {self.case.name!r}: building the model {variant!r} fails: {describe_with_line(error)}; it "
+                    "is called as model(rngs), with rngs an nnx.Rngs, and gives an nnx.Module"
+                ) from error
             if not isinstance(model, nnx.Module):
                 raise CaseError(
                     f"case {self.case.name!r}: model {variant!r} gives {what_came(model)}, and an nnx.Module was "
                     "wanted; it is called as model(rngs)"
                 )
+            if _has_plain_arrays(model):
+                raise _PlainArrays
             return model
 
         try:
-            try:
-                model = nnx.eval_shape(checked)
-            except jax.errors.JAXTypeError:  # it looks at values while it is built
-                model = checked()
-        except CaseError:
-            raise
-        except Exception as error:
-            raise CaseError(
-                f"case {self.case.name!r}: building the model {variant!r} fails: {describe_with_line(error)}; it is "
-                "called as model(rngs), with rngs an nnx.Rngs, and gives an nnx.Module"
-            ) from error
+            model = nnx.eval_shape(checked)
+        except (jax.errors.JAXTypeError, _PlainArrays):  # it looks at values while it is built, or keeps some
+            model = checked()
         load(model, state_dict, self.case.weights)
         if any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jtu.tree_leaves(nnx.state(model))):
             model = checked()  # it holds what no state_dict does, such as constants and random-number state
@@ -296,6 +298,16 @@ class PortSide:
                     f"which {kept} cannot hold; without x64 JAX would wrap them silently"
                 )
         return jax.device_put(self._cast(value) if is_floating(value) else value.astype(kept))
+
+
+class _PlainArrays(Exception):
+    """The module must be built with values."""
+
+
+def _has_plain_arrays(model: nnx.Module) -> bool:
+    """Whether a module keeps a traced array in an attribute and in no variable: nothing would fill it in later."""
+    attributes = (value for _, module in nnx.iter_modules(model) for value in vars(module).values())
+    return any(isinstance(value, jax.core.Tracer) for value in attributes)
 
 
 def _as_call(case: Case, source: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

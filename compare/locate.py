@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import itertools
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from types import ModuleType
 from typing import Any, overload
@@ -12,6 +14,8 @@ from typing import Any, overload
 from .case import Case, CaseError
 from .errors import describe, describe_with_line, line_of
 from .nearest import nearest
+
+MOST_NAMES = 12
 
 
 def is_location(text: str) -> bool:
@@ -44,9 +48,9 @@ def locate(text, kinds=(Case,), word="case"):
             of_kind = [value for value in found.values() if isinstance(value, kind)]
             if len(of_kind) == 1:
                 return of_kind[0]
-        listing = ", ".join(found) or "none"
+        listing = _listed(found) or "none"
         raise CaseError(f"{place} has {len(found)} {word}s ({listing}); name one, as in {place}:{word.upper()}")
-    its = f"its {word}s are {', '.join(found)}" if found else f"it has no {kinds[0].__name__}"
+    its = f"its {word}s are {_listed(found)}" if found else f"it has no {kinds[0].__name__}"
     if not hasattr(module, attribute):
         near = nearest(attribute, vars(module))
         hint = f"; did you mean {near[0]}?" if near else ""
@@ -56,6 +60,11 @@ def locate(text, kinds=(Case,), word="case"):
         wanted = " or ".join(f"{kind.__module__.rpartition('.')[0]}.{kind.__name__}" for kind in kinds)
         raise CaseError(f"{text} is {type(value).__name__}, and a {wanted} was wanted; {its}")
     return value
+
+
+def _listed(names: Collection[str]) -> str:
+    shown = ", ".join(itertools.islice(names, MOST_NAMES))
+    return shown + (f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else "")
 
 
 def absolute(text: str) -> str:

@@ -15,6 +15,11 @@ from graphmode.weights import Rename, WeightsError
 FILES = {
     "leaves": ("import sys\nsys.exit(0)\n", "leaves.py cannot be imported: it calls sys.exit(0) (leaves.py:2); move"),
     "syntax": ("a = 1\ndef f(:\n", "syntax.py, line 2): def f(:"),
+    "many": (
+        "from graphmode.models.scale_add.case import CASE as first\n"
+        + "".join(f"case_{i} = first\n" for i in range(20)),
+        ", case_5, case_6, case_7, case_8, case_9, case_10 and 9 more",
+    ),
     "nothing": ("x = 1\n", "nothing.py has no attribute 'CASE'; it has no Case"),
 }
 

@@ -207,6 +207,19 @@ def test_a_buffer_that_is_not_updated_is_caught():
     assert {t.name for t in parity.tensors if not t.equal} == {"bn.running_mean", "bn.running_var"}
 
 
+def test_a_port_may_keep_arrays_in_plain_attributes():
+    class Keeps(Port):
+        def __init__(self, rngs):
+            super().__init__(rngs)
+            self.gain = jnp.ones(8)
+
+        def join(self, h, update):
+            return h + update * self.gain
+
+    assert check(case(Keeps), draws=1).passed
+    assert not check(case(type("Wrong", (Keeps,), {"join": lambda self, h, update: h + self.gain})), draws=1).passed
+
+
 def test_variants_are_each_judged():
     variants = {"good": Port, "bad": FAULTS["epsilon"]}
     report = check(case(variants))
