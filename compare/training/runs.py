@@ -14,12 +14,13 @@ import numpy as np
 import torch
 from flax import nnx
 
-from graphmode.weights import load
+from graphmode.weights import WeightsError, load
 
 from ..case import CaseError
 from ..dtypes import allow_tf32
-from ..errors import describe_briefly
+from ..errors import describe_briefly, describe_with_line
 from ..parity.yardstick import PRECISE_RATIO, error_ratio
+from ..untraceable import port_failure
 from .record import Training, in_dtype
 from .torch_steps import Kind
 
@@ -119,7 +120,8 @@ def run_training(
 
     Raises:
       WeightsError: where the reference's weights do not fit the port.
-      CaseError: where the batches are too few, or the reference's own losses are not finite.
+      CaseError: where a function of the training fails, the batches are too few, or the reference's own losses are not
+        finite.
     """
     count = steps or training.count
     kinds = kinds or (("eager", "compile", "cudagraph") if device == "gpu" else ("eager", "compile"))
@@ -151,10 +153,13 @@ def _trained(
     """PyTorch's ways and then the port's, a batch at a time through each in turn."""
     allow_tf32("float32")
     torch.manual_seed(seed)
-    first = training.reference().train()  # drawn in float32 for every dtype of a run
+    with _named(training, "building the reference"):
+        first = training.reference().train()  # drawn in float32 for every dtype of a run
     with _in(dtype, device):
-        batches = iter(training.batches(np.random.default_rng(seed), count))
-        model = training.model(nnx.Rngs(seed))
+        with _named(training, "batches"):
+            batches = iter(training.batches(np.random.default_rng(seed), count))
+        with _named(training, "building the model"):
+            model = training.model(nnx.Rngs(seed))
         load(model, first.state_dict(), training.weights)
         runners: list[tuple[Way, _Runner]] = []
         for kind in kinds:
@@ -163,12 +168,13 @@ def _trained(
         port = _PortRunner(training, model, dtype, device)
         runners.append((Way(PORT, dtype), port))
         for number in range(count):
-            batch = next(batches, None)
+            with _named(training, "batches"):
+                batch = next(batches, None)
             if batch is None:
                 raise CaseError(f"training {training.name!r}: batches gives {number} of the {count} asked for")
             for way, runner in runners:
                 if not way.reason:
-                    _step(way, runner, in_dtype(batch, dtype, "torch", device) if runner is not port else
+                    _step(training, way, runner, in_dtype(batch, dtype, "torch", device) if runner is not port else
                           in_dtype(training.to_model(batch), dtype, "jax", device))  # fmt: skip
             if (number + 1) % max(1, count // 4) == 0:
                 told(f"{dtype}: step {number + 1} of {count}, loss {runners[0][0].losses[-1]:.4g}")
@@ -180,13 +186,30 @@ def _trained(
         return [way for way, _ in runners], port.step.traces
 
 
-def _step(way: Way, runner: _Runner, batch: Any) -> None:
+@contextlib.contextmanager
+def _named(training: Training, what: str) -> Iterator[None]:
+    """What fails in a user's code is told with the line."""
+    try:
+        yield
+    except (CaseError, WeightsError):
+        raise
+    except Exception as error:
+        raise CaseError(f"training {training.name!r}: {what} fails: {describe_with_line(error)}") from error
+
+
+def _step(training: Training, way: Way, runner: _Runner, batch: Any) -> None:
     began = perf_counter()
     try:
         loss = runner(batch)
     except Exception as error:
-        if way.name in (EAGER, PORT):
+        if isinstance(error, CaseError):
             raise
+        if way.name in (EAGER, PORT):
+            where = f"at step {len(way.losses)} in {way.dtype}"
+            told = f"the port {port_failure(error, where)}"
+            if way.name == EAGER:
+                told = f"the PyTorch step fails {where}: {describe_with_line(error)}"
+            raise CaseError(f"training {training.name!r}: {told}") from error
         way.reason = describe_briefly(error)
         return
     way.seconds.append(perf_counter() - began)

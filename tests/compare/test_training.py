@@ -12,6 +12,7 @@ from graphmode.compare.training import Training, as_training, run_training, trai
 from graphmode.models import zoo
 from typer.testing import CliRunner
 
+import graphmode as gm
 from graphmode.cli import app
 
 FILE = Path(__file__).parent / "training_sample.py"
@@ -80,6 +81,36 @@ def test_a_case_with_optimizer_and_loss_is_a_training():
     assert found.passed
     with pytest.raises(CaseError, match="'regression_case' has no loss, and training needs both"):
         training_of(locate(f"{FILE}:WITHOUT_LOSS"))
+
+
+def fails(*_):
+    raise KeyError("lost")
+
+
+def branches(model, batch):
+    return model(batch[0]).mean() if batch[0].sum() > 0 else 0.0
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"reference": fails}, r"building the reference fails: KeyError: 'lost' \(test_training.py:"),
+        ({"model": fails}, r"building the model fails: KeyError: 'lost' \(test_training.py:"),
+        ({"batches": fails}, "batches fails: KeyError: 'lost'"),
+        (
+            {"reference_step": lambda module, kind: fails},
+            "the PyTorch step fails at step 0 in float64: KeyError: 'lost'",
+        ),
+        (
+            {"model_step": lambda model: gm.train_step(model, branches, gm.optim.sgd(lr=0.1))},
+            r"the port fails at test_training.py:\d+ at step 0 in float64: TracerBoolConversionError: a Python if",
+        ),
+    ],
+)
+def test_what_fails_in_a_training_is_named(fields, words):
+    training = training_of(locate(f"{FILE}:CASE"))
+    with pytest.raises(CaseError, match=f"training 'regression_case': {words}"):
+        run_training(dataclasses.replace(training, **fields), steps=1, kinds=("eager",))
 
 
 @pytest.mark.parametrize(("side", "words"), [(0, r"loss\[0\], the PyTorch one, gives the shape"), (1, r"loss\[1\]")])
