@@ -7,6 +7,7 @@ import time
 
 import msgspec
 import pytest
+from graphmode.compare import CaseError
 from graphmode.compare.ahead import AHEAD, Ahead, Lost
 from graphmode.compare.comparison import Plan, run
 from graphmode.compare.findings import Findings
@@ -18,6 +19,8 @@ from graphmode.weights import WeightsError
 pytestmark = pytest.mark.skipif(not can_fork(), reason="needs a system that can fork safely")
 
 CASES = """
+import dataclasses
+
 import numpy as np
 import torch
 from flax import nnx
@@ -50,7 +53,7 @@ class Good(nnx.Module):
         return self.fc(x)
 
 
-def once(model):
+def fails(*_):
     raise KeyError("an error of the model's own")
 
 
@@ -60,7 +63,8 @@ def case(name, model):
 
 
 FIRST, SECOND = case("first", Good), case("second", Good)
-WEIGHTS, BROKEN = case("weights", Port), case("broken", once)
+WEIGHTS, BROKEN = case("weights", Port), case("broken", fails)
+LOST = dataclasses.replace(FIRST, name="lost", pretrained=fails)
 """
 
 
@@ -91,10 +95,12 @@ def test_findings_are_those_of_the_main_process(path):
 
 
 def test_errors_arrive_as_they_are_and_others_are_left_to_the_main_process(path):
-    with ahead(path, "WEIGHTS", "BROKEN", "FIRST") as process:
+    with ahead(path, "WEIGHTS", "BROKEN", "LOST", "FIRST") as process:
         with pytest.raises(WeightsError, match=r"fc\.weight: unused") as raised:
             process.findings()
         assert len(raised.value.problems) == 4
+        with pytest.raises(CaseError, match="building the model 'default' fails: KeyError"):
+            process.findings()
         with pytest.raises(Lost):
             process.findings()
         assert Findings.read(process.findings()).verdicts[0].passed
