@@ -34,7 +34,8 @@ def dead_outputs(exam: Examination, port: PortSide, tensors: Sequence[Tensor]) -
     if truth is None:
         return None
     dead, all_dead = without_gradient(exam.judge.exact, truth.question)
-    if not dead or not (all_dead if truth.question.cotangents is None else _explains(port, truth, dead)):
+    explained = all_dead if truth.question.cotangents is None else bool(dead) and _explains(port, truth, dead)
+    if not explained:
         return None
     where = "no gradient" if all_dead else f"no gradient through its output{'s' * (len(dead) > 1)} {', '.join(dead)}"
     finding = Finding(
@@ -65,7 +66,8 @@ def without_gradient(side: TorchSide, question: Question) -> tuple[list[str], bo
         outputs = module(*batch.args, **batch.kwargs)
         loss = side.loss(outputs) if side.loss is not None else None
     leaves = named_leaves(outputs)
-    asked = question.cotangents if question.cotangents is not None else [n for n, v in leaves.items() if is_floating(v)]
+    floating = [name for name, leaf in leaves.items() if is_floating(leaf)]
+    asked = floating if question.cotangents is None else [name for name in question.cotangents if name in leaves]
     dead = [name for name in asked if not getattr(leaves[name], "requires_grad", False)]
     return dead, not loss.requires_grad if loss is not None else len(dead) == len(asked)
 

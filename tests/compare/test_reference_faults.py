@@ -153,9 +153,12 @@ def test_a_reference_without_gradient_is_named_as_the_cause(forward):
     assert "failed" not in line
 
 
-def test_a_reference_without_gradient_under_a_loss():
-    loss = (lambda y: (y**2).mean(), lambda y: (y**2).mean())
-    (cause,) = check(case(no_gradient, loss=loss), draws=1).causes
+@pytest.mark.parametrize(
+    ("forward", "loss"),
+    [(no_gradient, lambda y: (y**2).mean()), (Reference.forward, lambda y: (y.detach() ** 2).mean())],
+)
+def test_a_reference_without_gradient_under_a_loss(forward, loss):
+    (cause,) = check(case(forward, loss=(loss, lambda y: (y**2).mean())), draws=1).causes
     assert cause.says == "the reference gives no gradient, and the port does"
 
 
