@@ -306,8 +306,8 @@ class _PlainArrays(Exception):
 
 def _has_plain_arrays(model: nnx.Module) -> bool:
     """Whether a module keeps a traced array in an attribute and in no variable: nothing would fill it in later."""
-    attributes = (value for _, module in nnx.iter_modules(model) for value in vars(module).values())
-    return any(isinstance(value, jax.core.Tracer) for value in attributes)
+    held = (leaf for _, module in nnx.iter_modules(model) for leaf in jtu.tree_leaves(list(vars(module).values())))
+    return any(isinstance(leaf, jax.core.Tracer) for leaf in held)
 
 
 def _as_call(case: Case, source: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

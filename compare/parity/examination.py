@@ -404,7 +404,7 @@ class Examination:
         return Difference(np.inf, note="the port has it not: parameters must be nnx.Params")
 
     def scale(self, truth: Truth, key: Key) -> float:
-        """What an error in this tensor is a fraction of; for a gradient, the largest gradient of the model.
+        """What an error in this tensor is a fraction of; for a gradient, the largest of all parameters'.
 
         It is larger where float64 itself cannot tell the tensor that well.
         """
@@ -414,8 +414,8 @@ class Examination:
         if not shares_scale(key[0]):
             own = magnitude(truth.reference.get(key))
             return max(own, SMALLEST_SCALE * self.magnitude(mode, key), least)
-        overall = max(t.largest_gradient for t in self.truths if t.question.mode == mode)
-        return max(truth.largest_gradient, SMALLEST_SCALE * overall, least)
+        overall = max(t.shared_scale(key) for t in self.truths if t.question.mode == mode)
+        return max(truth.shared_scale(key), SMALLEST_SCALE * overall, least)
 
     def allowed_unrest(self, unrest: float) -> float:
         """The scale of a tensor that float64 itself tells no better than so."""

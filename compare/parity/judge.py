@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -65,18 +65,39 @@ class Truth:
     unrest: Mapping[Key, float] = field(default_factory=dict)
     printed: int = 0
 
-    @functools.cached_property
-    def largest_gradient(self) -> float:
-        """The largest magnitude in any gradient of the model; of steps of training, in any parameter's change."""
-        return max(map(magnitude, self._gradients()), default=0.0)
+    def shared_scale(self, key: Key, *, rms: bool = False) -> float:
+        """What a gradient, or a parameter's change, is small or large beside, by its magnitude, or root mean square.
+
+        Of a parameter's it is the largest of all parameters, since some gradients are nothing but rounding; of an
+        input's that, or its own where it is larger. Another input counts for none of them: by a mask of which -1e38 is
+        added to scores, the gradient is 1e38, beside which all others are nothing.
+        """
+        kind, name = key
+        sizes = self._rms if rms else self._magnitudes
+        if kind != "input_gradient":
+            return max(sizes.get(kind, {}).values(), default=0.0)
+        inputs = sizes.get(kind, {})
+        return max(inputs.get(name, 0.0), largest_beside_inputs(sizes.get("parameter_gradient", {}), inputs))
 
     @functools.cached_property
-    def largest_gradient_rms(self) -> float:
-        """The root mean square of the gradient (of the parameter's change) where it is largest."""
-        return max(map(yardstick.rms, self._gradients()), default=0.0)
+    def _magnitudes(self) -> Mapping[str, Mapping[str, float]]:
+        return self._sizes(magnitude)
 
-    def _gradients(self) -> Iterator[np.ndarray]:
-        return (array for kind, _, array in self.reference.tensors() if shares_scale(kind))
+    @functools.cached_property
+    def _rms(self) -> Mapping[str, Mapping[str, float]]:
+        return self._sizes(yardstick.rms)
+
+    def _sizes(self, size: Callable[[np.ndarray], float]) -> Mapping[str, Mapping[str, float]]:
+        found: dict[str, dict[str, float]] = {}
+        for kind, name, array in self.reference.tensors():
+            if shares_scale(kind):
+                found.setdefault(kind, {})[name] = size(array)
+        return found
+
+
+def largest_beside_inputs(parameters: Mapping[str, float], inputs: Mapping[str, float]) -> float:
+    """The largest gradient by a parameter; where there is none, by an input, at most that of a cotangent."""
+    return max(parameters.values(), default=0.0) or min(max(inputs.values(), default=0.0), 1.0)
 
 
 def shares_scale(kind: str) -> bool:

@@ -96,7 +96,7 @@ class Precision:
         if not shares_scale(kind):
             return 0.0
         truths = self.exam.truths
-        sizes = [(yardstick.rms(truths[i].reference.get(key)), truths[i].largest_gradient_rms) for i in rows]
+        sizes = [(yardstick.rms(truths[i].reference.get(key)), truths[i].shared_scale(key, rms=True)) for i in rows]
         own, largest = np.median(sizes, axis=0)
         return float(largest) if own < SMALLEST_SCALE * largest else 0.0
 

@@ -171,8 +171,8 @@ class OwnInputs:
         exam, mode = self.exam, truth.question.mode
         least = exam.allowed_unrest(truth.unrest.get(key, 0.0))
         if key[0].endswith("gradient"):
-            overall = max((t.largest_gradient for t in exam.truths if t.question.mode == mode), default=0.0)
-            return max(truth.largest_gradient, SMALLEST * overall, least)
+            overall = max((t.shared_scale(key) for t in exam.truths if t.question.mode == mode), default=0.0)
+            return max(truth.shared_scale(key), SMALLEST * overall, least)
         return max(magnitude(reference), SMALLEST * exam.magnitude(mode, key), least)
 
     def _ratio(self, key: Key, ours: np.ndarray, truth: Truth) -> float:

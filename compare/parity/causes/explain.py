@@ -180,7 +180,8 @@ class _Search:
         for guesses in (False, True):
             for same in constructs(sites):
                 self._varied(same, guesses=guesses)
-                if any(cause.id.endswith("-missing") for cause in self.trial.found):
+                if any(map(_leaves_out, self.trial.found)):
+                    self.trial.found.sort(key=_leaves_out, reverse=True)
                     return  # a number there would say no more
                 if self.trial.found:
                     rest, self.trial.found = self.trial.found[MOST - 1 :], self.trial.found[: MOST - 1]
@@ -285,6 +286,11 @@ class _Search:
                 if self.trial.is_over:
                     return
                 yield each
+
+
+def _leaves_out(cause: Cause) -> bool:
+    """Whether it is the plainest cause of all: that something is not there."""
+    return cause.id.endswith("-missing")
 
 
 def _is_off_forward(call: WrongCall | None) -> TypeGuard[WrongCall]:

@@ -15,7 +15,9 @@ from .change import Change
 from .changed import Changed, Evidence
 
 
-def stub(queue: Iterator[Call], evidence: Evidence, outputs: list[torch.Tensor], mode: Changed) -> Callable[..., Any]:
+def stub(
+    queue: Iterator[Call], evidence: Evidence, outputs: list[torch.Tensor], mode: Changed, anchor: torch.Tensor
+) -> Callable[..., Any]:
     """A forward that gives what was recorded of the next call in the queue, and notes what it receives.
 
     Args:
@@ -23,6 +25,8 @@ def stub(queue: Iterator[Call], evidence: Evidence, outputs: list[torch.Tensor],
       evidence: where it is noted.
       outputs: to which what is given is added.
       mode: in which the replay runs; nothing of what happens here is a call of the module's.
+      anchor: a tensor that gradients are taken by: what is given hangs on it, so that its cotangent is seen, too, where
+        the module takes no tensor that has a gradient, as an embedding.
     """
 
     def forward(*args: Any, **kwargs: Any) -> Any:
@@ -34,7 +38,7 @@ def stub(queue: Iterator[Call], evidence: Evidence, outputs: list[torch.Tensor],
                 evidence["received", f"{name} of {call.id}"] = as_numpy(tensor.detach().clone())
             flat, structure = pytree.tree_flatten(call.result)
             places = [i for i, x in enumerate(flat) if isinstance(x, torch.Tensor)]
-            given = _Recorded.apply(call, evidence, len(tensors), *tensors, *(flat[i] for i in places))
+            given = _Recorded.apply(call, evidence, len(tensors), anchor, *tensors, *(flat[i] for i in places))
             outputs.extend(given)
             if mode.change.cut == call.id.path:
                 given = tuple(x.detach() for x in given)
@@ -58,7 +62,7 @@ class _Recorded(torch.autograd.Function):
     """Gives recorded outputs; backward, notes the cotangents and gives recorded input gradients."""
 
     @staticmethod
-    def forward(ctx: Any, call: Call, evidence: Evidence, count: int, *tensors: torch.Tensor) -> Any:
+    def forward(ctx: Any, call: Call, evidence: Evidence, count: int, _: torch.Tensor, *tensors: torch.Tensor) -> Any:
         ctx.call, ctx.evidence = call, evidence
         ctx.inputs = [(x.shape, x.dtype, x.device) for x in tensors[:count]]
         outputs = tuple(x.clone() for x in tensors[count:])
@@ -80,4 +84,4 @@ class _Recorded(torch.autograd.Function):
                 back.append(torch.zeros(shape, dtype=dtype, device=device) if dtype.is_floating_point else None)
             else:  # of its own: autograd adds into what it is given
                 back.append(torch.tensor(known, dtype=dtype, device=device))
-        return None, None, None, *back, *[None] * len(cotangents)
+        return None, None, None, None, *back, *[None] * len(cotangents)

@@ -45,6 +45,7 @@ class Replay:
         floating = [x for x in pytree.tree_leaves(self.call.arguments) if isinstance(x, torch.Tensor)]
         floating += model.parameters()
         self.in_float64 = any(x.dtype == torch.float64 for x in floating)
+        self.anchor = torch.zeros((), requires_grad=True)
         inside = [call for call in calls if call != at and self._around(call, forced) == at]
         self.children: dict[str, list[CallId]] = {}
         for call in filter(forced.__contains__, inside):
@@ -137,11 +138,9 @@ class Replay:
     ) -> None:
         heads = [(x, self.call.cotangents.get(name)) for name, x in named.items() if x.requires_grad]
         heads = [(x, g) for x, g in heads if g is not None and g.shape == tuple(x.shape)]
-        wanted = [*leaves.values(), *self.parameters.values()]
+        wanted = [*leaves.values(), *self.parameters.values(), self.anchor]
         # a module inside hands on its recorded gradient also where none reaches it, as the port's does
         heads += [(x, np.zeros(x.shape)) for x in given if x.requires_grad]
-        if not wanted:
-            return
         found: Sequence[torch.Tensor | None] = [None] * len(wanted)
         if heads:
             starts = [torch.tensor(g).to(x) for x, g in heads]
@@ -149,8 +148,11 @@ class Replay:
         names = [("input_gradient", n) for n in leaves] + [
             ("parameter_gradient", self.full(n)) for n in self.parameters
         ]
-        for key, tensor, gradient in zip(names, wanted, found, strict=True):
+        for key, tensor, gradient in zip(names, wanted, found, strict=False):  # but the anchor
             into[key] = as_numpy((torch.zeros_like(tensor) if gradient is None else gradient).detach())
+        for call in (self.calls[id] for ids in self.children.values() for id in ids):
+            for name, known in call.cotangents.items():  # of one that nothing reaches, as the port's receives it
+                into.setdefault(("received_cotangent", f"{name} of {call.id}"), np.zeros_like(known))
 
     def written(self) -> list[str]:
         """The names, below the module, of the buffers that a call changes."""
@@ -186,7 +188,7 @@ class Replay:
         patched = {}
         for path, ids in self.children.items():
             queue = iter([self.calls[call] for call in ids])
-            patched[self.model.get_submodule(path)] = stub(queue, evidence, outputs, mode)
+            patched[self.model.get_submodule(path)] = stub(queue, evidence, outputs, mode, self.anchor)
         if mode.change.called is not None:
             left_out, instead = map(self.model.get_submodule, mode.change.called)
             patched[left_out] = functools.partial(type(instead).forward, instead)  # itself, and no record of it

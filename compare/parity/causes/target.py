@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -105,9 +105,13 @@ class Target:
             largest = max(largest, float(aim.off(found.get(key))[stable].max(initial=0.0)))
         return largest if off and stable_off >= TELLING * off else np.inf
 
-    def wrong_elements(self) -> int:
-        """How many elements are off."""
-        return sum(int((aim.off(aim.reference) > EXPLAINED).sum()) for aim in self.aims.values())
+    def kinds_of_error(self, *others: Target) -> int:
+        """How many different values became how many others, here and in others; two stand for more."""
+        pairs: set[tuple[Any, Any]] = set()
+        for aim in itertools.chain(*(each.aims.values() for each in (self, *others))):
+            off = aim.off(aim.reference) > EXPLAINED
+            pairs |= set(itertools.islice(zip(aim.reference[off].tolist(), aim.port[off].tolist(), strict=True), 2))
+        return len(pairs)
 
     def kinds_of_change(self, *others: Target) -> float:
         """Where only integers and bools are off, here and in others, how many different ones became how many others;

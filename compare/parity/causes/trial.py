@@ -87,7 +87,8 @@ class Trial:
             return  # the rounding of a constant; or nothing, and that it is left out has been told
         if not self.target.explains(residual) or self._is_by_chance(fit.id):
             return
-        if self.target.wrong_elements() < 2 and float(f"{value:.{PLAIN_DIGITS}g}") != value and not self.again.call:
+        again = self.again.call
+        if self.target.kinds_of_error(*[again.target] if again else []) < 2 and not _is_plain(value):
             return  # one number makes any one number right
         if self._holds_elsewhere(change(value)):
             words = {"value": f"{value:.12g}", "known": f"{fit.known:.12g}"}
@@ -140,3 +141,7 @@ class Trial:
     @property
     def _part(self) -> str:
         return IN_PART if self.call.in_part else ""
+
+
+def _is_plain(value: float) -> bool:
+    return float(f"{value:.{PLAIN_DIGITS}g}") == value

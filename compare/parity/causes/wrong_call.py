@@ -48,17 +48,19 @@ class WrongCall:
 
     def settle(self) -> bool:
         """Whether there is something to explain, in a module that gives again what was recorded: not where it keeps
-        something from call to call. What the replay does not show is left out of the target."""
+        something from call to call, nor where what is off is a dtype alone. What is right and the replay does not show
+        is left out of the target; where something is off there, nothing can be explained."""
         base, aims = self.replay.run(Change()), self.target.aims
         for key in [key for key in aims if key not in base]:
-            del aims[key]
+            if aims.pop(key).error > EXPLAINED:
+                return False
         for key, aim in aims.items():
             if key[0] == "parameter_gradient" and base[key].shape == aim.port.shape:
                 # of a tied parameter this is one part: what the port adds to it is what the port adds to the whole
                 aims[key] = Aim(base[key] + (aim.port - aim.reference), base[key], aim.scale)
-        return bool(aims) and all(
-            difference(base[key], aim.reference, aim.scale).error <= EXPLAINED for key, aim in aims.items()
-        )
+        if not aims or self.target.agrees(self.target.residual(base)):
+            return False
+        return all(difference(base[key], aim.reference, aim.scale).error <= EXPLAINED for key, aim in aims.items())
 
     def left(self, target: Target, change: Change, *, forward_only: bool = False) -> float:
         """The error that is left in this target with a change, where rounding does not grow to be seen."""

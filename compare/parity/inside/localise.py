@@ -15,7 +15,7 @@ from flax import nnx
 from ...jax_side import PortSide
 from ...report.records import Divergence, Finding, ModuleEvidence
 from ...torch_side import TorchSide
-from ..judge import Question
+from ..judge import Question, largest_beside_inputs
 from ..yardstick import SMALLEST_GRADIENT, Difference, difference, magnitude
 from .calls import CallId, Calls, counts
 from .matching import match_modules, port_nodes, reference_nodes
@@ -150,9 +150,9 @@ class Look:
 
     @property
     def largest_gradient(self) -> float:
-        """The largest magnitude in any gradient of the reference."""
-        gradients = [*self.observed.parameter_gradients.values(), *self.observed.input_gradients.values()]
-        return max(map(magnitude, gradients), default=0.0)
+        """The largest magnitude in any parameter's gradient of the reference; without parameters, in an input's."""
+        kinds = self.observed.parameter_gradients, self.observed.input_gradients
+        return largest_beside_inputs(*({name: magnitude(x) for name, x in named.items()} for named in kinds))
 
     def calls_beyond(self, path: str) -> int | None:
         """How many more times the port calls this module of the reference than that does; None where it has none."""

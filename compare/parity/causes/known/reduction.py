@@ -175,6 +175,7 @@ def reversed_axis(call: Called) -> Iterator[Variant]:
                 f"has axis {axis} of what {call.name} gives reversed",
                 "leave its order",
                 after(lambda x, axis=axis: x.flip(axis)),
+                is_guess=True,  # a softmax does not tell the other end of a ramp from the other sign
             )
 
 

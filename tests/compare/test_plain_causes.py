@@ -1,0 +1,183 @@
+"""What is no cause: what fits by chance, what mends one gradient of two, and what was right before any change."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as TF
+from flax import nnx
+from graphmode.compare import Case, check
+
+WIDTH = 6
+
+
+def causes(reference, port, inputs, **changes):
+    case = Case(name="c", summary="s", reference=reference, model=port, inputs=inputs, adversarial=(), **changes)
+    report = check(case)
+    assert not report.passed
+    return [(cause.id, cause.says) for each in report.divergences for cause in each.causes]
+
+
+def rows(rng):
+    return (rng.standard_normal((5, WIDTH)).astype(np.float32),)
+
+
+class Linear(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x):
+        return self.after(self.fc(x))
+
+    def after(self, x):
+        return x
+
+
+class Port(nnx.Module):
+    def __init__(self, rngs):
+        self.fc = nnx.Linear(WIDTH, WIDTH, rngs=rngs)
+
+    def __call__(self, x):
+        return self.after(self.fc(x))
+
+    def after(self, x):
+        return x
+
+
+def test_a_dtype_alone_is_no_matter_of_training_and_evaluation():
+    class Cast(Port):
+        def after(self, x):
+            return x.astype(jnp.float32)
+
+    assert "mode" not in [id for id, _ in causes(Linear, Cast, rows)]
+
+
+def test_that_an_activation_is_left_out_is_told_before_one_that_is_the_same_there():
+    class Soft(Linear):
+        def after(self, x):
+            return TF.softplus(0.3 * torch.tanh(x))
+
+    class Left(Port):
+        def after(self, x):
+            return 0.3 * jnp.tanh(x)
+
+    assert causes(Soft, Left, rows)[0][0] == "activation-missing"
+
+
+def test_the_sign_of_a_bias_by_distance_is_told_and_no_other_end():
+    class Biased(Linear):
+        def after(self, x):
+            place = torch.arange(WIDTH)
+            scores = x[:, :, None] * x[:, None, :] + (place[None] - place[:, None]).to(x.dtype)
+            return scores.softmax(-1)
+
+    class Turned(Port):
+        def after(self, x):
+            place = jnp.arange(WIDTH)
+            return jax.nn.softmax(x[:, :, None] * x[:, None, :] + (place[:, None] - place[None]), -1)
+
+    assert causes(Biased, Turned, rows)[0][0] == "sign"
+
+
+def test_one_number_that_is_off_on_every_input_is_made_right_by_no_number():
+    class Determinant(Linear):
+        def forward(self, x):
+            return self.fc(x), 12 * torch.linalg.slogdet(self.fc.weight)[1]
+
+    class Sign(Port):
+        def __call__(self, x):
+            return self.fc(x), 12 * jnp.linalg.slogdet(self.fc.kernel[...])[0]
+
+    assert [id for id, _ in causes(Determinant, Sign, rows)] == ["untied"]  # its gradient, which is so
+
+
+class Words(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.fc = torch.nn.Embedding(9, WIDTH), torch.nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, ids, x):
+        return self.loss(self.embed(ids), self.fc(x))
+
+    def loss(self, words, x):
+        return TF.mse_loss(words, x.detach()) + 0.25 * TF.l1_loss(words.detach(), x)
+
+
+class PortWords(nnx.Module):
+    def __init__(self, rngs):
+        self.embed, self.fc = nnx.Embed(9, WIDTH, rngs=rngs), nnx.Linear(WIDTH, WIDTH, rngs=rngs)
+
+    def __call__(self, ids, x):
+        return self.loss(self.embed(ids), self.fc(x))
+
+    def loss(self, words, x):
+        still = jax.lax.stop_gradient
+        return ((still(x) - words) ** 2).mean() + 0.25 * jnp.abs(x - still(words)).mean()
+
+
+def words_and_rows(rng):
+    return rng.integers(0, 9, 5), *rows(rng)
+
+
+def test_what_mends_one_gradient_and_not_the_others_is_no_cause():
+    class Beta(PortWords):  # two factors
+        def loss(self, words, x):
+            still = jax.lax.stop_gradient
+            return 0.3 * ((still(x) - words) ** 2).mean() + 0.7 * jnp.abs(x - still(words)).mean()
+
+    assert causes(Words, Beta, words_and_rows) == []
+
+
+def test_a_gradient_that_does_not_reach_an_embedding_is_explained():
+    class Stopped(PortWords):
+        def __call__(self, ids, x):
+            return self.loss(jax.lax.stop_gradient(self.embed(ids)), self.fc(x))
+
+    assert [id for id, _ in causes(Words, Stopped, words_and_rows)] == ["stop-gradient"]
+
+
+class Masked(Linear):
+    def forward(self, x, mask):
+        return (self.fc(x) + (1 - mask) * -3.4e38).softmax(-1)
+
+
+class PortMasked(Port):
+    def __call__(self, x, mask):
+        return jax.nn.softmax(self.fc(x) + (1 - mask) * -3.4e38, -1)
+
+
+def masked_rows(rng):
+    mask = np.ones((5, WIDTH), np.float32)
+    mask[:, -1] = 0
+    return *rows(rng), mask
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_the_gradient_by_a_mask_of_large_numbers_hides_no_other(wrong):
+    class Stopped(PortMasked):
+        def __call__(self, x, mask):
+            return jax.nn.softmax(jax.lax.stop_gradient(self.fc(x)) + (1 - mask) * -3.4e38, -1)
+
+    if wrong:
+        assert causes(Masked, Stopped, masked_rows) == [("stop-gradient", "stops the gradient by argument 0 of add")]
+    else:
+        case = Case(name="c", summary="s", reference=Masked, model=PortMasked, inputs=masked_rows, adversarial=())
+        assert check(case).passed
+
+
+def test_a_port_may_hold_an_array_that_is_no_variable():
+    class Scaled(Linear):
+        def after(self, x):
+            return x * torch.arange(1.0, WIDTH + 1)
+
+    class Held(Port):
+        def __init__(self, rngs):
+            super().__init__(rngs)
+            self.scale = jnp.arange(1.0, WIDTH + 1)
+
+        def after(self, x):
+            return x * self.scale
+
+    assert check(Case(name="c", summary="s", reference=Scaled, model=Held, inputs=rows)).passed
