@@ -10,12 +10,16 @@ from typing import Any
 import jax
 import numpy as np
 from jax._src import dtypes
+from jax._src.nn import functions as nn_functions
 
 WIDER = {np.dtype(np.float32): np.dtype(np.float64), np.dtype(np.complex64): np.dtype(np.complex128)}
 CANONICAL = "check_and_canonicalize_user_dtype"
 REINTERPRETS = ("view", "bitcast_convert_type")  # the bits: another dtype is another number
 
+ATTENTION = "_dot_product_attention_core"  # of jax.nn.dot_product_attention: its softmax is always in float32
+
 _FOLLOWS = jax.make_user_context(False)  # of one thread, and a part of every key that a traced function is kept under
+_ATTENDS = jax.make_user_context(False)
 
 
 @contextlib.contextmanager
@@ -27,6 +31,32 @@ def float32_is_float64() -> Iterator[None]:
     _install()
     with _FOLLOWS(True):
         yield
+
+
+@contextlib.contextmanager
+def attention_in_float64() -> Iterator[None]:
+    """In it `jax.nn.dot_product_attention` takes the softmax of float64 scores in float64.
+
+    JAX casts them to float32 there, which no caller can change: what a port computes is not seen in float64 otherwise.
+    """
+    _install_attention()
+    with _ATTENDS(True):
+        yield
+
+
+@functools.cache
+def _install_attention() -> None:
+    usual = getattr(nn_functions, ATTENTION, None)
+    if usual is None:
+        return  # another JAX: its casts are found and named, as any other
+
+    @functools.wraps(usual)
+    def core(query: Any, *args: Any, **kwargs: Any) -> Any:
+        wide = _ATTENDS.value and query.dtype == np.float64
+        with float32_is_float64() if wide else contextlib.nullcontext():
+            return usual(query, *args, **kwargs)
+
+    setattr(nn_functions, ATTENTION, core)
 
 
 @functools.cache

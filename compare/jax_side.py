@@ -16,7 +16,7 @@ from flax import nnx
 
 from graphmode.weights import load, named_arrays
 
-from .asked_dtype import float32_is_float64
+from .asked_dtype import attention_in_float64, float32_is_float64
 from .case import TRAIN_STEPS, Case, CaseError, Inputs, Mode
 from .draw import input_name, signature
 from .dtypes import JAX_DTYPES, matmul_precision
@@ -141,10 +141,15 @@ class PortSide:
         ):
             yield
 
-    def following(self) -> contextlib.AbstractContextManager[None]:
+    @contextlib.contextmanager
+    def following(self) -> Iterator[None]:
         """In which the model is called: in float64 it casts to float32 no more than the reference does."""
-        follows = self.dtype == "float64" and self.asks_float32()
-        return float32_is_float64() if follows else contextlib.nullcontext()
+        with contextlib.ExitStack() as stack:
+            if self.dtype == "float64":
+                stack.enter_context(attention_in_float64())
+                if self.asks_float32():
+                    stack.enter_context(float32_is_float64())
+            yield
 
     def program(self, mode: Mode) -> PortProgram:
         if mode not in self._programs:

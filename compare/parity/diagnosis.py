@@ -152,7 +152,7 @@ def diagnose_precision(exam: Examination, variant: str, tensors: Sequence[Tensor
     looked = False
     with quiet():
         exact, usual = exam.port_side(variant, "float64"), exam.port_side(variant, exam.dtype)
-        for mode in (mode for mode in exam.case.modes[:2] if mode in failed):
+        for mode in (m for m in exam.case.modes if m != "train_step" and m in failed):
             for pool in filter(None, _pools(exam, mode, tensors)):
                 try:
                     looks = [Look(exact, exam.judge.exact, question, exam.case.modules) for question in pool]
@@ -224,6 +224,7 @@ def _of_optimizer(exam: Examination, update: Tensor) -> Divergence:
 def _of_steps(exam: Examination, moved: Sequence[Tensor]) -> Divergence:
     """The optimizer as the place where forward and backward are right, it is right on given gradients, and yet
     parameters move otherwise: it treats some gradients otherwise, such as those that are not there."""
+    moved = sorted(moved, key=lambda t: t.name not in exam.judge.frozen)  # what follows from those comes after them
     findings = [
         Finding(
             what="update",
@@ -238,7 +239,11 @@ def _of_steps(exam: Examination, moved: Sequence[Tensor]) -> Divergence:
     steps = [truth.reference.parameters for truth in exam.truths if truth.question.mode == "train_step"]
     stays = all(t.name in each and not each[t.name].any() for t in moved for each in steps)
     causes = []
-    if steps and stays:
+    if trained := [t.name for t in moved if t.name in exam.judge.frozen]:
+        says = f"trains {', '.join(trained)}, which the reference freezes (requires_grad=False)"
+        fix = "leave them out of what the optimizer updates (optax.partition, wrt=), or stop their gradient"
+        causes.append(Cause(id="frozen", says=says, fix=fix, residual=0.0))
+    elif steps and stays:
         names = ", ".join(t.name for t in moved)
         says = f"moves {names}, which the reference leaves where they are: they have no gradient there"
         fix = "a zero gradient still decays and moves: leave out what has none (gm.optim takes None, or present=)"
@@ -281,7 +286,7 @@ def questions(exam: Examination, tensors: Sequence[Tensor]) -> Iterable[Question
     failed = {(t.mode, t.input) for t in tensors if not t.equal}
     for truths in (exam.truths, exam.own.truths):
         asked = [t.question for t in truths if (t.question.mode, t.question.label) in failed]
-        for mode in exam.case.modes[:2]:
+        for mode in (m for m in exam.case.modes if m != "train_step"):
             randoms = [q for q in asked if q.mode == mode and q.is_random][:1]
             yield from [*randoms, *(q for q in asked if q.mode == mode and not q.is_random)][:LOOKS]
         if asked:

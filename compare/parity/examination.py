@@ -142,6 +142,7 @@ class Examination:
         notes = list(nan_notes(truths))
         if side == "jax":
             notes += self._not_learned
+        self._trained: list[str] = []  # though the reference freezes them
         if self.judge.missing_weights:
             notes.append(f"checked with random weights: {self.judge.missing_weights}")
         exact, usual = build("float64"), None if self.hasty else build(self.dtype)
@@ -175,6 +176,12 @@ class Examination:
                 warnings += [told for q in asked[:1] if (told := lost_nan(usual, self.judge.usual, q))]  # type: ignore[arg-type]
         if side == "jax" and usual is not None:
             warnings += narrower_reference(tensors, truths, self.dtype)
+        if self._trained:
+            names = ", ".join(dict.fromkeys(self._trained))
+            warnings.append(
+                f"the port has a gradient by {names}, which the reference freezes (requires_grad=False): a step that "
+                "takes it trains them; leave them out of what the optimizer updates, or stop the gradient"
+            )
         if side == "jax" and "train_step" in self.case.modes:
             found = self._optimizer
             (notes if isinstance(found, str) else tensors).append(found)  # type: ignore[arg-type]
@@ -217,20 +224,13 @@ class Examination:
 
         return examine_optimizer(self.case, seed=self.seed, dtype=self.dtype, device=self.device)
 
-    @functools.cached_property
-    def _frozen(self) -> list[str]:
-        """Parameters of the reference that do not learn."""
-        return [name for name, p in self._parameters if not p.requires_grad]
-
-    @property
-    def _parameters(self) -> list[tuple[str, torch.nn.Parameter]]:
-        return list(self.judge.references[self.judge.name].named_parameters(remove_duplicate=False))
-
     @property
     def _not_learned(self) -> Iterator[str]:
         """Which gradients are not compared, since the reference has none."""
-        if self._frozen and "forward_backward" in self.case.modes:
-            whose = "any parameter" if len(self._frozen) == len(self._parameters) else listed(self._frozen)
+        frozen, module = self.judge.frozen, self.judge.references[self.judge.name]
+        if frozen and "forward_backward" in self.case.modes:
+            every = not any(p.requires_grad for p in module.parameters())
+            whose = "any parameter" if every else listed(sorted(frozen))
             yield f"the gradient of {whose} was not compared: the reference has requires_grad=False there"
 
     @functools.cached_property
@@ -393,15 +393,25 @@ class Examination:
                     f"{mode}: {kind} {name} is {ours.dtype} in a {theirs.dtype} run: something inside the port casts"
                 )
             return difference(ours, theirs, self.scale(truth, key))
+        if theirs is None and ours is not None and name in self.judge.frozen and kind != "buffer":
+            return self._of_frozen(truth, key, ours)
         if theirs is None:
-            if name not in self._frozen:
-                told = f"the port has the {kind.replace('_', ' ')} {name}, and the reference has it not as such"
-                notes.append(f"{mode}: {told}")
+            told = f"the port has the {kind.replace('_', ' ')} {name}, and the reference has it not as such"
+            notes.append(f"{mode}: {told}")
             return Difference(0.0) if kind == "parameter_gradient" else Difference(np.inf, note="only the port has it")
         if name not in self._kept or name.endswith("num_batches_tracked"):
             notes.append(f"{mode}: the {kind} {name} is not kept by the port, and was not compared")
             return Difference(0.0)
         return Difference(np.inf, note="the port has it not: parameters must be nnx.Params")
+
+    def _of_frozen(self, truth: Truth, key: Key, ours: np.ndarray) -> Difference:
+        """Of a parameter that the reference freezes (`requires_grad=False`): it stays where it is."""
+        kind, name = key
+        if kind == "parameter":
+            return difference(ours, np.zeros_like(ours), max(truth.shared_scale(key), magnitude(ours)))
+        if ours.any():
+            self._trained.append(name)
+        return Difference(0.0)
 
     def scale(self, truth: Truth, key: Key) -> float:
         """What an error in this tensor is a fraction of; for a gradient, the largest of all parameters'.
