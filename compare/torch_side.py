@@ -147,6 +147,7 @@ class TorchSide:
 
     Attributes:
       asks_float32: whether the module was seen, in a run in float64, to ask for float32. It got float64.
+      is_coarse: whether it was seen to call a function there that has no more digits than in float32.
     """
 
     def __init__(self, module: torch.nn.Module, case: Case, *, dtype: str, device: str):
@@ -156,9 +157,9 @@ class TorchSide:
         self.memory_format: torch.memory_format | None = None  # of the rank-4 inputs that are placed
         self._start: Snapshot | None = None
         self.module = copy.deepcopy(module).to(device=device, dtype=self.dtype)
-        self.asks_float32 = False
+        self.asks_float32 = self.is_coarse = False
         if dtype == "float64":
-            widen(self.module, self.note_float32)
+            widen(self.module, self.note_float32, self.note_coarse)
         self.parameters = {k: p for k, p in self.module.named_parameters(remove_duplicate=False) if p.requires_grad}
         persistent = self.module.state_dict(keep_vars=True)
         self.buffers = {k: v for k, v in persistent.items() if not isinstance(v, torch.nn.Parameter)}
@@ -239,6 +240,10 @@ class TorchSide:
         assert self.case.loss is not None
         with in_float64(self.note_float32):
             return self.case.loss[0](outputs)
+
+    def note_coarse(self) -> None:
+        """Notes that a function was called that has float32's digits in float64."""
+        self.is_coarse = True
 
     def note_float32(self) -> None:
         """Notes that float32 was asked for."""

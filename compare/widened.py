@@ -14,15 +14,22 @@ from torch.utils import _pytree as pytree
 WIDER = {torch.float32: torch.float64, torch.complex64: torch.complex128}
 ALIKE = 1e-5  # of the largest element: so far does rounding to float32 take what is built, and chance much further
 REINTERPRETS = ("view", "frombuffer")  # the bits: another dtype is another number
+COARSE: dict[Callable[..., Any], Callable[..., Any]] = {
+    # its backward kernel multiplies by float32's 1/6 in float64, too
+    torch.nn.functional.hardsigmoid: lambda input, inplace=False: torch.nn.functional.relu6(input + 3) / 6,
+}
+"""Functions of PyTorch whose float64 has no more digits than float32, and the same with all digits."""
 
 
 class _Widening(TorchFunctionMode):
-    def __init__(self, asked: Callable[[], None]):
+    def __init__(self, asked: Callable[[], None], coarse: Callable[[], None] | None = None):
         super().__init__()
-        self.asked = asked
+        self.asked, self.coarse = asked, coarse
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if self.coarse is not None and func in COARSE:
+            self.coarse()
         if func is torch.Tensor.float:
             self.asked()
             return torch.Tensor.double(*args, **kwargs)
@@ -39,29 +46,44 @@ def _wider(value: Any) -> Any:
 
 
 @contextlib.contextmanager
-def in_float64(asked: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """PyTorch's default dtype and every float32 that is asked for are float64; `asked` is called where one is."""
+def in_float64(asked: Callable[[], None] = lambda: None, coarse: Callable[[], None] | None = None) -> Iterator[None]:
+    """PyTorch's default dtype and every float32 that is asked for are float64; `asked` is called where one is, and
+    `coarse` where one of `COARSE` is called."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
-        with _Widening(asked):
+        with _Widening(asked, coarse):
             yield
     finally:
         torch.set_default_dtype(before)
 
 
-def widen(module: torch.nn.Module, asked: Callable[[], None]) -> None:
+def widen(module: torch.nn.Module, asked: Callable[[], None], coarse: Callable[[], None] | None = None) -> None:
     """Lets a module's forward run so from now on."""
+    _run_in(module, lambda: in_float64(asked, coarse))
+
+
+def refine(module: torch.nn.Module) -> None:
+    """Lets a module's forward call no function of `COARSE` from now on, but the one with all digits."""
+    _run_in(module, _Refined)
+
+
+class _Refined(TorchFunctionMode):
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return COARSE.get(func, func)(*args, **(kwargs or {}))
+
+
+def _run_in(module: torch.nn.Module, mode: Callable[[], contextlib.AbstractContextManager[Any]]) -> None:
     if isinstance(module, torch.jit.ScriptModule):
         return  # no function call of its can be seen
     forward = module.forward
 
     @functools.wraps(forward)
-    def wide(*args: Any, **kwargs: Any) -> Any:
-        with in_float64(asked):
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with mode():
             return forward(*args, **kwargs)
 
-    module.forward = wide
+    module.forward = run
 
 
 def take_constants(module: torch.nn.Module, make: Callable[[], torch.nn.Module], carried: set[str]) -> list[str]:

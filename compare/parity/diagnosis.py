@@ -98,8 +98,8 @@ def diagnose(exam: Examination, variant: str, tensors: Sequence[Tensor]) -> Diag
             diagnosis.modules = diagnosis.modules or look.modules()
             if look.unlike:
                 notes.append(
-                    f"{question.mode}: on {question.label!r} the port hands {look.unlike[0]!r} tensors of other shapes "
-                    "than the reference does, so that it was judged as a part of what is around it"
+                    f"{question.mode}: on {question.label!r} {look.unlike[0]!r} is handed, or gives, tensors of other "
+                    "shapes in the port than in the reference, so that it was judged as a part of what is around it"
                     f"{_more(look.unlike)}"
                 )
             divergences = [each for each in look.divergences() if _place(each) not in found]

@@ -265,7 +265,10 @@ class Examination:
             judge.exact, judge.finer = judge.finer, judge.exact
             return truths, found
         notes += told
-        notes.append("constants that the reference makes as it is built, in float32, are taken in float64 here")
+        notes.append(
+            "constants that the reference has in float32, as it is built or in PyTorch's own kernels, are taken in "
+            "float64 here"
+        )
         self.truths = finer + [t for t in self.truths if t.question.is_timed]
         self.own = OwnInputs(self)
         self._magnitudes.clear()

@@ -163,10 +163,10 @@ class Judge:
     @functools.cached_property
     def finer(self) -> TorchSide | None:
         """`exact` with the constants in float64 that the reference makes as it is built and no port is given, such as
-        frequencies; None where float32 had rounded none."""
+        frequencies, and without functions that have float32's digits in float64; None where there are none."""
         import torch
 
-        from ..widened import take_constants
+        from ..widened import refine, take_constants
 
         dropped = [rule for rule in self.case.weights if isinstance(rule, Drop)]
         carried = {name for name in self.state_dict if not any(rule.matches(name) for rule in dropped)}
@@ -175,8 +175,10 @@ class Judge:
             with torch.random.fork_rng(devices=[]):
                 changed = [] if self.is_large else take_constants(side.module, make, carried)
         except Exception:  # it cannot be built in float64: then its constants stay as they are
-            return None
-        return side if changed else None
+            changed = []
+        if self.exact.is_coarse:
+            refine(side.module)
+        return side if changed or self.exact.is_coarse else None
 
     @functools.cached_property
     def usual(self) -> TorchSide:

@@ -258,3 +258,41 @@ def test_rounding_that_norms_of_what_is_constant_multiply_accuses_nobody():
     assert right.equal, right.tensors
     (wrong,) = check(norms_case(1.001e-5)).parity
     assert not wrong.equal
+
+
+class Loudness(torch.nn.Module):
+    """A spectrogram's logarithm, normalised: of silence, rounding over an epsilon."""
+
+    def forward(self, x):
+        x = torch.log(x.abs() + 1e-6)
+        return (x - x.mean(-1, keepdim=True)) / (x.std(-1, keepdim=True) + 1e-5)
+
+
+class PortLoudness(nnx.Module):
+    shift = 0.0
+
+    def __call__(self, x):
+        x = jnp.log(jnp.abs(x) + 1e-6)
+        pieces = x.reshape(*x.shape[:-1], 7, -1).sum(-1)  # in another order than PyTorch
+        mean = pieces.sum(-1, keepdims=True) / x.shape[-1]
+        return (x - mean) / (x.std(-1, keepdims=True, ddof=1) + 1e-5) + self.shift * (jnp.abs(mean) > 13)
+
+
+class WrongOfSilence(PortLoudness):
+    shift = 1e-5
+
+
+@pytest.mark.parametrize(("port", "passes"), [(PortLoudness, True), (WrongOfSilence, False)])
+def test_rounding_that_an_epsilon_divides_accuses_nobody(port, passes):
+    report = check(
+        Case(
+            name="c",
+            summary="s",
+            reference=Loudness,
+            model=lambda rngs: port(),
+            inputs=lambda rng: (rng.standard_normal((3, 2, 77)).astype(np.float32),),
+            adversarial=("zeros",),
+            modes=("inference",),  # the gradient of jnp.std is NaN there, which is a difference
+        )
+    )
+    assert report.passed == passes, str(report)

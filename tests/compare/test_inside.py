@@ -336,3 +336,74 @@ def test_a_check_says_where_and_is_quiet_about_right_ports():
     right = check(dataclasses.replace(block_sample.case()), draws=1)
     assert right.passed
     assert right.divergences == []
+
+
+class Causal(torch.nn.Module):
+    """Padded at both ends by the convolution, and cut after it."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.out = torch.nn.Conv1d(4, 4, 3, padding=2), torch.nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.out(torch.tanh(self.conv(x)[..., : x.shape[-1]]).transpose(1, 2))
+
+
+class PortCausal(nnx.Module):
+    """Padded at one end, so that nothing is left to cut."""
+
+    def __init__(self, rngs):
+        self.conv = nnx.Conv(4, 4, (3,), padding="CAUSAL", rngs=rngs)
+        self.out = nnx.Linear(4, 4, rngs=rngs)
+
+    def act(self, x):
+        return jnp.tanh(x)
+
+    def __call__(self, x):
+        return self.out(self.act(self.conv(x.transpose(0, 2, 1))))
+
+
+class WrongCausal(PortCausal):
+    def act(self, x):
+        return jnp.sin(x)
+
+
+class Cut(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.out = torch.nn.Conv1d(4, 4, 3, padding=1), torch.nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.out(torch.tanh(self.conv(x)).transpose(1, 2))
+
+
+class PortCut(PortCausal):
+    """Padded more than the reference, and cut after it: the reference's output is cut to another shape."""
+
+    def __init__(self, rngs):
+        super().__init__(rngs)
+        self.conv = nnx.Conv(4, 4, (3,), padding=[(2, 2)], rngs=rngs)
+
+    def __call__(self, x):
+        return self.out(self.act(self.conv(x.transpose(0, 2, 1))[:, 1:-1]))
+
+
+class WrongCut(PortCut):
+    def act(self, x):
+        return jnp.sin(x)
+
+
+@pytest.mark.parametrize(("reference", "right", "wrong"), [(Causal, PortCausal, WrongCausal), (Cut, PortCut, WrongCut)])
+def test_an_output_of_another_shape_that_is_made_up_for_is_no_fault(reference, right, wrong):
+    case = Case(
+        name="c",
+        summary="s",
+        reference=reference,
+        model=right,
+        inputs=lambda rng: (rng.standard_normal((3, 4, 9)),),
+        adversarial=(),
+    )
+    assert not look(case).divergences()
+    found = look(dataclasses.replace(case, model=wrong))
+    assert list(found.suspects) == [""]
+    assert found.unlike[0] == "conv"

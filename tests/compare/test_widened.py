@@ -13,6 +13,8 @@ from graphmode.compare import Case, asked_dtype, check
 from graphmode.compare.asked_dtype import float32_is_float64
 from graphmode.compare.widened import in_float64, take_constants
 
+import graphmode as gm
+
 WIDTH = 6
 
 
@@ -185,3 +187,66 @@ def test_constants_are_taken_and_random_numbers_kept():
     np.testing.assert_allclose(module.freq, 1 / 100 ** (np.arange(WIDTH) / WIDTH), rtol=1e-15)
     assert torch.equal(module.noise, noise)
     assert take_constants(Drawn().double(), Drawn, {"freq"}) == ["shift"]
+
+
+class Attention(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.proj = torch.nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x):
+        q = self.proj(x)[:, None]
+        return torch.nn.functional.scaled_dot_product_attention(q, q, q)[:, 0]
+
+
+class PortAttention(nnx.Module):
+    def __init__(self, rngs):
+        self.proj = nnx.Linear(WIDTH, WIDTH, rngs=rngs)
+
+    def __call__(self, x):
+        q = self.proj(x)[:, :, None]
+        return jax.nn.dot_product_attention(q, q, q)[:, :, 0]
+
+
+class Gate(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.proj = torch.nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x):
+        return x * torch.nn.functional.hardsigmoid(self.proj(x))
+
+
+class PortGate(nnx.Module):
+    gate = staticmethod(jax.nn.hard_sigmoid)
+
+    def __init__(self, rngs):
+        self.proj = nnx.Linear(WIDTH, WIDTH, rngs=rngs)
+
+    def __call__(self, x):
+        return x * self.gate(self.proj(x))
+
+
+class GateOfOurs(PortGate):
+    gate = staticmethod(gm.nn.functional.hardsigmoid)
+
+
+class WrongGate(PortGate):
+    gate = staticmethod(lambda x: jax.nn.hard_sigmoid(x) + 1e-9 * x)
+
+
+@pytest.mark.parametrize(
+    ("reference", "port", "equal"),
+    [
+        (Attention, PortAttention, True),  # whose softmax JAX takes in float32, always
+        (Gate, PortGate, True),  # PyTorch's backward kernel has 1/6 in float32
+        (Gate, GateOfOurs, True),
+        (Gate, WrongGate, False),
+    ],
+)
+def test_what_a_library_has_in_float32_is_no_fault_of_the_port(reference, port, equal):
+    def inputs(rng):
+        return (rng.standard_normal((3, 4, WIDTH)),)
+
+    report = check(Case(name="c", summary="s", reference=reference, model=port, inputs=inputs, adversarial=()))
+    assert report.parity[-1].equal == equal, str(report)

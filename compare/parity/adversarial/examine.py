@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...draw import edge_inputs
+from ...dtypes import HALF_ULP
 from ...errors import describe_briefly
 from ...observation import Observation
 from ...quiet import quiet
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from ..judge import Key, Truth
 
 SMALLEST = 1e-3  # of a tensor's scale on random inputs: below, these inputs make it the rounding of a cancellation
+SEVERAL = 8  # of the roundings that float32 shows: in float64 they fall otherwise
 PRECISION = "a large mean"  # where a variance by E[x^2] - E[x]^2 loses its digits
 UNORDERED = {"topk", "sort", "argsort", "kthvalue", "median", "nanmedian", "mode", "msort"}  # among ties
 
@@ -141,7 +143,8 @@ class OwnInputs:
             array, rough = ours.find(key), usual.find(key)
             if array is None or rough is None:
                 continue  # told on the random inputs
-            apart = difference(array, reference, self._scale(truth, key, reference))
+            scale = max(self._scale(truth, key, reference), self._rounding(array, rough) / EQUAL_TOLERANCE)
+            apart = difference(array, reference, scale)
             if apart.error == np.inf and reference.dtype.kind in "iub" and truth.unrest.get(key):
                 continue  # the last digit of a parameter decides it
             same_shape = array.shape == reference.shape
@@ -174,6 +177,15 @@ class OwnInputs:
             overall = max((t.shared_scale(key) for t in exam.truths if t.question.mode == mode), default=0.0)
             return max(truth.shared_scale(key), SMALLEST * overall, least)
         return max(magnitude(reference), SMALLEST * exam.magnitude(mode, key), least)
+
+    def _rounding(self, array: np.ndarray, rough: np.ndarray) -> float:
+        """What the candidate's own roundings make of this tensor in float64, by what they make of it in the run's dtype:
+        on an input of zeros, an epsilon may be all that the rounding of a mean is divided by."""
+        if array.shape != rough.shape or array.dtype.kind != "f":
+            return 0.0
+        finite = _is_finite(array) & _is_finite(rough)
+        apart = np.abs(array - rough.astype(np.float64), where=finite, out=np.zeros(array.shape))
+        return SEVERAL * float(apart.max(initial=0.0)) * HALF_ULP["float64"] / HALF_ULP[self.exam.dtype]
 
     def _ratio(self, key: Key, ours: np.ndarray, truth: Truth) -> float:
         """Of the error at a large mean, where it is judged."""

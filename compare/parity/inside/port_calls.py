@@ -81,6 +81,14 @@ class Borders:
     around: CallId | None = None
 
 
+class _MadeUpForError(Exception):
+    """A call gives the right shape by itself, and another one when calls inside hand on what the reference gives."""
+
+    def __init__(self, parts: list[CallId]):
+        super().__init__()
+        self.parts = parts
+
+
 class PortRun:
     """The port on one question, call by call.
 
@@ -102,6 +110,8 @@ class PortRun:
         self.batch = side.place(question.inputs, question.mode, question.cotangents)
         self.layouts = layouts or Layouts()
         self._borders: dict[CallId, Borders] = {}
+        self._fits: set[CallId] = set()  # that give the reference's shapes when each has its own inputs
+        self._misfits: list[CallId] = []  # that do not, though all before them is right
         self.unlike: list[CallId] = []
         self.handed_out: Observation | None = None
 
@@ -131,8 +141,25 @@ class PortRun:
         return iter(self._walk(matches, calls, forced=False)[0])
 
     def forced_forward(self, matches: Matches, calls: Calls) -> tuple[list[Seen], dict[str, np.ndarray]]:
-        """What each call receives and gives when all before it are right, and the buffers after the run by name."""
-        return self._walk(matches, calls, forced=True)
+        """What each call receives and gives when all before it are right, and the buffers after the run by name.
+
+        A call may give another shape than the reference's, and what is around it may make up for that, as where a
+        convolution is padded before it, or cut after it. That takes the reference's output for no more than it takes
+        another one: it fails, or gives another shape than it does of its own. Then such calls are `unlike`, too.
+        """
+        made_up_for: list[CallId] = []
+        while True:
+            self._misfits.clear()
+            self._borders.clear()
+            self.unlike[:] = made_up_for
+            try:
+                return self._walk(matches, calls, forced=True)
+            except Exception as error:
+                parts = error.parts if isinstance(error, _MadeUpForError) else list(self._misfits)
+                if not parts:
+                    raise
+                made_up_for += parts
+                matches = {at: there for at, there in matches.items() if at not in parts}
 
     @property
     def forced(self) -> list[CallId]:
@@ -170,8 +197,15 @@ class PortRun:
                 seen[:] = [one for one in seen if one.what != "received" or at not in (one.at, one.around)]
                 return outputs
             seen.extend(made_of_it)
+            fits = all(one.port.shape == one.reference.shape for one in made_of_it)
             if not forced:
+                self._fits.update([at] if fits else [])
                 return outputs
+            if not fits:
+                parts = [call for call in self._misfits if _is_inside(call.path, at.path)]
+                if parts and at in self._fits:
+                    raise _MadeUpForError(parts)
+                self._misfits.append(at)
             self._borders[at] = borders
             return put_out(_replaced(given, call.outputs, borders.outputs))
 
@@ -355,3 +389,7 @@ def _replaced(ours: list[Any], right: Mapping[str, np.ndarray], pairs: list[Pair
     for each in pairs:
         replaced[each.index] = jnp.asarray(each.layout.to_port(right[each.name]), ours[each.index].dtype)
     return replaced
+
+
+def _is_inside(path: str, module: str) -> bool:
+    return path != module and (not module or path.startswith(f"{module}."))
