@@ -179,7 +179,7 @@ class OwnInputs:
         return max(magnitude(reference), SMALLEST * exam.magnitude(mode, key), least)
 
     def _rounding(self, array: np.ndarray, rough: np.ndarray) -> float:
-        """What the candidate's own roundings make of this tensor in float64, by what they make of it in the run's dtype:
+        """What the candidate's own roundings make of this tensor in float64, by what they make of it in the run's:
         on an input of zeros, an epsilon may be all that the rounding of a mean is divided by."""
         if array.shape != rough.shape or array.dtype.kind != "f":
             return 0.0
