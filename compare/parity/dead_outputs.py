@@ -79,7 +79,7 @@ def _explains(port: PortSide, truth: Truth, dead: Sequence[str]) -> bool:
     stopped = {k: np.zeros_like(v) if k in dead else v for k, v in question.cotangents.items()}
     answer = port.run(question.inputs, MODE, stopped)
     return all(
-        difference(array, theirs, truth.largest_gradient).equal
+        difference(array, theirs, truth.shared_scale((kind, name))).equal
         for kind, name, array in answer.tensors()
         if kind.endswith("gradient") and (theirs := truth.reference.find((kind, name))) is not None
     )

@@ -90,7 +90,7 @@ def diagnose(exam: Examination, variant: str, tensors: Sequence[Tensor]) -> Diag
             try:
                 # the reference's constants as it has them, or in float64 as the port does: what tells least apart
                 looks = [Look(port, judge, question, exam.case.modules) for judge in judges]
-                look = min(looks, key=lambda look: len(look.suspects) + bool(look.outside))
+                look, *others = sorted(looks, key=lambda look: len(look.suspects) + bool(look.outside))
             except Exception as error:
                 notes.append(f"{question.mode}: no look inside on {question.label!r}: {describe_briefly(error)}")
                 continue
@@ -104,8 +104,9 @@ def diagnose(exam: Examination, variant: str, tensors: Sequence[Tensor]) -> Diag
                 )
             divergences = [each for each in look.divergences() if _place(each) not in found]
             try:
-                second = functools.cache(functools.partial(_second_look, exam, look, deadline - took))
-                divergences = list(_explained(look, divergences, deadline, second))
+                for each in (look, *others):
+                    second = functools.cache(functools.partial(_second_look, exam, each, deadline - took))
+                    divergences = _explained_by(each, divergences, deadline, second)
             except Exception as error:
                 notes.append(f"{question.mode}: causes were not tried on {question.label!r}: {describe_briefly(error)}")
             found.update({_place(each): each for each in divergences})
@@ -262,6 +263,16 @@ def _second_look(exam: Examination, look: Look, deadline: float) -> Look | None:
         return None if question is None else Look(look.port, look.judge, question, exam.case.modules)
     except Exception:  # one side is not defined there: the first look stays all that there is
         return None
+
+
+def _explained_by(
+    look: Look, divergences: list[Divergence], deadline: float, second: Callable[[], Look | None]
+) -> list[Divergence]:
+    """The divergences, and those that had no cause with what this look tells of the same place."""
+    without = {_place(each) for each in divergences if not each.causes}
+    seen = [each for each in look.divergences() if _place(each) in without]
+    told = {_place(each): each for each in _explained(look, seen, deadline, second)} if seen else {}
+    return [told.get(_place(each), each) for each in divergences]
 
 
 def _explained(

@@ -9,6 +9,7 @@ from . import (  # noqa: F401
     elementwise,
     embedding,
     gradient,
+    indexed,
     integer,
     loss,
     norm,
@@ -17,4 +18,5 @@ from . import (  # noqa: F401
     reduction,
     resize,
     shape,
+    signal,
 )

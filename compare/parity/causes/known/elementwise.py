@@ -157,7 +157,7 @@ def power(call: Called) -> Iterator[Fit]:
         )
 
 
-@of("sqrt", "rsqrt", "exp", "log", "neg", "abs", "sin", "cos", "square", "reciprocal")
+@of("sqrt", "rsqrt", "exp", "log", "log2", "log10", "log1p", "neg", "abs", "sin", "cos", "square", "reciprocal")
 def function(call: Called) -> Iterator[Variant]:
     if call.name == "sin":
         yield Variant(
@@ -172,7 +172,7 @@ def function(call: Called) -> Iterator[Variant]:
         f"write jnp.{call.name}",
         lambda func, args, kwargs: args[0].clone(),
     )
-    for other in ("sin", "cos", "sqrt", "rsqrt", "exp", "log", "abs", "square", "neg"):
+    for other in ("sin", "cos", "sqrt", "rsqrt", "exp", "log", "log2", "log10", "log1p", "abs", "square", "neg"):
         if other != call.name:
             yield Variant(
                 "function",

@@ -1,0 +1,76 @@
+"""Scatters: what is added, or set, where several go to one place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from ..variants import Called, Variant, of, signature
+
+signature("index_add index_copy", "input dim index source")
+signature("scatter_add scatter", "input dim index src")
+signature("index_put", "input indices values accumulate")
+
+
+@of("index_add", "index_add_", "scatter_add", "scatter_add_")
+def added(call: Called) -> Iterator[Variant]:
+    fix = "add what goes to one place: x.at[index].add(values), or jax.ops.segment_sum"
+    yield Variant("scatter", "sets where the reference adds: the last that goes to a place counts", fix, _set)
+    yield Variant("scatter", "takes the mean of what goes to one place", fix, _mean)
+    yield Variant("scatter", "takes the largest of what goes to one place", fix, _reduced("amax"))
+
+
+@of("index_copy", "index_copy_", "scatter", "scatter_")
+def is_set(call: Called) -> Iterator[Variant]:
+    fix = "set it: x.at[index].set(values)"
+    yield Variant("scatter", "adds where the reference sets", fix, _reduced("sum"))
+
+
+@of("index_put", "index_put_")
+def put(call: Called) -> Iterator[Variant]:
+    adds = bool(call.get("accumulate", False))
+    did, wanted = ("sets", "adds") if adds else ("adds", "sets")
+    fix = f"write x.at[index].{'add' if adds else 'set'}(values)"
+    yield Variant("scatter", f"{did} where the reference {wanted}", fix, call.with_(accumulate=not adds))
+
+
+def _set(func: Any, args: Any, kwargs: Any) -> Any:
+    x, dim, index, values = _arguments(args, kwargs)
+    out = x.movedim(dim, 0).clone()
+    values, index = values.movedim(dim, 0), index if index.dim() == 1 else index.movedim(dim, 0)
+    if index.dim() > 1:
+        return out.scatter(0, index, values).movedim(0, dim)
+    for place, value in zip(index.tolist(), values, strict=True):  # in order, so that the last counts
+        out = torch.cat([out[:place], value[None], out[place + 1 :]])
+    return out.movedim(0, dim)
+
+
+def _mean(func: Any, args: Any, kwargs: Any) -> Any:
+    x, dim, index, values = _arguments(args, kwargs)
+    spread = _spread(index, values, dim)
+    ones = torch.ones_like(values)
+    count = torch.zeros_like(x).scatter_add(dim, spread, ones)
+    return x + torch.zeros_like(x).scatter_add(dim, spread, values) / count.clamp(min=1)
+
+
+def _reduced(how: str) -> Any:
+    def run(func: Any, args: Any, kwargs: Any) -> Any:
+        x, dim, index, values = _arguments(args, kwargs)
+        return x.scatter_reduce(dim, _spread(index, values, dim), values, how, include_self=how == "sum")
+
+    return run
+
+
+def _arguments(args: Any, kwargs: Any) -> tuple[torch.Tensor, int, torch.Tensor, torch.Tensor]:
+    names = ("dim", "index", "source" if "source" in kwargs else "src")
+    given = [*args, *(kwargs[name] for name in names[len(args) - 1 :])]
+    x, dim, index, values = given[:4]
+    return x, dim % x.dim(), index, values
+
+
+def _spread(index: torch.Tensor, values: torch.Tensor, dim: int) -> torch.Tensor:
+    if index.dim() == values.dim():
+        return index
+    return index.reshape([-1 if axis == dim else 1 for axis in range(values.dim())]).expand_as(values)
