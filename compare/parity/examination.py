@@ -230,7 +230,7 @@ class Examination:
         frozen, module = self.judge.frozen, self.judge.references[self.judge.name]
         if frozen and "forward_backward" in self.case.modes:
             every = not any(p.requires_grad for p in module.parameters())
-            whose = "any parameter" if every else listed(sorted(frozen))
+            whose = "any parameter" if every else listed(frozen)
             yield f"the gradient of {whose} was not compared: the reference has requires_grad=False there"
 
     @functools.cached_property
@@ -411,7 +411,8 @@ class Examination:
         """Of a parameter that the reference freezes (`requires_grad=False`): it stays where it is."""
         kind, name = key
         if kind == "parameter":
-            return difference(ours, np.zeros_like(ours), max(truth.shared_scale(key), magnitude(ours)))
+            found = difference(ours, np.zeros_like(ours), max(truth.shared_scale(key), magnitude(ours)))
+            return found if found.equal else dataclasses.replace(found, note="the reference freezes it")
         if ours.any():
             self._trained.append(name)
         return Difference(0.0)

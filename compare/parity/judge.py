@@ -146,10 +146,10 @@ class Judge:
         self.sides = Sides()
 
     @functools.cached_property
-    def frozen(self) -> frozenset[str]:
+    def frozen(self) -> tuple[str, ...]:
         """The names of the parameters that the reference does not train."""
         named = self.references[self.name].named_parameters(remove_duplicate=False)
-        return frozenset(name for name, parameter in named if not parameter.requires_grad)
+        return tuple(name for name, parameter in named if not parameter.requires_grad)
 
     @functools.cached_property
     def exact(self) -> TorchSide:

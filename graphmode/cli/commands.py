@@ -32,7 +32,7 @@ from .options import (
     TimeS,
 )
 from .running import run_plan, run_self_test, verify_certificate
-from .telling import BROKEN_PIPE, FAILURE, PipeClosed, errors, open_console
+from .telling import BROKEN_PIPE, FAILURE, PipeClosed, errors, open_console, show
 
 DEFAULT_FOLDER = Path("reports/latest")
 MAIN_MINUTES = 6.5  # of the main cases: with the installation eight
@@ -54,7 +54,7 @@ def list_cases(tag: Tags = None) -> None:
     with errors():
         from .listing import table
 
-        open_console().print(table(choose([], tag or [], everything=True)))
+        show(open_console(), table(choose([], tag or [], everything=True)))
 
 
 @app.command()

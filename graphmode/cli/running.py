@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from .choosing import choose, location
-from .telling import FAILURE, INTERRUPTED, USAGE, errors, open_console
+from .telling import FAILURE, INTERRUPTED, USAGE, errors, open_console, show
 
 if TYPE_CHECKING:
     from graphmode.compare import Case
@@ -139,13 +139,13 @@ def _listener(console: Console, status: object, total: int, *, modules: bool) ->
     def on_parity(parity: Parity) -> None:
         console.print(parity_text(parity))
         if modules and parity.modules:
-            console.print(modules_table(parity))
+            show(console, modules_table(parity))
 
     return Listener(
         on_case=on_case,
         on_step=on_step,
         on_parity=on_parity,
         on_told=lambda text: console.print(text, markup=False, highlight=False, soft_wrap=True),
-        on_cells=lambda cells: console.print(speed_table(cells[0].case, cells[0].mode, cells)) if cells else None,
+        on_cells=lambda cells: show(console, speed_table(cells[0].case, cells[0].mode, cells)) if cells else None,
         on_problem=lambda info: console.print(info.problem, style="bold red", markup=False),
     )

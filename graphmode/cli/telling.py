@@ -10,6 +10,7 @@ from typing import NoReturn, TextIO
 
 import typer
 from rich.console import Console
+from rich.table import Table
 
 USAGE, FAILURE, INTERRUPTED = 2, 1, 130
 BROKEN_PIPE = 141  # what a shell says of a program that wrote to a pipe that nobody reads
@@ -58,6 +59,11 @@ class _Console(Console):
         with open(os.devnull, "w") as nothing:  # what is still buffered goes there
             os.dup2(nothing.fileno(), self.file.fileno())
         raise PipeClosed
+
+
+def show(console: Console, table: Table) -> None:
+    """Prints a table: where there is no terminal with all its columns, however narrow COLUMNS is."""
+    console.print(table, width=console.width if console.is_terminal else max(console.width, WIDTH), crop=False)
 
 
 def open_console() -> Console:

@@ -245,7 +245,7 @@ def test_a_loss_is_trained_on_and_frozen_parameters_stay():
     assert check(case(CORRECT["momentum"], loss=loss)).passed
     (parity,) = check(case(CORRECT["momentum"], Frozen, loss=loss, weights=case(None, modes=()).weights)).parity
     (trained,) = [t for t in parity.tensors if not t.equal and t.kind == "parameter" and t.name == "head.bias"]
-    assert trained.note == "only the port has it"
+    assert trained.note == "the reference freezes it"
 
 
 class Bare(nnx.Module):
