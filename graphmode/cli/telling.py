@@ -63,7 +63,11 @@ class _Console(Console):
 
 def show(console: Console, table: Table) -> None:
     """Prints a table: where there is no terminal with all its columns, however narrow COLUMNS is."""
-    console.print(table, width=console.width if console.is_terminal else max(console.width, WIDTH), crop=False)
+    usual = console.width
+    if not console.is_terminal:
+        console.width = max(usual, WIDTH)
+    console.print(table)
+    console.width = usual
 
 
 def open_console() -> Console:
