@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ...report.records import Cause
 from ..yardstick import difference
 from .target import EXPLAINED
@@ -34,5 +36,17 @@ def other_uses_missing(look: Look, call: WrongCall) -> Cause | None:
         return None
     names = ", ".join(name for _, name in wrong)
     says = f"has of the gradient by {names} what this module adds alone: what the reference's other uses of it add is "
-    fix = "use one nnx.Param in all places: no copy of its value, and no stopped gradient, where it is used again"
-    return Cause(id="untied", says=says + "missing", fix=fix, residual=residual)
+    if any(_has_a_copy(look, name) for _, name in wrong):
+        fix = "use one nnx.Param in all places: no copy of its value where it is used again"
+        return Cause(id="untied", says=says + "missing", fix=fix, residual=residual)
+    says = f"has of the gradient by {names} what this module adds alone: none comes from where it is used again"
+    fix = "let it through where it is used again: no jax.lax.stop_gradient, and no copy of its value"
+    return Cause(id="stop-gradient", says=says, fix=fix, residual=residual)
+
+
+def _has_a_copy(look: Look, name: str) -> bool:
+    """Whether the port has an array of its own for another name of the parameter."""
+    assert look.backward is not None
+    gradients = look.backward.by_parameters
+    others = (gradients[alias] for alias in look.aliases(name) if alias != name and alias in gradients)
+    return any(not np.array_equal(other, gradients[name], equal_nan=True) for other in others)

@@ -168,7 +168,7 @@ class Look:
             path = path.rpartition(".")[0]
         return known.get(path, "")
 
-    def _aliases(self, name: str) -> list[str]:
+    def aliases(self, name: str) -> list[str]:
         """All names of a tensor of the reference, this one first: a tied weight's gradient is the sum of its uses."""
         tensors = dict(self.judge.module.named_parameters(remove_duplicate=False))
         if name not in tensors:
@@ -201,7 +201,7 @@ class Look:
             found = difference(ours[name], wanted, scale)
             if found.equal:
                 continue
-            users = [self.holder(alias) for alias in self._aliases(name)]
+            users = [self.holder(alias) for alias in self.aliases(name)]
             guilty = next((path for path in users if path in self.suspects), users[0])
             self._blame(guilty, _finding(what, name, found), 0)
 

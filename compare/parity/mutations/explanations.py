@@ -69,7 +69,7 @@ EXPLAINED_BY: dict[str, tuple[str, ...]] = {
     "label-smoothing": ("label-smoothing",),
     "last-step": ("index",),
     "layer-norm-eps": ("epsilon",),
-    "layer-order": ("wiring", "layer-order"),
+    "layer-order": ("wiring", "layer-order", "module-order"),
     "layer-repeated": ("layer-repeated",),
     "layer-skipped": ("layer-missing", "wiring"),
     "layers-permuted": ("wiring", "layer-order", "pieces-order"),
