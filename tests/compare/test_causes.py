@@ -96,6 +96,19 @@ def test_a_hidden_cast_is_named_with_its_line():
     assert f"test_causes.py:{casting.__code__.co_firstlineno + 1}" in cause.says
 
 
+def rounding(self, x):
+    return jax.lax.reduce_precision(type(self).__mro__[1].__call__(self, x), exponent_bits=8, mantissa_bits=10)
+
+
+def test_a_rounding_to_tf32_is_named():
+    from graphmode.compare import check
+
+    report = check(block_sample.case(becomes("mixers.0.inner", __call__=rounding)), draws=1)
+    (cause,) = report.first_divergence.causes
+    assert cause.id == "hidden-cast"
+    assert cause.says.startswith("casts float64 to TF32 at test_causes.py:")
+
+
 def test_a_cast_beside_another_bug_is_not_taken_for_the_whole_of_it():
     from graphmode.compare.parity.causes import explain_casts
 

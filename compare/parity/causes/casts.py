@@ -38,6 +38,7 @@ class Cast:
         return f"casts {self.before} to {self.after}{where} in {self.module or 'the model'}"
 
 
+FORMATS = {(8, 10): "TF32", (8, 7): "bfloat16", (5, 10): "float16", (8, 23): "float32"}  # by bits of their two parts
 CAST_FIX = "let the dtype follow the input (x.dtype), or name it as an argument of the port"
 
 
@@ -49,6 +50,9 @@ def casts(graph: Graph) -> list[Cast]:
 def cast_of(operation: Operation) -> Cast:
     """What a conversion does."""
     before, after = (str(v.aval.dtype) for v in (operation.eqn.invars[0], operation.eqn.outvars[0]))
+    if operation.eqn.primitive.name == "reduce_precision":
+        bits = operation.eqn.params["exponent_bits"], operation.eqn.params["mantissa_bits"]
+        after = FORMATS.get(bits, f"{bits[0]} bits of exponent and {bits[1]} of mantissa")
     return Cast(operation.module, before, after, operation.source)
 
 
