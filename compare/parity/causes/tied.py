@@ -36,12 +36,17 @@ def other_uses_missing(look: Look, call: WrongCall) -> Cause | None:
         return None
     names = ", ".join(name for _, name in wrong)
     says = f"has of the gradient by {names} what this module adds alone: what the reference's other uses of it add is "
-    if any(_has_a_copy(look, name) for _, name in wrong):
+    if _is_off_forward(look) or any(_has_a_copy(look, name) for _, name in wrong):
         fix = "use one nnx.Param in all places: no copy of its value where it is used again"
         return Cause(id="untied", says=says + "missing", fix=fix, residual=residual)
     says = f"has of the gradient by {names} what this module adds alone: none comes from where it is used again"
     fix = "let it through where it is used again: no jax.lax.stop_gradient, and no copy of its value"
     return Cause(id="stop-gradient", says=says, fix=fix, residual=residual)
+
+
+def _is_off_forward(look: Look) -> bool:
+    """Whether something is off forward, too: a copy may hold other numbers, and a stopped gradient changes none."""
+    return any(f.what in ("received", "output") for suspect in look.suspects.values() for f in suspect.findings)
 
 
 def _has_a_copy(look: Look, name: str) -> bool:
