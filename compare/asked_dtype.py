@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 import numpy as np
 from jax._src import dtypes
-from jax._src.nn import functions as nn_functions
 
 WIDER = {np.dtype(np.float32): np.dtype(np.float64), np.dtype(np.complex64): np.dtype(np.complex128)}
 CANONICAL = "check_and_canonicalize_user_dtype"
@@ -46,7 +46,8 @@ def attention_in_float64() -> Iterator[None]:
 
 @functools.cache
 def _install_attention() -> None:
-    usual = getattr(nn_functions, ATTENTION, None)
+    names = inspect.unwrap(jax.nn.dot_product_attention).__globals__
+    usual = names.get(ATTENTION)
     if usual is None:
         return  # another JAX: its casts are found and named, as any other
 
@@ -56,7 +57,7 @@ def _install_attention() -> None:
         with float32_is_float64() if wide else contextlib.nullcontext():
             return usual(query, *args, **kwargs)
 
-    setattr(nn_functions, ATTENTION, core)
+    names[ATTENTION] = core
 
 
 @functools.cache

@@ -5,7 +5,6 @@ Pytest loads it in every session of an environment that has graphmode: it import
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import re
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ import pytest
 
 from . import assertion
 from .assertion import assert_parity
+from .nearest import nearest
 
 if TYPE_CHECKING:
     from .case import Case
@@ -153,7 +153,7 @@ def _marked(item: pytest.Item) -> CheckReport | None:
             )
         for name in marker.kwargs:
             if name not in SETTINGS:
-                near = difflib.get_close_matches(name, SETTINGS, n=1)
+                near = nearest(name, SETTINGS)
                 raise TypeError(
                     f"the marker parity of {item.name} has the argument {name!r}"
                     f"{f' (did you mean {near[0]!r}?)' if near else ''}, and takes a case and {', '.join(SETTINGS)}"

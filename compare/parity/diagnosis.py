@@ -15,6 +15,7 @@ from ..quiet import quiet
 from ..report.divergence_text import OPTIMIZER
 from ..report.records import Cause, Divergence, Finding, ModuleEvidence, Tensor
 from .dead_outputs import dead_outputs
+from .inside.calls import is_inside
 from .judge import Question
 
 if TYPE_CHECKING:
@@ -126,12 +127,8 @@ def _stands_for_another(
 ) -> bool:
     """Whether a module is accused for what was judged as a part of it, which another input has accused by itself."""
     module, outside = place
-    parts = [] if outside else [path for path in unlike.get(place, ()) if path != module and _holds(module, path)]
+    parts = [] if outside else [path for path in unlike.get(place, ()) if path != module and is_inside(path, module)]
     return any((path, False) in found for path in parts)
-
-
-def _holds(module: str, path: str) -> bool:
-    return not module or path.startswith(f"{module}.")
 
 
 def _more(paths: tuple[str, ...]) -> str:

@@ -27,7 +27,7 @@ from ...port_program import combine, starts
 from ...trees import named_leaves
 from ..judge import Question
 from ..yardstick import difference
-from .calls import Call, CallId, Calls
+from .calls import Call, CallId, Calls, is_inside
 from .layouts import Layouts, Pair, pair, says_the_same
 
 What = Literal["received", "output", "received_cotangent", "input_gradient"]
@@ -202,7 +202,7 @@ class PortRun:
                 self._fits.update([at] if fits else [])
                 return outputs
             if not fits:
-                parts = [call for call in self._misfits if _is_inside(call.path, at.path)]
+                parts = [call for call in self._misfits if call.path != at.path and is_inside(call.path, at.path)]
                 if parts and at in self._fits:
                     raise _MadeUpForError(parts)
                 self._misfits.append(at)
@@ -389,7 +389,3 @@ def _replaced(ours: list[Any], right: Mapping[str, np.ndarray], pairs: list[Pair
     for each in pairs:
         replaced[each.index] = jnp.asarray(each.layout.to_port(right[each.name]), ours[each.index].dtype)
     return replaced
-
-
-def _is_inside(path: str, module: str) -> bool:
-    return path != module and (not module or path.startswith(f"{module}."))
