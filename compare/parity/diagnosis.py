@@ -265,11 +265,12 @@ def _second_look(exam: Examination, look: Look, deadline: float) -> Look | None:
 def _explained_by(
     look: Look, divergences: list[Divergence], deadline: float, second: Callable[[], Look | None]
 ) -> list[Divergence]:
-    """The divergences, and those that had no cause with what this look tells of the same place."""
+    """The divergences, and those that had no cause with what this look tells of the same place, if it tells of it."""
     without = {_place(each) for each in divergences if not each.causes}
     seen = [each for each in look.divergences() if _place(each) in without]
     told = {_place(each): each for each in _explained(look, seen, deadline, second)} if seen else {}
-    return [told.get(_place(each), each) for each in divergences]
+    silent = {_place(each) for each in seen} - told.keys()
+    return [told.get(_place(each), each) for each in divergences if _place(each) not in silent]
 
 
 def _explained(
@@ -284,7 +285,9 @@ def _explained(
         known = [match.port for match in look.matching.matches]
         casts = explain_casts(look.port, look.question, look.observed, known)
     for each, own in zip(divergences, found, strict=True):
-        causes = own.causes or [*filter(None, [casts.get(each.module)])]
+        if each.outside and casts and look.port.case.loss is None:
+            continue  # a cotangent in the dtype of an output that was cast
+        causes = own.causes or [*filter(None, [None if each.outside else casts.get(each.module)])]
         yield msgspec.structs.replace(each, causes=causes, cut_short=own.cut_short and not causes)
 
 
