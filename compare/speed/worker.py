@@ -112,7 +112,7 @@ class Toolchain:
         import torch
 
         _quietly(Path(os.devnull))
-        _use_cache(self.cache)
+        _use_cache(self.cache, "cpu")
         torch.set_num_threads(self.threads)
         with contextlib.suppress(Exception):  # a row will meet it, and tell it
             torch.compile(torch.sin)(torch.ones(64))
@@ -127,10 +127,10 @@ def _quietly(log: Path) -> TextIO:
     return file
 
 
-def _use_cache(folder: Path) -> None:
+def _use_cache(folder: Path, device: str) -> None:
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder / "inductor")
-    os.environ.setdefault("GRAPHMODE_ONEDNN", "1")  # with a cache it is left out, and few users have one
-    jax.config.update("jax_compilation_cache_dir", str(folder / "xla"))
+    # on a CPU none, as most users have it: what calls oneDNN cannot be kept in one
+    jax.config.update("jax_compilation_cache_dir", str(folder / "xla") if device == "gpu" else None)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
 
@@ -145,7 +145,7 @@ def _runner(order: Order) -> Any:
 
     faulthandler.enable(_quietly(order.log))
     warnings.simplefilter("ignore")
-    _use_cache(order.cache)
+    _use_cache(order.cache, order.device)
     torch.set_num_threads(order.threads)
     (row,) = (row for row in all_rows() if row.name == order.row)
     if order.device == "gpu" and row.framework == "jax":

@@ -5,9 +5,9 @@ The configuration is XLA's own and no promise of it: it is used with versions of
 x86-64 under Linux, in float32, on one device, and not in what is exported; elsewhere the same primitives are
 operations of `jax.lax`.
 
-What calls oneDNN has no place in JAX's persistent compilation cache: jaxlib cannot serialise it, and warns. So where
-`jax_compilation_cache_dir` is set it is left out. `GRAPHMODE_ONEDNN=1` in the environment has it all the same, and
-`GRAPHMODE_ONEDNN=0` never.
+What calls oneDNN has no place in JAX's persistent compilation cache: jaxlib cannot serialise it, and warns or ends the
+process. So where `jax_compilation_cache_dir` is set it is left out. `GRAPHMODE_ONEDNN=0` in the environment has it
+never; `GRAPHMODE_ONEDNN=1` insists on it, and refuses a cache.
 
 Source: https://github.com/openxla/xla/blob/main/xla/service/cpu/onednn_config.proto
 """
@@ -35,11 +35,17 @@ def is_there() -> bool:
     """Whether this jaxlib has it, in a form that is known, and it is wanted.
 
     Raises:
-      ValueError: where `GRAPHMODE_ONEDNN` is neither 0 nor 1.
+      ValueError: where `GRAPHMODE_ONEDNN` is neither 0 nor 1, or is 1 where there is a cache.
     """
-    wanted = os.environ.get(SWITCH) or ("0" if jax.config.jax_compilation_cache_dir else "1")  # type: ignore[attr-defined]
+    cache = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
+    wanted = os.environ.get(SWITCH) or ("0" if cache else "1")
     if wanted not in ("0", "1"):
         raise ValueError(f"{SWITCH} is {wanted!r} in the environment; give 0 for XLA's own operations, 1 for oneDNN's")
+    if wanted == "1" and cache:
+        raise ValueError(
+            f"{SWITCH} is 1 in the environment and jax_compilation_cache_dir is {cache!r}, and jaxlib cannot serialise "
+            f"what calls oneDNN; do without the cache, or without {SWITCH} for XLA's own operations"
+        )
     version = tuple(int(part) for part in jaxlib.__version__.split(".")[:2])
     known = sys.platform == "linux" and platform.machine() in ("x86_64", "AMD64") and version in TRIED
     return known and wanted == "1"

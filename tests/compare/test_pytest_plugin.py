@@ -187,7 +187,8 @@ def test_workers_of_xdist_record_what_they_check(session, pytester):
     (pytester.path / "out").mkdir()
     earlier = pytester.path / "out" / "test_of_yesterday.parity.json"
     earlier.touch()
-    found = session("-n", "2", "-k", "test_marked and not refused and not unknown", "--parity-out", "out", "--parity-seed", "5")
+    two = "test_marked and not refused and not unknown"
+    found = session("-n", "2", "-k", two, "--parity-out", "out", "--parity-seed", "5")
     found.assert_outcomes(passed=1, failed=1)
     records = [json.loads(path.read_text()) for path in (pytester.path / "out").glob("*.parity.json")]
     assert sorted(record["passed"] for record in records) == [False, True]

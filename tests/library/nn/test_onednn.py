@@ -30,9 +30,9 @@ SEEDS = [*range(12), *(pytest.param(seed, marks=pytest.mark.slow) for seed in ra
 def wanted(monkeypatch):
     """On in spite of the compilation cache of the tests, and all that was traced without it forgotten."""
     monkeypatch.setenv(SWITCH, "1")
-    if not is_there():
-        pytest.skip("this jaxlib's oneDNN is not one that was tried")
     with no_cache():
+        if not is_there():
+            pytest.skip("this jaxlib's oneDNN is not one that was tried")
         yield
 
 
@@ -287,6 +287,10 @@ def test_a_compilation_cache_goes_before_it(monkeypatch, tmp_path):
     jax.clear_caches()
     jax.config.update("jax_compilation_cache_dir", str(tmp_path))
     assert onednn.TARGET not in compiled()
+    monkeypatch.setenv(SWITCH, "1")
+    jax.clear_caches()
+    with pytest.raises(ValueError, match="GRAPHMODE_ONEDNN is 1 in the environment and jax_compilation_cache_dir is"):
+        compiled()
 
 
 def test_a_jaxlib_that_was_not_tried_does_without(monkeypatch):
@@ -328,6 +332,7 @@ print("done")
 
 def test_over_several_devices_each_convolves_its_own(monkeypatch):
     monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=8")
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
     run = subprocess.run([sys.executable, "-c", ON_EIGHT], capture_output=True, text=True)
     assert run.stdout == "done\n", run.stderr
 
