@@ -43,6 +43,7 @@ class Change:
       called: a module inside, and the one that is called in its place, by their paths in the model.
       moved: a module inside, by its path, that is called on what a function call gives, by its number, or on the first
         tensor that another one is given, by its path; where the reference calls it, its input is handed on.
+      turned: the order of axes in which the moved module takes what it is called on, and gives it back in its own.
       cut: the path of a module inside, whose outputs hand no gradient on.
       unwritten: the module's buffers, by their names below it, that are afterwards as they were before.
       other_mode: whether the module itself, and none inside, is in evaluation where it is in training, or reversed.
@@ -55,6 +56,7 @@ class Change:
     rewired: tuple[int, int, int] | None = None
     called: tuple[str, str] | None = None
     moved: tuple[str, int | str] | None = None
+    turned: tuple[int, ...] | None = None
     cut: str | None = None
     unwritten: frozenset[str] = frozenset()
     other_mode: bool = False

@@ -10,6 +10,7 @@ import torch
 from .change import Change, Site
 from .variants import Variant
 
+LAYOUTS = {"reshape", "view", "flatten", "unflatten", "permute", "transpose", "swapaxes", "movedim", "contiguous"}
 MOVES = {"reshape", "view", "flatten", "unflatten", "permute", "transpose", "contiguous", "clone", "expand", "to"}
 
 
@@ -19,13 +20,19 @@ def composites(sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
     yield from _rotations(sites)
     yield from _ends(sites)
     yield from _orders(sites)
+    yield from _detached(sites)
 
 
 def _orders(sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
-    """Two calls of which one takes what the other gives, each before the other: a norm and a mean, say."""
+    """Two calls of which one takes what the other gives, each before the other: a norm and a mean, say, or a factor and
+    the sum that it scales a part of; between them elements may be laid out anew."""
+    made = {id(site.result): site for site in sites if _is_floating(site.result)}
     for later in sites:
-        for given in later.args:
-            first = next((site for site in sites if site.result is given), None) if _is_floating(given) else None
+        for given in filter(_is_floating, later.args):
+            layout: list[Site] = []
+            while (first := made.get(id(given))) is not None and first.name in LAYOUTS:
+                layout.insert(0, first)
+                given = first.args[0]
             if first is None or first.name == later.name or {first.name, later.name} & MOVES:
                 continue
             if any(site.name.endswith("_") and not site.name.endswith("__") for site in (first, later)):
@@ -36,24 +43,74 @@ def _orders(sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
                         "calls-order",
                         f"calls {later.name} before {first.name}, which the reference calls first",
                         f"{first.name} first, then {later.name}",
-                        _Exchanged(source),
+                        _Exchanged(source, layout),
                     )
                     yield variant, Change(variant.apply, frozenset((first.number, later.number)))
 
 
 class _Exchanged:
-    """In place of two calls: the first gives what it takes, and is made of what the second gives."""
+    """In place of two calls: the first gives what it takes, and is made of what the second gives.
 
-    def __init__(self, source: int):
-        self.source = source
+    Args:
+      source: which argument of the first call the second takes the place of.
+      layout: the calls between them, which lay elements out anew.
+    """
+
+    def __init__(self, source: int, layout: list[Site]):
+        self.source, self.layout = source, layout
         self.first: Callable[[Any], Any] | None = None
 
     def __call__(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self.first is None:
+            self.shape = args[self.source].shape
             self.first = lambda x: func(*args[: self.source], x, *args[self.source + 1 :], **kwargs)
             return args[self.source].clone()
         first, self.first = self.first, None
-        return first(func(*args, **kwargs))
+        return self._laid_out(first(self._back(func(*args, **kwargs))))
+
+    def _laid_out(self, x: torch.Tensor) -> torch.Tensor:
+        for site in self.layout:
+            x = site.func(x, *site.args[1:], **site.kwargs)
+        return x
+
+    def _back(self, x: torch.Tensor) -> torch.Tensor:
+        if not self.layout:
+            return x
+        places = self._laid_out(torch.arange(self.shape.numel()).reshape(self.shape))
+        if places.shape != x.shape:
+            raise NotImplementedError("what it gives has another shape than what it takes")
+        return x.flatten()[places.flatten().argsort()].reshape(self.shape)
+
+
+def _detached(sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
+    """The gradient stopped by another argument than what is detached: in all calls of a function, and in one."""
+    pairs: dict[str, list[tuple[int, int, int]]] = {}
+    for stop in sites:
+        for call in sites if stop.name in ("detach", "detach_") else ():
+            places = [i for i, x in enumerate(call.args) if _is_floating(x)]
+            there = next((i for i in places if call.args[i] is stop.result), None)
+            if there is not None and len(places) > 1:
+                pairs.setdefault(call.name, []).append((stop.number, call.number, there))
+    for name, same in pairs.items():
+        for some in [same, *([pair] for pair in same if len(same) > 1)]:
+            at = {there for *_, there in some}
+            which = f", which detaches argument {min(at)}" if len(at) == 1 else ", in each of its calls"
+            variant = Variant(
+                "stop-gradient",
+                f"stops the gradient by the other argument of {name} than the reference{which}",
+                f"write jax.lax.stop_gradient around that argument of {name} which the reference detaches, alone",
+                _detached_elsewhere,
+            )
+            yield variant, Change(variant.apply, frozenset(number for *numbers, _ in some for number in numbers))
+
+
+def _detached_elsewhere(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if getattr(func, "__name__", "") in ("detach", "detach_"):
+        passed = args[0].clone()
+        passed.is_let_through = True
+        return passed
+    others = (x.detach() if _is_floating(x) and not hasattr(x, "is_let_through") else x for x in args)
+    return func(*others, **kwargs)
 
 
 def _is_floating(value: Any) -> bool:

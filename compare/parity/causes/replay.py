@@ -205,11 +205,18 @@ class Replay:
     def _move(self, patched: dict[torch.nn.Module, Callable[..., Any]], mode: Changed) -> None:
         assert mode.change.moved is not None
         path, to = mode.change.moved
-        mode.moved = moved = patched[self.model.get_submodule(path)]
+        mode.moved = moved = _in_order(patched[self.model.get_submodule(path)], mode.change.turned)
         patched[self.model.get_submodule(path)] = lambda x, *_, **__: x
         if isinstance(to, str):
             usual = patched[self.model.get_submodule(to)]
             patched[self.model.get_submodule(to)] = lambda x, *args, **kwargs: usual(moved(x), *args, **kwargs)
+
+
+def _in_order(forward: Callable[..., Any], order: tuple[int, ...] | None) -> Callable[..., Any]:
+    if order is None:
+        return forward
+    back = [order.index(axis) for axis in range(len(order))]
+    return lambda x: forward(x.permute(order)).permute(back)
 
 
 @contextlib.contextmanager

@@ -4,7 +4,7 @@ no further or is multiplied on its way."""
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -23,15 +23,17 @@ def rewired(replay: Replay, sites: list[Site]) -> Iterator[tuple[Variant, Change
     tensors = replay.described()
     for site in sites:
         for place, given in enumerate(site.args):
-            if not isinstance(given, torch.Tensor) or not given.is_floating_point():
+            if not isinstance(given, torch.Tensor) or given.is_complex() or given.dtype == torch.bool:
                 continue
             usual = next((words for words, _, x in tensors if x.shape == given.shape and torch.equal(x, given)), None)
             for source, (words, made, tensor) in enumerate(tensors):
-                if words == usual:
+                if words == usual and given.is_floating_point():
                     continue  # one of several that the same line makes: a loop's turns, which no words tell apart
-                fits = tensor.shape == given.shape and tensor.is_floating_point()
+                fits = tensor.shape == given.shape and tensor.dtype == given.dtype
                 if made <= site.number and fits and not torch.equal(tensor, given):
                     says = f"gives {words} to {site.name} where the reference gives {usual or 'its usual one'}"
+                    if words == usual:
+                        says = f"gives {site.name} another tensor than the reference does, also {words}"
                     change = Change(rewired=(site.number, place, source))
                     yield Variant("wiring", says, HAND_ON, unused), change
 
@@ -60,12 +62,25 @@ def moved(replay: Replay, target: Target, sites: list[Site]) -> Iterator[tuple[V
             continue
         for site in sites:
             result = site.result
-            if isinstance(result, torch.Tensor) and result.is_floating_point() and result.shape == shapes[0]:
-                yield _moved(path, site.number, f"what {site.name} gives"), Change(moved=(path, site.number))
+            if isinstance(result, torch.Tensor) and result.is_floating_point():
+                for order in _orders(result.shape, shapes[0]):
+                    change = Change(moved=(path, site.number), turned=order)
+                    yield _moved(path, site.number, f"what {site.name} gives"), change
         for other, ids in replay.children.items():
             first = next(iter(replay.calls[ids[0]].inputs.values()), None)
-            if other != path and first is not None and first.shape == shapes[0]:
-                yield _moved(path, other, f"what {other} is given"), Change(moved=(path, other))
+            if other != path and first is not None:
+                for order in _orders(first.shape, shapes[0]):
+                    yield _moved(path, other, f"what {other} is given"), Change(moved=(path, other), turned=order)
+
+
+def _orders(shape: Sequence[int], wanted: Sequence[int]) -> Iterator[tuple[int, ...] | None]:
+    """The orders of axes in which a tensor of one shape has the other's: as it is, or channels last for first."""
+    if tuple(shape) == tuple(wanted):
+        yield None
+    axes = range(len(shape))
+    for order in ((0, *axes[2:], 1), (0, len(shape) - 1, *axes[1:-1])) if len(shape) > 2 else ():
+        if tuple(shape[axis] for axis in order) == tuple(wanted) and len(shape) == len(wanted):
+            yield order
 
 
 def _moved(path: str, to: int | str, on: str) -> Variant:

@@ -1,0 +1,120 @@
+"""What is done in another order across a change of layout, and gradients and indices that take the other way."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from flax import nnx
+from graphmode.compare import Case, check
+
+WIDTH = 6
+NODES = 9
+
+
+def causes(reference, port, inputs):
+    report = check(Case(name="c", summary="s", reference=reference, model=port, inputs=inputs, adversarial=()))
+    assert not report.passed
+    return [(cause.id, cause.says) for each in report.divergences for cause in each.causes]
+
+
+class Block(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = torch.nn.Conv2d(WIDTH, WIDTH, 3, padding=1)
+        self.norm = torch.nn.LayerNorm(WIDTH)
+        self.gain = torch.nn.Parameter(torch.linspace(0.2, 0.7, WIDTH))
+
+    def forward(self, x):
+        return x + (self.gain * self.norm(self.conv(x).permute(0, 2, 3, 1))).permute(0, 3, 1, 2)
+
+
+class PortBlock(nnx.Module):
+    def __init__(self, rngs):
+        self.conv = nnx.Conv(WIDTH, WIDTH, (3, 3), rngs=rngs)
+        self.norm = nnx.LayerNorm(WIDTH, epsilon=1e-5, use_fast_variance=False, rngs=rngs)
+        self.gain = nnx.Param(jnp.zeros(WIDTH))
+
+
+    def __call__(self, x):
+        return jnp.moveaxis(self.last(jnp.moveaxis(x, 1, -1)), -1, 1)
+
+
+class GainOfTheSum(PortBlock):
+    def last(self, x):
+        return self.gain * (x + self.norm(self.conv(x)))
+
+
+class NormFirst(PortBlock):
+    def last(self, x):
+        return x + self.gain * self.conv(self.norm(x))
+
+
+def images(rng):
+    return (rng.standard_normal((2, WIDTH, 5, 4)).astype(np.float32),)
+
+
+@pytest.mark.parametrize(("port", "id"), [(GainOfTheSum, "calls-order"), (NormFirst, "module-order")])
+def test_another_order_is_named_where_one_side_is_channels_last(port, id):
+    assert [each for each, _ in causes(Block, port, images)] == [id]
+
+
+class Quantized(torch.nn.Module):
+    """A codebook's loss and a commitment's, of which one is detached where the other is not."""
+
+    def __init__(self):
+        super().__init__()
+        self.one, self.other = torch.nn.Linear(WIDTH, 4), torch.nn.Linear(WIDTH, 4)
+
+    def forward(self, x):
+        z, q = self.one(x), self.other(x)
+        mse = torch.nn.functional.mse_loss
+        return mse(q, z.detach()) + 0.25 * mse(q.detach(), z), z + (q - z).detach()
+
+
+class OtherSide(nnx.Module):
+    def __init__(self, rngs):
+        self.one, self.other = nnx.Linear(WIDTH, 4, rngs=rngs), nnx.Linear(WIDTH, 4, rngs=rngs)
+
+    def __call__(self, x):
+        z, q = self.one(x), self.other(x)
+        stopped = jax.lax.stop_gradient
+        loss = jnp.mean((stopped(q) - z) ** 2) + 0.25 * jnp.mean((q - stopped(z)) ** 2)
+        return loss, z + stopped(q - z)
+
+
+def test_a_gradient_that_is_stopped_on_the_other_side_is_named():
+    rows = lambda rng: (rng.standard_normal((5, WIDTH)).astype(np.float32),)  # noqa: E731
+    found = causes(Quantized, OtherSide, rows)
+    says = "stops the gradient by the other argument of mse_loss than the reference, in each of its calls"
+    assert found == [("stop-gradient", says)]
+
+
+class Graph(torch.nn.Module):
+    """The mean of what the neighbours at the other end of edges send."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x, edges):
+        loops = torch.arange(len(x))
+        source, target = torch.cat([edges[0], loops]), torch.cat([edges[1], loops])
+        degree = torch.zeros(len(x), dtype=x.dtype).index_add(0, target, torch.ones(len(target), dtype=x.dtype))
+        return torch.zeros_like(x).index_add(0, target, self.fc(x)[source]) / degree[:, None]
+
+
+class OutDegree(nnx.Module):
+    def __init__(self, rngs):
+        self.fc = nnx.Linear(WIDTH, WIDTH, rngs=rngs)
+
+    def __call__(self, x, edges):
+        source, target = (jnp.concatenate([each, jnp.arange(NODES)]) for each in edges)
+        degree = jnp.zeros(NODES, x.dtype).at[source].add(1)
+        return jnp.zeros_like(x).at[target].add(self.fc(x)[source]) / degree[:, None]
+
+
+def test_edges_that_are_counted_at_the_other_end_are_named():
+    graph = lambda rng: (rng.standard_normal((NODES, WIDTH)).astype(np.float32), rng.integers(0, NODES, (2, 20)))  # noqa: E731
+    (found,) = causes(Graph, OutDegree, graph)
+    assert found == ("wiring", "gives index_add another tensor than the reference does, also what cat gives")
