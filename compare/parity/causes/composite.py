@@ -9,6 +9,7 @@ import torch
 
 from .change import Change, Site
 from .variants import Variant
+from .written_out import written_out
 
 LAYOUTS = {"reshape", "view", "flatten", "unflatten", "permute", "transpose", "swapaxes", "movedim", "contiguous"}
 MOVES = {"reshape", "view", "flatten", "unflatten", "permute", "transpose", "contiguous", "clone", "expand", "to"}
@@ -21,6 +22,7 @@ def composites(sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
     yield from _ends(sites)
     yield from _orders(sites)
     yield from _detached(sites)
+    yield from written_out(sites)
 
 
 def _orders(sites: list[Site]) -> Iterator[tuple[Variant, Change]]:

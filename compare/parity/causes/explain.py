@@ -19,6 +19,7 @@ from .change import Change, Site
 from .composite import composites
 from .dropout import dropout_on
 from .extra import extra_activations, extra_factors
+from .known.mask import compares_places
 from .loss import LossAgain, loss_call
 from .origins import origins
 from .parameters import own_parameters, parameter_variants
@@ -177,8 +178,10 @@ class _Search:
 
         Where one explains it, another number in it may do so as well, and is told too.
         """
+        # masks first: where the places that they compare are counted from says less
+        told = sorted(constructs(sites), key=lambda same: not compares_places(same[0]))
         for guesses in (False, True):
-            for same in constructs(sites):
+            for same in told:
                 self._varied(same, guesses=guesses)
                 if any(map(_leaves_out, self.trial.found)):
                     self.trial.found.sort(key=_leaves_out, reverse=True)

@@ -33,7 +33,8 @@ def extra_activations(replay: Replay, sites: list[Site]) -> Iterator[tuple[Varia
             variant = Variant("activation-extra", f"applies {name} to what {path} gives", FIX, after(make))
             yield variant, Change(given=(path, make))
     for same in constructs(sites):
-        if same[0].name.rstrip("_") in NAMES or not isinstance(same[0].result, torch.Tensor):
+        result = same[0].result
+        if same[0].name.rstrip("_") in NAMES or not isinstance(result, torch.Tensor) or not result.is_floating_point():
             continue
         for name, make in EXTRA.items():
             variant = Variant("activation-extra", f"applies {name} to what {same[0].name} gives", FIX, after(make))

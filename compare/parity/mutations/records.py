@@ -51,12 +51,16 @@ class Alarm(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SelfTest(msgspec.Struct, kw_only=True):
-    """All outcomes of a run; `quick` where it took one plant a kind."""
+    """All outcomes of a run; `quick` where it took one plant a kind.
+
+    `left_out` are the specimens that could not be built, each with the reason.
+    """
 
     quick: bool
     seed: int
     outcomes: list[Outcome] = msgspec.field(default_factory=list)
     alarms: list[Alarm] = msgspec.field(default_factory=list)
+    left_out: dict[str, str] = msgspec.field(default_factory=dict)
     duration_s: float = 0.0
 
     @property

@@ -18,7 +18,7 @@ from ...quick_compile import QUICKLY, as_flags
 from ...release import release
 from . import judging
 from .plant import Plant
-from .plants import PLANTS, first_of_each_kind
+from .plants import PLANTS, first_of_each_kind, missing
 from .records import Alarm, Outcome, SelfTest
 from .specimens import SPECIMENS
 
@@ -51,15 +51,19 @@ def run_self_test(
       on_result: called with each result, how many there are, and how many there will be.
 
     Raises:
-      CaseError: where `only` names nothing.
+      CaseError: where `only` names nothing, or nothing that can be built here.
     """
     start = time.perf_counter()
-    chosen = [p for p in (first_of_each_kind() if quick else PLANTS) if _is_wanted(only, p.kind, p.specimen)]
+    wanted = [p for p in (first_of_each_kind() if quick else PLANTS) if _is_wanted(only, p.kind, p.specimen)]
+    left_out = {p.specimen: missing()[p.specimen] for p in wanted if p.specimen in missing()}
+    chosen = [p for p in wanted if p.specimen not in left_out]
+    if wanted and not chosen:
+        raise CaseError("; ".join(f"{name} cannot be built here: {why}" for name, why in left_out.items()))
     if not chosen:
         raise CaseError(f"only is {list(only)}, and no kind or specimen is called so; there are {', '.join(kinds())}")
     groups = _groups(chosen, range(seed, seed + (QUICK_SEEDS if quick else SEEDS)), only)
     total, done = sum(map(len, groups)), 0
-    test = SelfTest(quick=quick, seed=seed)
+    test = SelfTest(quick=quick, seed=seed, left_out=left_out)
     lock = threading.Lock()
 
     def work() -> None:

@@ -64,6 +64,7 @@ def summary(test: SelfTest) -> RenderableType:
         lines += [Text(f"  {each.name}: {verdict(each)}") for each in missed]
     if idle := [each for each in test.outcomes if each.idle]:
         lines.append(Text("Idle, and not counted: ", style="bold") + Text("; ".join(each.name for each in idle)))
+    lines += [Text(f"Left out: {name}, {why}", style="bold yellow") for name, why in test.left_out.items()]
     lines.append(
         Text(
             f"{len(test.false_alarms)} false alarms in {len(test.alarms)} checks of correct ports; "

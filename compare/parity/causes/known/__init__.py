@@ -12,6 +12,7 @@ from . import (  # noqa: F401
     indexed,
     integer,
     loss,
+    mask,
     norm,
     pooling,
     recurrent,

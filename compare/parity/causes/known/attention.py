@@ -1,4 +1,4 @@
-"""Attention: masks, scale, the order of queries, keys and values, and how heads lie in the features."""
+"""Attention: scale, the order of queries, keys and values, and how heads lie in the features."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from ..variants import Called, Fit, Variant, of, other_orders, signature
+from .mask import POLARITY
 
 signature("scaled_dot_product_attention", "query key value attn_mask dropout_p is_causal scale enable_gqa")
 signature(
@@ -17,11 +18,6 @@ signature(
     "out_proj_weight out_proj_bias training key_padding_mask need_weights attn_mask use_separate_proj_weight "
     "q_proj_weight k_proj_weight v_proj_weight static_k static_v average_attn_weights is_causal",
 )
-signature("masked_fill masked_fill_", "input mask value")
-signature("where", "condition input other")
-signature("tril triu tril_ triu_", "input diagonal")
-
-POLARITY = "True means attend in jax.nn.dot_product_attention and SDPA, and ignore in nn.MultiheadAttention: invert it"
 
 
 @of("scaled_dot_product_attention")
@@ -112,72 +108,6 @@ def multi_head(call: Called) -> Iterator[Variant]:
             yield Variant("heads", f"has {other} heads", f"give num_heads={heads}", call.with_(num_heads=other))
 
 
-@of("masked_fill", "masked_fill_")
-def filled(call: Called) -> Iterator[Variant | Fit]:
-    yield Variant("mask-polarity", "fills where the mask does not hold", POLARITY, call.with_(mask=lambda m: ~m))
-    yield Variant(
-        "mask-missing", "leaves the mask out", "mask as the reference does", lambda func, args, kwargs: args[0].clone()
-    )
-    for value in (0.0, -1e4, -1e9, float("-inf"), torch.finfo(torch.float32).min):
-        if value != call.get("value"):
-            yield Variant(
-                "mask-value", f"fills with {value:g}", f"fill with {call.get('value')}", call.with_(value=value)
-            )
-    known = call.get("value")
-    if isinstance(known, int | float):
-        yield Fit(
-            "mask-value",
-            "fills with {value}",
-            f"fill with {known}",
-            float(known) if math.isfinite(known) else math.copysign(1e30, known),
-            lambda value: call.with_(value=value),
-            (-1e4, -1e3, -100.0, -30.0, -10.0, 0.0, 1.0),
-        )
-
-
-@of("where")
-def chosen(call: Called) -> Iterator[Variant]:
-    if len(call.args) == 3:
-        yield Variant(
-            "mask-polarity",
-            "takes the one branch where the condition asks for the other",
-            "swap the branches of jnp.where",
-            lambda func, args, kwargs: func(args[0], args[2], args[1]),
-        )
-        for place, words in ((1, "first"), (2, "second")):
-            yield Variant(
-                "branch",
-                f"always takes the {words} branch",
-                "choose by the condition: jnp.where",
-                lambda func, args, kwargs, place=place: _like(args[place], func(*args)),
-            )
-
-
-@of("tril", "triu", "tril_", "triu_")
-def triangle(call: Called) -> Iterator[Variant]:
-    known = call.get("diagonal", 0)
-    for diagonal in dict.fromkeys((known - 1, known + 1, known - 2, known + 2, 0, -known)):
-        if diagonal != known:
-            yield Variant(
-                "causal-mask",
-                f"takes the triangle from diagonal {diagonal}",
-                f"take it from {known}" + (", the length of what came before" if known > 0 == diagonal else ""),
-                call.with_(diagonal=diagonal),
-            )
-    yield Variant(
-        "causal-mask",
-        "masks nothing of the future",
-        f"mask with jnp.{call.name.rstrip('_')}",
-        lambda func, args, kwargs: _whole(args[0], call.name),
-    )
-    yield Variant(
-        "causal-mask",
-        "masks the past",
-        f"mask with jnp.{call.name.rstrip('_')}",
-        lambda func, args, kwargs: func(*args, **kwargs).transpose(-1, -2),
-    )
-
-
 def _masks(call: Called, name: str, inverted: bool = False) -> Iterator[Variant]:
     mask = call.get(name)
     if mask is None:
@@ -211,11 +141,3 @@ def _chunks(order: tuple[int, ...]) -> Callable[[Any], Any]:
 
 def _scaled(factor: float, width: int) -> Callable[[Any], Any]:
     return lambda x: None if x is None else torch.cat([x[:width] * factor, x[width:]])
-
-
-def _like(value: Any, result: torch.Tensor) -> torch.Tensor:
-    return value.expand_as(result).clone() if isinstance(value, torch.Tensor) else torch.full_like(result, value)
-
-
-def _whole(x: torch.Tensor, name: str) -> torch.Tensor:
-    return x.clone() if name.startswith("tril") else torch.zeros_like(x)

@@ -86,6 +86,21 @@ def positions(call: Called) -> Iterator[Variant]:
     yield Variant("position-order", "counts positions backwards", "count upwards", backwards, is_guess=True)
 
 
+@of("__getitem__", "select", "narrow")
+def places(call: Called) -> Iterator[Variant]:
+    """Positions that are cut out of a table of them."""
+    result = call.site.result
+    if isinstance(result, torch.Tensor) and not result.is_floating_point() and result.dtype != torch.bool:
+        for shift in (1, -1, 2, -2):
+            yield Variant(
+                "position-offset",
+                f"counts from {shift:+d} of the reference's",
+                "count from where the reference starts",
+                after(lambda x, s=shift: x + s),
+                is_guess=True,  # taking the next element of a range is the same
+            )
+
+
 @of("cumsum")
 def summed(call: Called) -> Iterator[Variant]:
     dim = call.get("dim", -1)

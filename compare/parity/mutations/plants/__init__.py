@@ -7,7 +7,7 @@ import dataclasses
 from ..explanations import EXPLAINED_BY
 from ..plant import Plant
 from ..specimens import SPECIMENS
-from . import activations, attention, gradients, norms, recurrent, training, weights, windows, zoo
+from . import activations, attention, gradients, huggingface, norms, recurrent, training, weights, windows, zoo
 
 _ALL = (
     *norms.PLANTS,
@@ -19,11 +19,20 @@ _ALL = (
     *gradients.PLANTS,
     *training.PLANTS,
     *zoo.PLANTS,
+    *huggingface.PLANTS,
 )
 
 PLANTS: list[Plant] = [
     dataclasses.replace(plant, causes=plant.causes or EXPLAINED_BY.get(plant.kind, ())) for plant in _ALL
 ]
+
+
+def missing() -> dict[str, str]:
+    """The specimens that cannot be built here, each with the reason."""
+    if huggingface.IS_THERE:
+        return {}
+    why = "its original is a class of transformers: pip install 'graphmode[huggingface]'"
+    return dict.fromkeys((huggingface.BERT, huggingface.GPT2), why)
 
 
 def first_of_each_kind() -> list[Plant]:

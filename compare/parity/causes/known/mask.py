@@ -1,0 +1,166 @@
+"""Masks: left out, read the other way round, filled with another number, causal ones that are off."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from ..change import Site
+from ..variants import Called, Fit, Variant, after, before, of, signature
+
+HIDES = -1e4  # what is added to scores so that nothing is left of them, at most
+
+signature("masked_fill masked_fill_", "input mask value")
+signature("where", "condition input other")
+signature("tril triu tril_ triu_", "input diagonal")
+
+POLARITY = "True means attend in jax.nn.dot_product_attention and SDPA, and ignore in nn.MultiheadAttention: invert it"
+
+
+@of("masked_fill", "masked_fill_")
+def filled(call: Called) -> Iterator[Variant | Fit]:
+    yield Variant("mask-polarity", "fills where the mask does not hold", POLARITY, call.with_(mask=lambda m: ~m))
+    yield Variant(
+        "mask-missing", "leaves the mask out", "mask as the reference does", lambda func, args, kwargs: args[0].clone()
+    )
+    for value in (0.0, -1e4, -1e9, float("-inf"), torch.finfo(torch.float32).min):
+        if value != call.get("value"):
+            yield Variant(
+                "mask-value", f"fills with {value:g}", f"fill with {call.get('value')}", call.with_(value=value)
+            )
+    known = call.get("value")
+    if isinstance(known, int | float):
+        yield Fit(
+            "mask-value",
+            "fills with {value}",
+            f"fill with {known}",
+            float(known) if math.isfinite(known) else math.copysign(1e30, known),
+            lambda value: call.with_(value=value),
+            (-1e4, -1e3, -100.0, -30.0, -10.0, 0.0, 1.0),
+        )
+
+
+@of("where")
+def chosen(call: Called) -> Iterator[Variant]:
+    if len(call.args) != 3:
+        return
+    yield Variant(
+        "mask-polarity",
+        "takes the one branch where the condition asks for the other",
+        "swap the branches of jnp.where",
+        lambda func, args, kwargs: func(args[0], args[2], args[1]),
+    )
+    for place, words, other in ((1, "first", 2), (2, "second", 1)):
+        masks = _is_zero(call.args[place]) and _hides(call.args[other])
+        yield Variant(
+            "mask-missing" if masks else "branch",
+            "leaves the mask out: adds nothing anywhere" if masks else f"always takes the {words} branch",
+            "choose by the condition: jnp.where",
+            lambda func, args, kwargs, place=place: _like(args[place], func(*args)),
+        )
+
+
+@of("and", "__and__", "__rand__", "__iand__", "logical_and", "bitwise_and", "or", "__or__", "logical_or", "bitwise_or")
+def both(call: Called) -> Iterator[Variant]:
+    """Two conditions in one: a mask of padding with a causal one, say."""
+    if not all(isinstance(x, torch.Tensor) and x.dtype == torch.bool for x in call.args) or len(call.args) != 2:
+        return
+    for place, words in enumerate(("first", "second")):
+        yield Variant(
+            "mask-missing",
+            f"leaves the {words} of two masks out",
+            f"combine both, as the reference does by {call.name.strip('_')}",
+            lambda func, args, kwargs, other=1 - place: args[other].expand_as(func(*args)).clone(),
+        )
+        yield Variant(
+            "mask-polarity",
+            f"reads the {words} of two masks the other way round",
+            POLARITY,
+            before(lambda mask: ~mask, place),
+        )
+
+
+@of("to", "bool", "type")
+def as_mask(call: Called) -> Iterator[Variant]:
+    if call.site.result.dtype == torch.bool and call.args[0].dtype != torch.bool:
+        yield Variant("mask-polarity", "reads the mask the other way round", POLARITY, after(lambda mask: ~mask))
+
+
+@of("tril", "triu", "tril_", "triu_")
+def triangle(call: Called) -> Iterator[Variant]:
+    known = call.get("diagonal", 0)
+    for diagonal in dict.fromkeys((known - 1, known + 1, known - 2, known + 2, 0, -known)):
+        if diagonal != known:
+            yield Variant(
+                "causal-mask",
+                f"takes the triangle from diagonal {diagonal}",
+                f"take it from {known}" + (", the length of what came before" if known > 0 == diagonal else ""),
+                call.with_(diagonal=diagonal),
+            )
+    yield Variant(
+        "causal-mask",
+        "masks nothing of the future",
+        f"mask with jnp.{call.name.rstrip('_')}",
+        lambda func, args, kwargs: _whole(args[0], call.name),
+    )
+    yield Variant(
+        "causal-mask",
+        "masks the past",
+        f"mask with jnp.{call.name.rstrip('_')}",
+        lambda func, args, kwargs: func(*args, **kwargs).transpose(-1, -2),
+    )
+
+
+@of("le", "lt", "ge", "gt", "__le__", "__lt__", "__ge__", "__gt__")
+def places(call: Called) -> Iterator[Variant]:
+    """A causal mask that is a comparison of the places of queries with those of keys."""
+    if not compares_places(call.site):
+        return
+    for shift in (1, -1):
+        yield Variant(
+            "causal-mask",
+            f"sets the causal mask off by one: compares places that are {shift:+d} of the reference's",
+            "let position i see 0 to i",
+            lambda func, args, kwargs, s=shift: func(args[0] + s, args[1]),
+        )
+    for all_of in (torch.ones_like, torch.zeros_like):
+        yield Variant(
+            "causal-mask", "masks nothing of the future", "mask as the reference does: jnp.tril", after(all_of)
+        )
+    yield Variant(
+        "causal-mask",
+        "masks the past",
+        "mask as the reference does: jnp.tril",
+        after(lambda mask: mask.transpose(-1, -2)),
+    )
+
+
+def compares_places(site: Site) -> bool:
+    """Whether it compares integers along one axis with integers along another."""
+    if site.name.strip("_") not in ("le", "lt", "ge", "gt") or len(site.args) != 2:
+        return False
+    a, b = (tuple(x.shape) if _is_integer(x) else () for x in site.args)
+    return len(a) == len(b) >= 2 and 1 in (a[-1], b[-1]) and 1 in (a[-2], b[-2]) and a[-2:] != b[-2:]
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and not (value.is_floating_point() or value.dtype == torch.bool)
+
+
+def _is_zero(value: Any) -> bool:
+    return not (value != 0).any() if isinstance(value, torch.Tensor) else value == 0
+
+
+def _hides(value: Any) -> bool:
+    return bool((value <= HIDES).all() if isinstance(value, torch.Tensor) else value <= HIDES)
+
+
+def _like(value: Any, result: torch.Tensor) -> torch.Tensor:
+    return value.expand_as(result).clone() if isinstance(value, torch.Tensor) else torch.full_like(result, value)
+
+
+def _whole(x: torch.Tensor, name: str) -> torch.Tensor:
+    return x.clone() if name.startswith("tril") else torch.zeros_like(x)
