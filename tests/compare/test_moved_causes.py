@@ -35,7 +35,6 @@ class PortBlock(nnx.Module):
         self.norm = nnx.LayerNorm(WIDTH, epsilon=1e-5, use_fast_variance=False, rngs=rngs)
         self.gain = nnx.Param(jnp.zeros(WIDTH))
 
-
     def __call__(self, x):
         return jnp.moveaxis(self.last(jnp.moveaxis(x, 1, -1)), -1, 1)
 
