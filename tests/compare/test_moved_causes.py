@@ -26,7 +26,8 @@ class Block(torch.nn.Module):
         self.gain = torch.nn.Parameter(torch.linspace(0.2, 0.7, WIDTH))
 
     def forward(self, x):
-        return x + (self.gain * self.norm(self.conv(x).permute(0, 2, 3, 1))).permute(0, 3, 1, 2)
+        x, given = self.conv(x).contiguous(), x  # of what is contiguous it gives that itself
+        return given + (self.gain * self.norm(x.permute(0, 2, 3, 1))).contiguous().permute(0, 3, 1, 2)
 
 
 class PortBlock(nnx.Module):

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from .change import Change, Site
+from .sites import makers
 from .variants import Variant
 from .written_out import written_out
 
@@ -28,7 +29,7 @@ def composites(sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
 def _orders(sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
     """Two calls of which one takes what the other gives, each before the other: a norm and a mean, say, or a factor and
     the sum that it scales a part of; between them elements may be laid out anew."""
-    made = {id(site.result): site for site in sites if _is_floating(site.result)}
+    made = makers(sites)
     for later in sites:
         for given in filter(_is_floating, later.args):
             layout: list[Site] = []

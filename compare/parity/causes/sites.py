@@ -35,3 +35,16 @@ def groups(sites: list[Site]) -> list[list[Site]]:
             keyed.setdefault(key, []).append(site)
     several = [same for keyed in found for same in keyed.values() if len(same) > 1]
     return [same for i, same in enumerate(several) if same not in several[:i]]
+
+
+def makers(sites: list[Site]) -> dict[int, Site]:
+    """By the identity of a floating tensor the call that made it: no call that hands on what it was given, such as
+    `contiguous` does."""
+    found: dict[int, Site] = {}
+    for site in sites:
+        result = site.result
+        if not isinstance(result, torch.Tensor) or not result.is_floating_point():
+            continue
+        if not any(given is result for given in pytree.tree_leaves((site.args, site.kwargs))):
+            found.setdefault(id(result), site)
+    return found

@@ -10,6 +10,7 @@ import torch
 
 from .change import Change, Site
 from .known.activation import ACTIVATIONS
+from .sites import makers
 from .variants import Variant
 
 WRITTEN = {"mul", "add", "sub", "rsub", "div", "truediv", "pow", "exp", "tanh", "sigmoid", "erf", "log1p", "softplus"}
@@ -44,7 +45,7 @@ def written_out(sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
 
 def _start_of(last: Site, sites: list[Site]) -> Site | None:
     """The first call that leads to this one by calls on tensors of its shape alone."""
-    made = {id(site.result): site for site in sites if _is_floating(site.result)}
+    made = makers(sites)
     chain, waiting = {last.number: last}, [last]
     while waiting:
         for given in waiting.pop().args:
@@ -54,7 +55,7 @@ def _start_of(last: Site, sites: list[Site]) -> Site | None:
             if source.result.shape == last.result.shape:
                 chain[source.number] = source
                 waiting.append(source)
-    return chain[min(chain)] if len(chain) > 2 else None
+    return chain[min(chain)] if len(chain) > 1 else None
 
 
 def _activation(x: torch.Tensor, result: torch.Tensor) -> str:

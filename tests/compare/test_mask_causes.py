@@ -1,0 +1,174 @@
+"""Masks as Hugging Face's models make them: places that are compared, two conditions in one, what is added to scores;
+positions that are cut out of a table, and activations that are written out."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from flax import nnx
+from graphmode.compare import Case, check
+
+WIDTH, LENGTH = 8, 7
+
+
+def causes(reference, port, inputs):
+    report = check(Case(name="c", summary="s", reference=reference, model=port, inputs=inputs, adversarial=()))
+    assert not report.passed
+    return [(cause.id, cause.says) for each in report.divergences for cause in each.causes]
+
+
+class Attention(torch.nn.Module):
+    """What is seen is neither padding nor later."""
+
+    def __init__(self):
+        super().__init__()
+        self.key = torch.nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x, mask):
+        places = torch.arange(x.shape[1])
+        seen = (places[None, None, :] <= places[None, :, None]) & mask.bool()[:, None]
+        hidden = torch.where(seen, torch.zeros((), dtype=x.dtype), torch.finfo(x.dtype).min)
+        return (x @ self.key(x).transpose(-1, -2) + hidden).softmax(-1) @ x
+
+
+class Port(nnx.Module):
+    causal = staticmethod(lambda length: jnp.tril(jnp.ones((length, length), bool)))
+
+    def __init__(self, rngs):
+        self.key = nnx.Linear(WIDTH, WIDTH, rngs=rngs)
+
+    def seen(self, mask):
+        return self.causal(mask.shape[1]) & (mask != 0)[:, None]
+
+    def hidden(self, mask, dtype):
+        return jnp.where(self.seen(mask), jnp.zeros((), dtype), jnp.finfo(dtype).min)
+
+    def __call__(self, x, mask):
+        scores = x @ self.key(x).swapaxes(-1, -2) + self.hidden(mask, x.dtype)
+        return jax.nn.softmax(scores, -1) @ x
+
+
+class SeesLater(Port):
+    causal = staticmethod(lambda length: jnp.ones((length, length), bool))
+
+
+class OneLater(Port):
+    causal = staticmethod(lambda length: jnp.tril(jnp.ones((length, length), bool), 1))
+
+
+class SeesTheFuture(Port):
+    causal = staticmethod(lambda length: jnp.triu(jnp.ones((length, length), bool)))
+
+
+class SeesPadding(Port):
+    def seen(self, mask):
+        return jnp.broadcast_to(self.causal(mask.shape[1]), (*mask.shape, mask.shape[1]))
+
+
+class OfPadding(Port):
+    def seen(self, mask):
+        return self.causal(mask.shape[1]) & (mask == 0)[:, None]
+
+
+class SeesAll(Port):
+    def hidden(self, mask, dtype):
+        return jnp.zeros((), dtype)
+
+
+def sentences(rng):
+    """The first word of each is padding in none, so that no row is hidden throughout."""
+    mask = np.arange(LENGTH) < rng.integers(2, LENGTH - 1, (4, 1))
+    return rng.standard_normal((4, LENGTH, WIDTH)).astype(np.float32), mask.astype(np.int64)
+
+
+@pytest.mark.parametrize(
+    ("port", "id", "says"),
+    [
+        (SeesLater, "causal-mask", "masks nothing of the future"),
+        (OneLater, "causal-mask", "sets the causal mask off by one"),
+        (SeesTheFuture, "causal-mask", "masks the past"),
+        (SeesPadding, "mask-missing", "leaves the second of two masks out"),
+        (OfPadding, "mask-polarity", "reads the"),
+        (SeesAll, "mask-missing", "leaves the mask out: adds nothing anywhere"),
+    ],
+)
+def test_what_a_mask_does_not_hide_is_named(port, id, says):
+    (found, *_) = causes(Attention, port, sentences)
+    assert found[0] == id
+    assert found[1].startswith(says)
+
+
+class Places(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.table = torch.nn.Embedding(11, WIDTH), torch.nn.Embedding(LENGTH + 3, WIDTH)
+        self.register_buffer("places", torch.arange(LENGTH + 3)[None], persistent=False)
+
+    def forward(self, words):
+        return self.words(words) + self.table(self.places[:, : words.shape[1]])
+
+
+class LaterPlaces(nnx.Module):
+    def __init__(self, rngs):
+        self.words, self.table = nnx.Embed(11, WIDTH, rngs=rngs), nnx.Embed(LENGTH + 3, WIDTH, rngs=rngs)
+
+    def __call__(self, words):
+        return self.words(words) + self.table(jnp.arange(words.shape[1])[None] + 2)
+
+
+def test_positions_that_are_cut_out_of_a_table_later_are_named():
+    found = causes(Places, LaterPlaces, lambda rng: (rng.integers(0, 11, (3, LENGTH)),))
+    assert found == [("position-offset", "counts from +2 of the reference's")]
+
+
+class WrittenOut(torch.nn.Module):
+    def __init__(self, activation):
+        super().__init__()
+        self.fc, self.activation = torch.nn.Linear(WIDTH, WIDTH), activation
+
+    def forward(self, x):
+        return self.activation(self.fc(x)) * 3
+
+
+class Another(nnx.Module):
+    def __init__(self, rngs, activation):
+        self.fc, self.activation = nnx.Linear(WIDTH, WIDTH, rngs=rngs), activation
+
+    def __call__(self, x):
+        return self.activation(self.fc(x)) * 3
+
+
+def by_tanh(x):
+    return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * torch.pow(x, 3))))
+
+
+def exact(x):
+    return jax.nn.gelu(x, approximate=False)
+
+
+@pytest.mark.parametrize(
+    ("activation", "another", "cause"),
+    [
+        (
+            by_tanh,
+            exact,
+            (
+                "gelu-form",
+                "computes gelu in its exact form, by erf, where the reference computes gelu in its tanh form",
+            ),
+        ),
+        (
+            lambda x: x * torch.sigmoid(x),
+            jax.nn.gelu,
+            ("activation", "computes gelu in its tanh form where the reference computes silu"),
+        ),
+    ],
+    ids=["gelu", "silu"],
+)
+def test_another_activation_than_the_one_that_is_written_out_is_named(activation, another, cause):
+    rows = lambda rng: (rng.standard_normal((5, WIDTH)).astype(np.float32),)  # noqa: E731
+    found = causes(lambda: WrittenOut(activation), lambda rngs: Another(rngs, another), rows)
+    assert cause in found
