@@ -1,4 +1,5 @@
-"""In a run in float64 a port that asks JAX for float32 gets float64, as `widened` gives it to the reference."""
+"""In a run in float64 a port that asks JAX for float32, or for the narrow dtype that it is meant for, gets float64, as
+`widened` gives it to the reference."""
 
 from __future__ import annotations
 
@@ -12,24 +13,28 @@ import jax
 import numpy as np
 from jax._src import dtypes
 
-WIDER = {np.dtype(np.float32): np.dtype(np.float64), np.dtype(np.complex64): np.dtype(np.complex128)}
+WIDER = {"float32": np.dtype(np.float64), "complex64": np.dtype(np.complex128)}
+WIDER |= dict.fromkeys(("bfloat16", "float16"), np.dtype(np.float64))
 CANONICAL = "check_and_canonicalize_user_dtype"
 REINTERPRETS = ("view", "bitcast_convert_type")  # the bits: another dtype is another number
 
 ATTENTION = "_dot_product_attention_core"  # of jax.nn.dot_product_attention: its softmax is always in float32
 
-_FOLLOWS = jax.make_user_context(False)  # of one thread, and a part of every key that a traced function is kept under
+_FOLLOWS = jax.make_user_context(
+    ()
+)  # names; of one thread, and a part of every key that a traced function is kept under
 _ATTENDS = jax.make_user_context(False)
 
 
 @contextlib.contextmanager
-def float32_is_float64() -> Iterator[None]:
-    """Whatever dtype is asked for in it, `jnp.float32`, `np.float32` or `"float32"`, float32 is float64.
+def as_float64(*names: str) -> Iterator[None]:
+    """However a dtype of these names is asked for in it, as `jnp.float32`, `np.float32` or `"float32"`, it is float64,
+    and complex64 complex128.
 
-    Arrays that are float32 already stay so. Other threads see nothing of it.
+    Arrays that have that dtype already keep it. Other threads see nothing of it.
     """
     _install()
-    with _FOLLOWS(True):
+    with _FOLLOWS(tuple(sorted(names))):
         yield
 
 
@@ -54,7 +59,7 @@ def _install_attention() -> None:
     @functools.wraps(usual)
     def core(query: Any, *args: Any, **kwargs: Any) -> Any:
         wide = _ATTENDS.value and query.dtype == np.float64
-        with float32_is_float64() if wide else contextlib.nullcontext():
+        with as_float64("float32") if wide else contextlib.nullcontext():
             return usual(query, *args, **kwargs)
 
     names[ATTENTION] = core
@@ -80,6 +85,7 @@ def _install() -> None:
         used = usual(dtype, fun_name)
         if not _FOLLOWS.value or fun_name in REINTERPRETS:
             return used
-        return WIDER.get(used, used)
+        name = np.dtype(used).name
+        return WIDER[name] if name in _FOLLOWS.value else used
 
     setattr(dtypes, CANONICAL, canonical)

@@ -16,7 +16,7 @@ from flax import nnx
 
 from graphmode.weights import load, named_arrays
 
-from .asked_dtype import attention_in_float64, float32_is_float64
+from .asked_dtype import as_float64, attention_in_float64
 from .case import TRAIN_STEPS, Case, CaseError, Inputs, Mode
 from .draw import input_name, signature
 from .dtypes import JAX_DTYPES, matmul_precision
@@ -57,7 +57,9 @@ class PortSide:
       device: a JAX platform, `"cpu"` or `"gpu"`.
       seed: for `nnx.Rngs`.
       compiled: whether runs are compiled graphs; False for operation by operation.
-      asks_float32: whether the reference casts to float32 by itself: in float64 neither side then does.
+      declared: the dtype that the port is meant for, one of `RUN_DTYPES`: in float64 it casts to a narrow one no more.
+      asked: the names of the dtypes that the reference casts to by itself: in float64 neither side then casts to
+        float32, and of a narrower one each casts to what it asks for.
 
     Raises:
       CaseError: where the case's `model` gives no `nnx.Module`.
@@ -74,10 +76,11 @@ class PortSide:
         device: str,
         seed: int,
         compiled: bool = True,
-        asks_float32: Callable[[], bool] = lambda: False,
+        declared: str = "float32",
+        asked: Callable[[], set[str]] = set,
     ):
         self.case = case
-        self.asks_float32 = asks_float32
+        self.declared, self.asked = declared, asked
         self.dtype = dtype
         self.compiled = compiled
         self.device = jax.devices(device)[0]
@@ -128,7 +131,7 @@ class PortSide:
         """Flax's layers fix the dtype they were built in (`nnx.Embed`, `nnx.RNN`'s carry); here the run decides."""
         for name in ("dtype", "param_dtype"):
             fixed = getattr(module, name, None)
-            if fixed is not None and jnp.dtype(fixed) == np.float32:
+            if fixed is not None and jnp.dtype(fixed).name in ("float32", self.declared):
                 setattr(module, name, JAX_DTYPES[self.dtype])
 
     @contextlib.contextmanager
@@ -143,12 +146,15 @@ class PortSide:
 
     @contextlib.contextmanager
     def following(self) -> Iterator[None]:
-        """In which the model is called: in float64 it casts to float32 no more than the reference does."""
+        """In which the model is called: in float64 it casts to float32 no more than the reference does, and where it is
+        meant for a narrow dtype, to that and to float32 not at all, unless the reference casts to the narrow one."""
         with contextlib.ExitStack() as stack:
             if self.dtype == "float64":
                 stack.enter_context(attention_in_float64())
-                if self.asks_float32():
-                    stack.enter_context(float32_is_float64())
+                asked = self.asked()
+                narrow = {self.declared} & {"bfloat16", "float16"} - asked
+                if narrow or "float32" in asked:
+                    stack.enter_context(as_float64("float32", "complex64", *narrow))
             yield
 
     def program(self, mode: Mode) -> PortProgram:

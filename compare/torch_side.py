@@ -146,7 +146,8 @@ class TorchSide:
       device: a torch device, `"cpu"` or `"cuda"`.
 
     Attributes:
-      asks_float32: whether the module was seen, in a run in float64, to ask for float32. It got float64.
+      asked: the names of the narrower dtypes that the module was seen to ask for in a run in float64. For float32 it
+        got float64.
       is_coarse: whether it was seen to call a function there that has no more digits than in float32.
     """
 
@@ -157,9 +158,10 @@ class TorchSide:
         self.memory_format: torch.memory_format | None = None  # of the rank-4 inputs that are placed
         self._start: Snapshot | None = None
         self.module = copy.deepcopy(module).to(device=device, dtype=self.dtype)
-        self.asks_float32 = self.is_coarse = False
+        self.asked: set[str] = set()
+        self.is_coarse = False
         if dtype == "float64":
-            widen(self.module, self.note_float32, self.note_coarse)
+            widen(self.module, self.note_asked, self.note_coarse)
         self.parameters = {k: p for k, p in self.module.named_parameters(remove_duplicate=False) if p.requires_grad}
         persistent = self.module.state_dict(keep_vars=True)
         self.buffers = {k: v for k, v in persistent.items() if not isinstance(v, torch.nn.Parameter)}
@@ -238,16 +240,16 @@ class TorchSide:
 
     def _loss_in_float64(self, outputs: Any) -> torch.Tensor:
         assert self.case.loss is not None
-        with in_float64(self.note_float32):
+        with in_float64(self.note_asked):
             return self.case.loss[0](outputs)
 
     def note_coarse(self) -> None:
         """Notes that a function was called that has float32's digits in float64."""
         self.is_coarse = True
 
-    def note_float32(self) -> None:
-        """Notes that float32 was asked for."""
-        self.asks_float32 = True
+    def note_asked(self, dtype: torch.dtype) -> None:
+        """Notes that a dtype was asked for."""
+        self.asked.add(str(dtype).removeprefix("torch."))
 
     @property
     def start(self) -> Snapshot:

@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 
 WIDER = {torch.float32: torch.float64, torch.complex64: torch.complex128}
 ALIKE = 1e-5  # of the largest element: so far does rounding to float32 take what is built, and chance much further
+NARROW = (torch.bfloat16, torch.float16)
 REINTERPRETS = ("view", "frombuffer")  # the bits: another dtype is another number
 COARSE: dict[Callable[..., Any], Callable[..., Any]] = {
     # its backward kernel multiplies by float32's 1/6 in float64, too
@@ -22,7 +23,7 @@ COARSE: dict[Callable[..., Any], Callable[..., Any]] = {
 
 
 class _Widening(TorchFunctionMode):
-    def __init__(self, asked: Callable[[], None], coarse: Callable[[], None] | None = None):
+    def __init__(self, asked: Callable[[torch.dtype], None], coarse: Callable[[], None] | None = None):
         super().__init__()
         self.asked, self.coarse = asked, coarse
 
@@ -31,11 +32,17 @@ class _Widening(TorchFunctionMode):
         if self.coarse is not None and func in COARSE:
             self.coarse()
         if func is torch.Tensor.float:
-            self.asked()
+            self.asked(torch.float32)
             return torch.Tensor.double(*args, **kwargs)
+        if func is torch.Tensor.bfloat16 or func is torch.Tensor.half:
+            self.asked(torch.bfloat16 if func is torch.Tensor.bfloat16 else torch.float16)
         for x in (*args, *kwargs.values()) if kwargs else args:  # millions of calls come by
-            if type(x) is torch.dtype and x in WIDER and getattr(func, "__name__", "") not in REINTERPRETS:
-                self.asked()
+            if type(x) is not torch.dtype or getattr(func, "__name__", "") in REINTERPRETS:
+                continue
+            if x in NARROW:
+                self.asked(x)
+            if x in WIDER:
+                self.asked(x)
                 args, kwargs = pytree.tree_map(_wider, (args, kwargs))
                 break
         return func(*args, **kwargs)
@@ -46,9 +53,11 @@ def _wider(value: Any) -> Any:
 
 
 @contextlib.contextmanager
-def in_float64(asked: Callable[[], None] = lambda: None, coarse: Callable[[], None] | None = None) -> Iterator[None]:
-    """PyTorch's default dtype and every float32 that is asked for are float64; `asked` is called where one is, and
-    `coarse` where one of `COARSE` is called."""
+def in_float64(
+    asked: Callable[[torch.dtype], None] = lambda dtype: None, coarse: Callable[[], None] | None = None
+) -> Iterator[None]:
+    """PyTorch's default dtype and every float32 that is asked for are float64; `asked` is called with the dtype where
+    one is, or a narrower one, which stays, and `coarse` where one of `COARSE` is called."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
@@ -58,7 +67,9 @@ def in_float64(asked: Callable[[], None] = lambda: None, coarse: Callable[[], No
         torch.set_default_dtype(before)
 
 
-def widen(module: torch.nn.Module, asked: Callable[[], None], coarse: Callable[[], None] | None = None) -> None:
+def widen(
+    module: torch.nn.Module, asked: Callable[[torch.dtype], None], coarse: Callable[[], None] | None = None
+) -> None:
     """Lets a module's forward run so from now on."""
     _run_in(module, lambda: in_float64(asked, coarse))
 

@@ -284,11 +284,18 @@ def _explained(
     if not all(one.causes for one in found):
         known = [match.port for match in look.matching.matches]
         casts = explain_casts(look.port, look.question, look.observed, known)
+    hold = any(not own.causes and each.module in casts for each, own in zip(divergences, found, strict=True))
     for each, own in zip(divergences, found, strict=True):
+        if hold and not own.causes and each.module not in casts and not each.outside and _is_off_forward(each):
+            continue  # without the casts all is right: it hands on what another module gives in a narrower dtype
         if each.outside and casts and look.port.case.loss is None:
             continue  # a cotangent in the dtype of an output that was cast
         causes = own.causes or [*filter(None, [None if each.outside else casts.get(each.module)])]
         yield msgspec.structs.replace(each, causes=causes, cut_short=own.cut_short and not causes)
+
+
+def _is_off_forward(divergence: Divergence) -> bool:
+    return any(finding.what in ("received", "output") for finding in divergence.findings)
 
 
 def questions(exam: Examination, tensors: Sequence[Tensor]) -> Iterable[Question]:

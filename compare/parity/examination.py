@@ -129,7 +129,8 @@ class Examination:
             device=self.device,
             seed=self.seed,
             compiled=self.compiled,
-            asks_float32=lambda: self.judge.asks_float32,
+            declared=self.dtype,
+            asked=lambda: self.judge.asked,
         )
         if not self.judge.is_large:
             self._ports[variant, dtype] = port

@@ -156,9 +156,9 @@ class Judge:
         return self._side("float64")
 
     @property
-    def asks_float32(self) -> bool:
-        """Whether the reference has been seen to cast to float32 by itself."""
-        return "exact" in self.__dict__ and self.exact.asks_float32
+    def asked(self) -> set[str]:
+        """The names of the dtypes that the reference has been seen to cast to by itself in float64."""
+        return self.exact.asked if "exact" in self.__dict__ else set()
 
     @functools.cached_property
     def finer(self) -> TorchSide | None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from flax import nnx
 from graphmode.compare import Case, asked_dtype, check
-from graphmode.compare.asked_dtype import float32_is_float64
+from graphmode.compare.asked_dtype import as_float64
 from graphmode.compare.widened import in_float64, take_constants
 
 import graphmode as gm
@@ -99,11 +99,13 @@ def test_a_bug_beside_such_constants_is_found_where_it_is():
 
 def test_a_cast_is_wider_and_bits_are_not():
     asked = []
-    with in_float64(lambda: asked.append(1)):
+    with in_float64(asked.append):
         assert (
             torch.ones(2, dtype=torch.float32).dtype == torch.ones(2, dtype=torch.int64).float().dtype == torch.float64
         )
-        assert len(asked) == 2
+        assert asked == [torch.float32] * 2
+        assert torch.ones(2).bfloat16().to(torch.float16).dtype == torch.float16
+        assert asked[2:] == [torch.bfloat16, torch.float16]
         assert torch.zeros(2, dtype=torch.int32).view(torch.float32).dtype == torch.float32
     assert torch.zeros(1).dtype == torch.float32
 
@@ -134,14 +136,14 @@ def test_float32_is_float64_for_a_port_that_asks_for_it_in_any_way(name, asked):
         x = jnp.arange(3) / 3.0
         ask = jax.jit(lambda x: ASKING[name](x, asked))
         assert ask(x).dtype == jnp.float32
-        with float32_is_float64():
+        with as_float64("float32", "complex64"):
             assert ask(x).dtype == ASKING[name](x, asked).dtype == jnp.float64
         assert ask(x).dtype == ASKING[name](x, asked).dtype == jnp.float32
     assert jnp.float32 == np.float32
 
 
 def test_bits_and_other_dtypes_stay_what_they_are():
-    with jax.enable_x64(True), float32_is_float64():
+    with jax.enable_x64(True), as_float64("float32", "complex64"):
         bits = jnp.ones(2, jnp.int32)
         assert bits.view(jnp.float32).dtype == jax.lax.bitcast_convert_type(bits, np.float32).dtype == jnp.float32
         assert bits.astype(jnp.bfloat16).dtype == jnp.bfloat16
@@ -151,7 +153,10 @@ def test_bits_and_other_dtypes_stay_what_they_are():
 def test_a_jax_without_that_place_is_told_by_name(monkeypatch):
     monkeypatch.setattr(asked_dtype, "CANONICAL", "gone")
     asked_dtype._install.cache_clear()
-    with pytest.raises(RuntimeError, match=r"has no gone, by which .* constraints.txt"), float32_is_float64():
+    with (
+        pytest.raises(RuntimeError, match=r"has no gone, by which .* constraints.txt"),
+        as_float64("float32", "complex64"),
+    ):
         pass
 
 
@@ -166,7 +171,7 @@ def test_other_threads_see_nothing_of_it():
 
     threads = [
         threading.Thread(target=run, args=given)
-        for given in (("follows", float32_is_float64()), ("other", contextlib.nullcontext()))
+        for given in (("follows", as_float64("float32", "complex64")), ("other", contextlib.nullcontext()))
     ]
     for thread in threads:
         thread.start()

@@ -90,7 +90,7 @@ class _Run:
             dtype="float64",
             device="cpu",
             seed=seed,
-            asks_float32=lambda: self.reference.side.asks_float32,
+            asked=lambda: self.reference.side.asked,
         )
         self.book = StateBook(side, self.reference.optimizer)
         self.port = PortTrainer(side, self.book, PortMasks(case) if dropout else None)

@@ -143,9 +143,9 @@ class ModulePair:
             dtype="float64",
             device="cpu",
             seed=spec.seed,
-            asks_float32=lambda: side.asks_float32,
+            asked=lambda: side.asked,
         )
-        self._in_float64 = functools.partial(in_float64, side.note_float32)
+        self._in_float64 = functools.partial(in_float64, side.note_asked)
         set_mode(self._port.model, spec.mode)
         self.port = _at(self._port.model, spec.port)
         with self._port.context():
