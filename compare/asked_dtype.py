@@ -13,28 +13,29 @@ import jax
 import numpy as np
 from jax._src import dtypes
 
-WIDER = {"float32": np.dtype(np.float64), "complex64": np.dtype(np.complex128)}
-WIDER |= dict.fromkeys(("bfloat16", "float16"), np.dtype(np.float64))
+WIDER: dict[str, np.dtype[Any]] = {
+    **dict.fromkeys(("float32", "bfloat16", "float16"), np.dtype(np.float64)),
+    "complex64": np.dtype(np.complex128),
+}
 CANONICAL = "check_and_canonicalize_user_dtype"
 REINTERPRETS = ("view", "bitcast_convert_type")  # the bits: another dtype is another number
 
 ATTENTION = "_dot_product_attention_core"  # of jax.nn.dot_product_attention: its softmax is always in float32
 
-_FOLLOWS = jax.make_user_context(
-    ()
-)  # names; of one thread, and a part of every key that a traced function is kept under
+# names of dtypes; of one thread, and a part of every key that a traced function is kept under
+_FOLLOWS = jax.make_user_context(())
 _ATTENDS = jax.make_user_context(False)
 
 
 @contextlib.contextmanager
 def as_float64(*names: str) -> Iterator[None]:
     """However a dtype of these names is asked for in it, as `jnp.float32`, `np.float32` or `"float32"`, it is float64,
-    and complex64 complex128.
+    or complex128; further ones where it is around another.
 
     Arrays that have that dtype already keep it. Other threads see nothing of it.
     """
     _install()
-    with _FOLLOWS(tuple(sorted(names))):
+    with _FOLLOWS(tuple(sorted({*_FOLLOWS.value, *names}))):
         yield
 
 

@@ -241,8 +241,8 @@ class _Run:
             self._certified.append(certify(exam, verdicts))
             self.results.certificate = certificate(self._certified, self.device)
             if i == 0:
-                self._trained(case)
-                self._shrunk(case, verdicts, location)
+                self._trained(case, dtype)
+                self._shrunk(case, verdicts, location, dtype)
             cells = self._timed(exam, verdicts, location, path) if self.plan.speed else []
             if self.plan.speed and self.plan.sweep and case.sweep is not None:
                 self._sweep(exam, verdicts, location, cells)
@@ -287,18 +287,18 @@ class _Run:
             self._save()
         return verdicts
 
-    def _trained(self, case: Case) -> None:
+    def _trained(self, case: Case, dtype: str) -> None:
         """Training in lockstep, where the plan has it."""
         from .parity.lockstep.run import lockstep
 
         for variant in case.models if self.plan.steps and case.optimizer is not None else ():
             self.listener.on_step(f"{case.name}: training in lockstep")
-            result = lockstep(case, steps=self.plan.steps, seed=self.plan.seed, variant=variant)
+            result = lockstep(case, steps=self.plan.steps, seed=self.plan.seed, variant=variant, dtype=dtype)
             self.results.lockstep.append(result)
             self.listener.on_told(str(result))
             self._save()
 
-    def _shrunk(self, case: Case, verdicts: list[Parity], location: str) -> None:
+    def _shrunk(self, case: Case, verdicts: list[Parity], location: str, dtype: str) -> None:
         """A script of each port that is not equal, where the plan has a folder for them."""
         from .parity.shrink.run import shrink
 
@@ -312,7 +312,14 @@ class _Run:
             self.listener.on_step(f"{case.name}: shrinking")
             budget = QUICK.prepare_s if self.plan.quick else 60.0
             try:
-                found = shrink(case, seed=self.plan.seed, budget_s=budget, variant=variant, location=location or None)
+                found = shrink(
+                    case,
+                    seed=self.plan.seed,
+                    budget_s=budget,
+                    variant=variant,
+                    location=location or None,
+                    dtype=dtype,
+                )
                 paths = found.save(folder / variant if len(wrong) > 1 else folder)
             except CaseError as error:
                 self._note([f"not shrunk: {error}"])

@@ -59,7 +59,7 @@ class PortSide:
       compiled: whether runs are compiled graphs; False for operation by operation.
       declared: the dtype that the port is meant for, one of `RUN_DTYPES`: in float64 it casts to a narrow one no more.
       asked: the names of the dtypes that the reference casts to by itself: in float64 neither side then casts to
-        float32, and of a narrower one each casts to what it asks for.
+        float32 or complex64, and to a narrower one as it asks for.
 
     Raises:
       CaseError: where the case's `model` gives no `nnx.Module`.
@@ -153,7 +153,7 @@ class PortSide:
                 stack.enter_context(attention_in_float64())
                 asked = self.asked()
                 narrow = {self.declared} & {"bfloat16", "float16"} - asked
-                if narrow or "float32" in asked:
+                if narrow or asked & {"float32", "complex64"}:
                     stack.enter_context(as_float64("float32", "complex64", *narrow))
             yield
 

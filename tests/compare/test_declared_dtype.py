@@ -1,12 +1,16 @@
 """Ports that compute in bfloat16 whatever they are given: right where they are declared so, and nowhere else."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 import torch
 from flax import nnx
-from graphmode.compare import Case, check
+from graphmode.compare import Case, CaseError, check, lockstep
+from graphmode.compare.parity.shrink.run import shrink
 
 WIDTH = 8
 
@@ -96,3 +100,48 @@ class PortCasts(Layers):
 def test_a_cast_that_is_the_references_own_is_the_ports_too(dtype):
     report = check(case(PortCasts, ReferenceCasts), dtype=dtype)
     assert report.passed, str(report)
+
+
+class AsksForComplex(Reference):
+    """Of no other dtype than complex64 does it ask."""
+
+    def forward(self, x):
+        return (super().forward(x).to(torch.complex64) * (1 + 1j)).real
+
+
+class Complex(Layers):
+    dtype = None
+
+    def __call__(self, x):
+        probabilities = jax.nn.softmax(self.out(self.activation(self.norm(self.fc(x)))), -1)
+        return (probabilities.astype(jnp.complex64) * (1 + 1j)).real
+
+
+def test_a_reference_that_asks_for_complex64_alone_is_followed_too():
+    report = check(case(Complex, AsksForComplex))
+    assert report.equal, str(report)
+
+
+def trained(model):
+    pair = (lambda parameters: torch.optim.SGD(parameters, 0.1)), optax.sgd(0.1)
+    return replace(case(model), optimizer=pair)
+
+
+def test_training_in_lockstep_knows_the_declared_dtype():
+    assert not lockstep(trained(Layers), steps=2).passed
+    assert lockstep(trained(Layers), steps=2, dtype="bfloat16").passed
+    assert not lockstep(trained(Wrong), steps=2, dtype="bfloat16").passed
+
+
+def test_what_is_wrong_in_bfloat16_is_shrunk_to_its_module():
+    with pytest.raises(CaseError, match="the port 'default' is equal"):
+        shrink(case(Layers), dtype="bfloat16", location="x.py:CASE")
+    found = shrink(case(Wrong), dtype="bfloat16", location="x.py:CASE", budget_s=5)
+    assert (found.module, found.failure.pair.spec.dtype) == ("", "bfloat16")
+    assert "'bfloat16'" in found.script
+
+
+@pytest.mark.parametrize("run", [lockstep, shrink])
+def test_a_dtype_that_there_is_not_is_refused(run):
+    with pytest.raises(ValueError, match="dtype is 'float16'; choose from"):
+        run(trained(Layers), dtype="float16")

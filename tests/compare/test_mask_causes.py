@@ -9,15 +9,9 @@ import numpy as np
 import pytest
 import torch
 from flax import nnx
-from graphmode.compare import Case, check
+from told_causes import causes
 
 WIDTH, LENGTH = 8, 7
-
-
-def causes(reference, port, inputs):
-    report = check(Case(name="c", summary="s", reference=reference, model=port, inputs=inputs, adversarial=()))
-    assert not report.passed
-    return [(cause.id, cause.says) for each in report.divergences for cause in each.causes]
 
 
 class Attention(torch.nn.Module):
@@ -121,7 +115,7 @@ class LaterPlaces(nnx.Module):
 
 def test_positions_that_are_cut_out_of_a_table_later_are_named():
     found = causes(Places, LaterPlaces, lambda rng: (rng.integers(0, 11, (3, LENGTH)),))
-    assert found == [("position-offset", "counts from +2 of the reference's")]
+    assert found == [("position-offset", "counts positions from +2 of the reference's")]
 
 
 class WrittenOut(torch.nn.Module):

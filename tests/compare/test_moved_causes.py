@@ -6,16 +6,10 @@ import numpy as np
 import pytest
 import torch
 from flax import nnx
-from graphmode.compare import Case, check
+from told_causes import causes
 
 WIDTH = 6
 NODES = 9
-
-
-def causes(reference, port, inputs):
-    report = check(Case(name="c", summary="s", reference=reference, model=port, inputs=inputs, adversarial=()))
-    assert not report.passed
-    return [(cause.id, cause.says) for each in report.divergences for cause in each.causes]
 
 
 class Block(torch.nn.Module):

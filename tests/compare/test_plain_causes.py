@@ -8,15 +8,9 @@ import torch
 import torch.nn.functional as TF
 from flax import nnx
 from graphmode.compare import Case, check
+from told_causes import causes
 
 WIDTH = 6
-
-
-def causes(reference, port, inputs, **changes):
-    case = Case(name="c", summary="s", reference=reference, model=port, inputs=inputs, adversarial=(), **changes)
-    report = check(case)
-    assert not report.passed
-    return [(cause.id, cause.says) for each in report.divergences for cause in each.causes]
 
 
 def rows(rng):

@@ -8,7 +8,7 @@ from graphmode.compare import CaseError, check
 from graphmode.compare.parity.check import CheckReport
 from graphmode.compare.parity.mutations import judging
 from graphmode.compare.parity.mutations.edits import in_model, methods, module_at, output, planted, variable
-from graphmode.compare.parity.mutations.plants import PLANTS, first_of_each_kind
+from graphmode.compare.parity.mutations.plants import PLANTS, first_of_each_kind, huggingface, missing
 from graphmode.compare.parity.mutations.records import Alarm, Outcome, SelfTest
 from graphmode.compare.parity.mutations.self_test import kinds, run_self_test
 from graphmode.compare.parity.mutations.specimens import SPECIMENS, specimen
@@ -178,3 +178,13 @@ def test_plants_of_every_kind_are_caught_and_no_correct_port_is_blamed():
     assert not test.false_alarms, [each.told for each in test.false_alarms]
     unlocated = [f"{each.name}: {verdict(each)}" for each in test.counted if not each.located]
     assert len(unlocated) < 0.1 * len(test.counted), unlocated
+
+
+def test_what_cannot_be_built_here_is_left_out_and_said_so(monkeypatch):
+    monkeypatch.setattr(huggingface, "IS_THERE", False)
+    with pytest.raises(CaseError, match=r"bert cannot be built here: .*pip install 'graphmode\[huggingface\]'"):
+        run_self_test(only=["bert"])
+    test = SelfTest(quick=False, seed=0, left_out=missing())
+    told = Console(width=200, file=io.StringIO())
+    told.print(summary(test))
+    assert "Left out: gpt2, its original is a class of transformers" in told.file.getvalue()

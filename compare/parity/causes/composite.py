@@ -8,12 +8,12 @@ from typing import Any
 import torch
 
 from .change import Change, Site
-from .sites import makers
+from .sites import is_floating, makers
 from .variants import Variant
 from .written_out import written_out
 
 LAYOUTS = {"reshape", "view", "flatten", "unflatten", "permute", "transpose", "swapaxes", "movedim", "contiguous"}
-MOVES = {"reshape", "view", "flatten", "unflatten", "permute", "transpose", "contiguous", "clone", "expand", "to"}
+MOVES = LAYOUTS | {"clone", "expand", "to"}
 
 
 def composites(sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
@@ -31,7 +31,7 @@ def _orders(sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
     the sum that it scales a part of; between them elements may be laid out anew."""
     made = makers(sites)
     for later in sites:
-        for given in filter(_is_floating, later.args):
+        for given in filter(is_floating, later.args):
             layout: list[Site] = []
             while (first := made.get(id(given))) is not None and first.name in LAYOUTS:
                 layout.insert(0, first)
@@ -41,7 +41,7 @@ def _orders(sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
             if any(site.name.endswith("_") and not site.name.endswith("__") for site in (first, later)):
                 continue  # in place: what it does not write stays as it was
             for source, taken in enumerate(first.args):
-                if _is_floating(taken):
+                if is_floating(taken):
                     variant = Variant(
                         "calls-order",
                         f"calls {later.name} before {first.name}, which the reference calls first",
@@ -90,7 +90,7 @@ def _detached(sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
     pairs: dict[str, list[tuple[int, int, int]]] = {}
     for stop in sites:
         for call in sites if stop.name in ("detach", "detach_") else ():
-            places = [i for i, x in enumerate(call.args) if _is_floating(x)]
+            places = [i for i, x in enumerate(call.args) if is_floating(x)]
             there = next((i for i in places if call.args[i] is stop.result), None)
             if there is not None and len(places) > 1:
                 pairs.setdefault(call.name, []).append((stop.number, call.number, there))
@@ -112,12 +112,8 @@ def _detached_elsewhere(func: Callable[..., Any], args: tuple[Any, ...], kwargs:
         passed = args[0].clone()
         passed.is_let_through = True
         return passed
-    others = (x.detach() if _is_floating(x) and not hasattr(x, "is_let_through") else x for x in args)
+    others = (x.detach() if is_floating(x) and not hasattr(x, "is_let_through") else x for x in args)
     return func(*others, **kwargs)
-
-
-def _is_floating(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.is_floating_point()
 
 
 def _ends(sites: list[Site]) -> Iterator[tuple[Variant, Change]]:

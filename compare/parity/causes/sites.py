@@ -37,14 +37,17 @@ def groups(sites: list[Site]) -> list[list[Site]]:
     return [same for i, same in enumerate(several) if same not in several[:i]]
 
 
+def is_floating(value: Any) -> bool:
+    """Whether it is a floating tensor."""
+    return isinstance(value, torch.Tensor) and value.is_floating_point()
+
+
 def makers(sites: list[Site]) -> dict[int, Site]:
     """By the identity of a floating tensor the call that made it: no call that hands on what it was given, such as
     `contiguous` does."""
     found: dict[int, Site] = {}
     for site in sites:
-        result = site.result
-        if not isinstance(result, torch.Tensor) or not result.is_floating_point():
-            continue
-        if not any(given is result for given in pytree.tree_leaves((site.args, site.kwargs))):
-            found.setdefault(id(result), site)
+        handed_on = (given is site.result for given in pytree.tree_leaves((site.args, site.kwargs)))
+        if is_floating(site.result) and not any(handed_on):
+            found.setdefault(id(site.result), site)
     return found

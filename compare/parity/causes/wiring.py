@@ -63,17 +63,17 @@ def moved(replay: Replay, target: Target, sites: list[Site]) -> Iterator[tuple[V
         for site in sites:
             result = site.result
             if isinstance(result, torch.Tensor) and result.is_floating_point():
-                for order in _orders(result.shape, shapes[0]):
+                for order in _axis_orders(result.shape, shapes[0]):
                     change = Change(moved=(path, site.number), turned=order)
                     yield _moved(path, site.number, f"what {site.name} gives"), change
         for other, ids in replay.children.items():
             first = next(iter(replay.calls[ids[0]].inputs.values()), None)
             if other != path and first is not None:
-                for order in _orders(first.shape, shapes[0]):
+                for order in _axis_orders(first.shape, shapes[0]):
                     yield _moved(path, other, f"what {other} is given"), Change(moved=(path, other), turned=order)
 
 
-def _orders(shape: Sequence[int], wanted: Sequence[int]) -> Iterator[tuple[int, ...] | None]:
+def _axis_orders(shape: Sequence[int], wanted: Sequence[int]) -> Iterator[tuple[int, ...] | None]:
     """The orders of axes in which a tensor of one shape has the other's: as it is, or channels last for first."""
     if tuple(shape) == tuple(wanted):
         yield None

@@ -10,7 +10,7 @@ import torch
 
 from .change import Change, Site
 from .known.activation import ACTIVATIONS
-from .sites import makers
+from .sites import is_floating, makers
 from .variants import Variant
 
 WRITTEN = {"mul", "add", "sub", "rsub", "div", "truediv", "pow", "exp", "tanh", "sigmoid", "erf", "log1p", "softplus"}
@@ -23,29 +23,29 @@ WRITE = {
 
 def written_out(sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
     """Another activation for one that the reference writes out, as GELU by `tanh` and `pow`."""
+    made = makers(sites)
     for last in sites:
-        if last.name.strip("_") not in LAST or not _is_floating(last.result):
+        if last.name.strip("_") not in LAST or not is_floating(last.result):
             continue
-        first = _start_of(last, sites)
-        for taken in first.args if first is not None else ():
-            usual = _activation(taken, last.result) if _is_floating(taken) else ""
-            if first is None or not usual:
-                continue
+        first = _start_of(last, made)
+        if first is None:
+            continue
+        for place, taken in enumerate(first.args):
+            usual = _activation(taken, last.result) if is_floating(taken) else ""
             for name, function in ACTIVATIONS.items():
-                if name != usual:
+                if usual and name != usual:
                     both = name.startswith("gelu") and usual.startswith("gelu")
                     variant = Variant(
                         "gelu-form" if both else "activation",
                         f"computes {_form(name)} where the reference computes {_form(usual)}",
                         "write " + WRITE.get(usual, f"the reference's {usual}"),
-                        _Another(taken, function),
+                        _Another(place, function),
                     )
                     yield variant, Change(variant.apply, frozenset((first.number, last.number)))
 
 
-def _start_of(last: Site, sites: list[Site]) -> Site | None:
+def _start_of(last: Site, made: dict[int, Site]) -> Site | None:
     """The first call that leads to this one by calls on tensors of its shape alone."""
-    made = makers(sites)
     chain, waiting = {last.number: last}, [last]
     while waiting:
         for given in waiting.pop().args:
@@ -69,14 +69,13 @@ def _activation(x: torch.Tensor, result: torch.Tensor) -> str:
 class _Another:
     """In place of the calls that write an activation out: the first notes what it is of, the last gives another."""
 
-    def __init__(self, usual: torch.Tensor, function: Callable[[torch.Tensor], torch.Tensor]):
-        self.usual, self.function = usual.detach().clone(), function
+    def __init__(self, place: int, function: Callable[[torch.Tensor], torch.Tensor]):
+        self.place, self.function = place, function
         self.taken: torch.Tensor | None = None
 
     def __call__(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self.taken is None:
-            shape = self.usual.shape
-            self.taken = next(x for x in args if _is_floating(x) and x.shape == shape)
+            self.taken = args[self.place]
             return func(*args, **kwargs)
         taken, self.taken = self.taken, None
         return self.function(taken)
@@ -84,7 +83,3 @@ class _Another:
 
 def _form(name: str) -> str:
     return {"gelu": "gelu in its exact form, by erf,", "gelu (tanh)": "gelu in its tanh form"}.get(name, name)
-
-
-def _is_floating(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.is_floating_point()

@@ -11,7 +11,7 @@ from graphmode.weights import Drop
 
 from ...case import Case, CaseError
 from ...draw import check_inputs
-from ...dtypes import HALF_ULP
+from ...dtypes import HALF_ULP, check_dtype
 from ...errors import describe_with_line
 from ...jax_side import PortSide
 from ...quiet import quiet
@@ -28,7 +28,13 @@ LISTED = 20  # findings of one step
 
 
 def lockstep(
-    case: Case, *, steps: int = 10, seed: int = 0, variant: str | None = None, dropout: bool = False
+    case: Case,
+    *,
+    steps: int = 10,
+    seed: int = 0,
+    variant: str | None = None,
+    dropout: bool = False,
+    dtype: str = "float32",
 ) -> Lockstep:
     """Trains both sides of a case side by side in float64, on the same batches, and finds where they part.
 
@@ -48,10 +54,12 @@ def lockstep(
       variant: of the port; the first where None.
       dropout: whether the reference's dropout modules drop. Their masks are given to the port's (`graphmode.nn`'s and
         `nnx.Dropout`), matched by the case's `modules`, by name, then by order. Otherwise dropout is off.
+      dtype: that the port is meant for: what it casts to that by itself stays in float64 here.
 
     Raises:
       CaseError: where the case has no optimizer, or cannot be run; with dropout, where the modules of both sides do not
         match or the reference draws random numbers outside of them.
+      DtypeError: where there is no such dtype.
       ValueError: for a number of steps below 1, or a variant that the case has not.
 
     Example:
@@ -66,12 +74,13 @@ def lockstep(
     name = next(iter(case.models)) if variant is None else variant
     if name not in case.models:
         raise ValueError(f"variant is {variant!r}; case {case.name!r} has {', '.join(case.models)}")
+    check_dtype(dtype, "cpu")
     with quiet():
-        return _Run(case, steps, seed, name, dropout).result()
+        return _Run(case, steps, seed, name, dropout, dtype).result()
 
 
 class _Run:
-    def __init__(self, case: Case, steps: int, seed: int, variant: str, dropout: bool):
+    def __init__(self, case: Case, steps: int, seed: int, variant: str, dropout: bool, dtype: str):
         self.case, self.steps, self.seed, self.variant, self.dropout = case, steps, seed, variant, dropout
         judge = Judge(case, seed=seed, dtype="float32", device="cpu")
 
@@ -90,6 +99,7 @@ class _Run:
             dtype="float64",
             device="cpu",
             seed=seed,
+            declared=dtype,
             asked=lambda: self.reference.side.asked,
         )
         self.book = StateBook(side, self.reference.optimizer)

@@ -76,13 +76,13 @@ class Failure:
         return max(EQUAL_TOLERANCE, min(self.error, 1.0) * KEPT)
 
 
-def find_failure(case: Case, *, seed: int, variant: str) -> Failure:
+def find_failure(case: Case, *, seed: int, variant: str, dtype: str = "float32") -> Failure:
     """Checks a port and gives the innermost pair of modules that differs by itself.
 
     Raises:
       CaseError: where the port is equal, or no pair of modules differs by itself.
     """
-    exam = Examination(case, seed=seed, locate=False, hasty=True)
+    exam = Examination(case, seed=seed, dtype=dtype, locate=False, hasty=True)
 
     def build(dtype: str) -> Any:
         return exam.port_side(variant, dtype)
@@ -101,7 +101,7 @@ def find_failure(case: Case, *, seed: int, variant: str) -> Failure:
         for divergence in look.divergences():
             for at in _outwards(divergence, look):
                 try:
-                    found = _failure(case, look, at, seed, variant)
+                    found = _failure(case, look, at, seed, variant, dtype)
                 except Exception as error:
                     why.append(f"{at.path or 'the model'}: {describe_briefly(error)}")
                     continue
@@ -124,14 +124,14 @@ def _outwards(divergence: Divergence, look: Look) -> Iterator[CallId]:
         path, number = path.rpartition(".")[0], 0
 
 
-def _failure(case: Case, look: Look, at: CallId, seed: int, variant: str) -> Failure | None:
+def _failure(case: Case, look: Look, at: CallId, seed: int, variant: str, dtype: str) -> Failure | None:
     there = look.matches[at]
     theirs, inputs = _reference_call(look, there)
     ours, constants = _port_call(look, at)
     outputs = () if not at.path else tuple(_to(p.name, p.index, p.layout) for p in look.run.borders(at).outputs)
     if at.path and not outputs:
         raise _Unsuitable("its outputs have no counterpart")
-    spec = Spec(variant, at.path, there.path, look.question.mode, seed, theirs, ours, outputs)
+    spec = Spec(variant, at.path, there.path, look.question.mode, seed, theirs, ours, outputs, dtype)
     pair = ModulePair(case, spec)
     inputs = {**inputs, **constants}
     backward = look.question.mode != "inference"

@@ -87,6 +87,7 @@ class Spec:
       seed: the models are built with.
       port_call, reference_call: with the names of inputs.
       outputs: of the port; empty for the models themselves, where the case's `to_reference` says it.
+      dtype: that the port is meant for; both run in float64.
     """
 
     variant: str
@@ -97,6 +98,7 @@ class Spec:
     reference_call: Call
     port_call: Call
     outputs: tuple[To, ...] = ()
+    dtype: str = "float32"
 
 
 @dataclass(frozen=True)
@@ -143,6 +145,7 @@ class ModulePair:
             dtype="float64",
             device="cpu",
             seed=spec.seed,
+            declared=spec.dtype,
             asked=lambda: side.asked,
         )
         self._in_float64 = functools.partial(in_float64, side.note_asked)

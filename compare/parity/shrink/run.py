@@ -121,7 +121,13 @@ class Shrunk:
 
 
 def shrink(
-    case: Case, *, seed: int = 0, budget_s: float = 60, variant: str | None = None, location: str | None = None
+    case: Case,
+    *,
+    seed: int = 0,
+    budget_s: float = 60,
+    variant: str | None = None,
+    location: str | None = None,
+    dtype: str = "float32",
 ) -> Shrunk:
     """Reduces a failing case to the module that is wrong and the smallest input on which it is.
 
@@ -136,9 +142,11 @@ def shrink(
       variant: of the port; the first where None.
       location: where a script finds the case, `path/to/file.py:NAME` or `package.module:NAME`; where None, the loaded
         module that holds it.
+      dtype: that the port is meant for: what it casts to that by itself stays in float64 here.
 
     Raises:
       CaseError: where the port is equal, or no module differs by itself.
+      DtypeError: where there is no such dtype.
       ValueError: for a variant that the case has not, or a budget that is not above 0.
     """
     name = next(iter(case.models)) if variant is None else variant
@@ -148,7 +156,7 @@ def shrink(
         raise ValueError(f"budget_s is {budget_s!r}; give seconds above 0")
     place = absolute(location) if location else location_of(case)
     with quiet():
-        failure = find_failure(case, seed=seed, variant=name)
+        failure = find_failure(case, seed=seed, variant=name, dtype=dtype)
         start = time.perf_counter()
         reducer = Reducer(failure, budget_s=budget_s)
         reducer.run()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
 from ..variants import Called, Fit, Variant, after, instead, of, signature
+
+SHIFTS = (1, -1, 2, -2)  # in the order in which they are likely
 
 signature("embedding", "input weight padding_idx max_norm norm_type scale_grad_by_freq sparse")
 signature("arange", "start end step")
@@ -20,7 +22,7 @@ signature("index_select", "input dim index")
 def looked_up(call: Called) -> Iterator[Variant | Fit]:
     weight, padding = call.get("weight"), call.get("padding_idx")
     rows = weight.shape[0]
-    for shift in (1, -1, 2, -2):
+    for shift in SHIFTS:
         yield Variant(
             "index-offset",
             f"looks up row i{shift:+d} for i",
@@ -68,19 +70,9 @@ def positions(call: Called) -> Iterator[Variant]:
             f"start where the reference does, at {start} here: after what came before, such as a cache",
             after(lambda x: x - start),
         )
-    for shift in (1, -1, 2, -2):
-        yield Variant(
-            "position-offset",
-            f"counts positions from {shift:+d} of the reference's",
-            "count from where the reference starts",
-            after(lambda x, s=shift: x + s),
-        )
-        yield Variant(
-            "position-offset",
-            f"counts positions from {shift:+d} of the reference's, none below 0",
-            "count from where the reference starts",
-            after(lambda x, s=shift: (x + s).clamp(min=0)),
-        )
+    for shift in SHIFTS:
+        yield _shifted(shift)
+        yield _shifted(shift, ", none below 0", lambda x: x.clamp(min=0))
     backwards = after(lambda x: x.flip(0))
     # a sign that is turned elsewhere looks like it
     yield Variant("position-order", "counts positions backwards", "count upwards", backwards, is_guess=True)
@@ -91,14 +83,24 @@ def places(call: Called) -> Iterator[Variant]:
     """Positions that are cut out of a table of them."""
     result = call.site.result
     if isinstance(result, torch.Tensor) and not result.is_floating_point() and result.dtype != torch.bool:
-        for shift in (1, -1, 2, -2):
-            yield Variant(
-                "position-offset",
-                f"counts from {shift:+d} of the reference's",
-                "count from where the reference starts",
-                after(lambda x, s=shift: x + s),
-                is_guess=True,  # taking the next element of a range is the same
-            )
+        for shift in SHIFTS:
+            yield _shifted(shift, is_guess=True)  # taking the next element of a range is the same
+
+
+def _shifted(
+    shift: int,
+    words: str = "",
+    limit: Callable[[torch.Tensor], torch.Tensor] = lambda x: x,
+    *,
+    is_guess: bool = False,
+) -> Variant:
+    return Variant(
+        "position-offset",
+        f"counts positions from {shift:+d} of the reference's{words}",
+        "count from where the reference starts",
+        after(lambda x: limit(x + shift)),
+        is_guess=is_guess,
+    )
 
 
 @of("cumsum")
