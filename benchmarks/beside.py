@@ -16,9 +16,10 @@ from graphmode.compare.report.bootstrap import interval
 from graphmode.compare.report.records import Environment
 from graphmode.compare.report.wording import number
 from graphmode.compare.speed.environment import DeviceError, choose_device
-from graphmode.compare.speed.timing import Timed, interleave
+from graphmode.compare.speed.timing import SPIN_S, Timed, interleave
 
 from graphmode.dispatch import dispatch_inline
+from graphmode.memory import keep_freed_memory
 
 INPUT_SETS = 3
 SAMPLE_S = 5e-3
@@ -56,13 +57,20 @@ class Measured:
 
 def time_forms(forms: Mapping[str, Callable[[int], Any]], measured: Measured, *, budget_s: float) -> None:
     """Adds the samples of each form, a function of the number of its input set, or why it failed."""
-    timed = {form: Timed(partial(_take, call), partial(_calibrated, call), warm_s=0.0) for form, call in forms.items()}
+    timed = {form: Timed(partial(_turn, call), partial(_calibrated, call), warm_s=0.0) for form, call in forms.items()}
     interleave(list(timed.values()), budget_s=budget_s)
     for form, one in timed.items():
         if one.error is not None:
             measured.reason += f"{form}: {type(one.error).__name__}: {one.error}. "
         elif one.samples:
             measured.samples_s[form] = one.samples
+
+
+def _turn(call: Callable[[int], Any], offset: int, calls: int) -> float:
+    """A sample, once the threads of the form before have ceased to spin; its first call wakes its own."""
+    time.sleep(SPIN_S)
+    call(offset % INPUT_SETS)
+    return _take(call, offset, calls)
 
 
 def _take(call: Callable[[int], Any], offset: int, calls: int) -> float:
@@ -84,6 +92,7 @@ def prepared(folder: Path, device: str) -> str:
       typer.BadParameter: where one of the two is not to be had.
     """
     dispatch_inline()
+    keep_freed_memory()
     try:
         prepare_folder(folder)
         return choose_device(device)

@@ -16,22 +16,19 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from graphmode.compare.speed.environment import describe, settle
+import jax
+import jax.numpy as jnp
+import msgspec
+import numpy as np
+import torch
+import typer
+from flax import nnx
+from graphmode.compare.report.records import Environment
+from graphmode.compare.report.wording import duration, number
+from graphmode.compare.speed.environment import describe
 
-settle()  # before torch is imported
-
-import jax  # noqa: E402
-import jax.numpy as jnp  # noqa: E402
-import msgspec  # noqa: E402
-import numpy as np  # noqa: E402
-import torch  # noqa: E402
-import typer  # noqa: E402
-from flax import nnx  # noqa: E402
-from graphmode.compare.report.records import Environment  # noqa: E402
-from graphmode.compare.report.wording import duration, number  # noqa: E402
-
-import graphmode as gm  # noqa: E402
-from graphmode.weights import load  # noqa: E402
+import graphmode as gm
+from graphmode.weights import load
 
 sys.path[:0] = [str(Path(__file__).parent)]
 from beside import INPUT_SETS, Measured, place, prepared, time_forms, told  # noqa: E402

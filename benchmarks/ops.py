@@ -13,19 +13,16 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from graphmode.compare.speed.environment import describe, settle
+import jax
+import msgspec
+import numpy as np
+import torch
+import typer
+from graphmode.compare.report.records import Environment
+from graphmode.compare.report.wording import duration
+from graphmode.compare.speed.environment import describe
 
-settle()  # before torch is imported
-
-import jax  # noqa: E402
-import msgspec  # noqa: E402
-import numpy as np  # noqa: E402
-import torch  # noqa: E402
-import typer  # noqa: E402
-from graphmode.compare.report.records import Environment  # noqa: E402
-from graphmode.compare.report.wording import duration  # noqa: E402
-
-import graphmode as gm  # noqa: E402
+import graphmode as gm
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent / "blocks")]
 import control  # noqa: E402

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import signal
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -73,21 +72,16 @@ class Ahead:
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
         """Nothing of it runs inside this block."""
-        self._signal(signal.SIGSTOP)
+        self._child.pause()
         try:
             yield
         finally:
-            self._signal(signal.SIGCONT)
+            self._child.resume()
 
     def close(self) -> None:
         """Ends the process and removes its files."""
         self._child.end()
         shutil.rmtree(self._folder, ignore_errors=True)
-
-    def _signal(self, number: signal.Signals) -> None:
-        with contextlib.suppress(Died, ProcessLookupError):
-            if self._child.is_alive:
-                os.kill(self._child.pid, number)
 
 
 @dataclass(frozen=True)

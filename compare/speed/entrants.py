@@ -76,9 +76,8 @@ def _competitor(seat: Seat, row: Row, warm_s: float, least_patience_s: float) ->
     def patience(calls: int) -> float:
         return max(least_patience_s, LONGEST_CALLS * calls * warm_s)
 
-    is_short = warm_s < SHORTEST_SAMPLE_S
     return Timed(
-        take=lambda offset, calls: seat.sample(offset, calls, is_short, patience(calls)),
+        take=lambda offset, calls: seat.sample(offset, calls, patience(calls)),
         calibrate=lambda: seat.calibrated(SHORTEST_SAMPLE_S, MOST_CALLS, patience(MOST_CALLS)),
         warm_s=warm_s,
         steps_per_call=row.steps_per_call,

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from graphmode.memory import freed_memory_is_kept, keep_freed_memory
+from graphmode.memory import freed_memory_is_kept
 
 from ..report.records import Environment
 from .machine import cpu_facts, cpu_moment, cpu_name, gpu_facts, gpu_moment, processors
@@ -24,18 +24,13 @@ SHORT_SPIN = "1000"  # what libgomp itself takes where it knows of more threads 
 def spin_briefly() -> None:
     """Makes PyTorch's OpenMP threads sleep soon after they have run out of work. Call it before torch is imported.
 
-    By default they spin for milliseconds, on processors that the next row of an interleaved run needs, and where
-    another process holds one an operation of 0.2 ms takes 11 (measured on two processors). A short spin costs an idle
-    machine nothing that could be measured. A setting of the user's is left alone.
+    By default they spin for 8 ms, on processors that whatever runs next needs, and where another process holds one an
+    operation of 0.2 ms takes 11 (measured on two processors). It is for processes that check, and time nothing: threads
+    that sleep between small operations have to be woken, and an operation of 9 us then takes 66, call after call or
+    not, as it happens. A setting of the user's is left alone.
     """
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", SHORT_SPIN)
-
-
-def settle() -> None:
-    """What each process of a comparison does before it imports a framework; it serves all rows alike."""
-    spin_briefly()
-    keep_freed_memory()
 
 
 class DeviceError(ValueError):

@@ -13,9 +13,6 @@ from ..case import Mode
 from ..torch_side import TorchBatch, TorchSide
 from .rows import Row, Step, Unavailable
 
-# its threads would go on spinning on processors that the next row of an interleaved run needs
-STOP_SPINNING = ("session.force_spinning_stop", "1")
-
 
 def aoti(side: TorchSide, mode: Mode, sample: TorchBatch) -> Step:
     """`torch.export`, compiled ahead of time into a shared library."""
@@ -54,7 +51,6 @@ def onnx_runtime(side: TorchSide, mode: Mode, sample: TorchBatch) -> Step:
     assert program is not None  # with dynamo=True
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
-    options.add_session_config_entry(*STOP_SPINNING)
     provider = "CUDAExecutionProvider" if side.device == "cuda" else "CPUExecutionProvider"
     if provider not in onnxruntime.get_available_providers():
         raise Unavailable(f"this ONNX Runtime has no {provider}")

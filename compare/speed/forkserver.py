@@ -22,7 +22,7 @@ from multiprocessing.reduction import recv_handle, send_handle
 from pathlib import Path
 from typing import Protocol
 
-from .environment import settle
+from graphmode.memory import keep_freed_memory
 
 IMPORTS = (
     *("torch", "torch.fx.experimental.symbolic_shapes", "jax", "flax.nnx", "optax"),
@@ -93,6 +93,19 @@ class Child:
     @property
     def is_alive(self) -> bool:
         return not self.connection.closed
+
+    def pause(self) -> None:
+        """It stands still, with what it started, until `resume`: its threads spin on nobody's processor."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """It goes on where it stood; nothing where it did not stand still."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        with contextlib.suppress(Died, ProcessLookupError):
+            if self.is_alive:
+                os.killpg(self.pid, number)
 
     def end(self) -> int | None:
         """Ends it, and what it started: its exit code as `subprocess` gives it, minus the signal that ended it; None
@@ -170,7 +183,7 @@ def main(number: int, device: str) -> None:
     """What the server runs; it ends when nobody is there to ask it."""
     connection = Connection(number)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asks
-    settle()
+    keep_freed_memory()
     if device == "gpu":
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # many processes share its memory
     for name in IMPORTS + (IMPORTS_ON_CPU if device == "cpu" else ()):

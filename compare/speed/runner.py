@@ -27,6 +27,7 @@ from .gate import Gate, Wrong
 from .launches import count_launches
 from .memory import baseline, measured_peak
 from .rows import Row, Step, Unavailable
+from .timing import LONG_S
 
 INPUT_SETS = 3  # at most, in rotation
 WARM_UP = 2  # calls after the first, those of the gate counted
@@ -42,7 +43,7 @@ class Ready:
 
     Attributes:
       first_s: seconds from nothing to the end of the first call; `cold` has its parts.
-      warm_s: seconds that its last call before any timing took.
+      warm_s: seconds that its last call before any timing took, perhaps while others were prepared.
       error_ratio: the worst of its answers, None where none was judged by one.
       unprinted: how many lines the reference prints in such a call, and this row does not.
     """
@@ -102,10 +103,10 @@ class Runner:
         finally:
             trim()
 
-    def sample(self, offset: int, calls: int, is_short: bool) -> float:
+    def sample(self, offset: int, calls: int) -> float:
         """Seconds a call, of this many in a row, each waited for; the first takes input set `offset`."""
         with self._context():
-            self._begin(offset, WAKE_S if is_short else 0.0)
+            self._begin(offset, WAKE_S if calls > 1 else 0.0)
             start = time.perf_counter()
             if calls == 1:  # the time until a long call returns comes for nothing
                 result = self._step(self._batch(offset))  # type: ignore[misc]
@@ -142,7 +143,11 @@ class Runner:
 
     def calibrated(self, shortest_s: float, most: int) -> int:
         """How many calls a sample needs to last `shortest_s` seconds."""
-        fastest = min(self.sample(i, 1, True) for i in range(3))
+        fastest = min(self.sample(i, 1) for i in range(2))
+        if fastest < LONG_S:
+            with self._context():
+                self._begin(0, WAKE_S)
+            fastest = min(self.sample(i, 1) for i in range(3))
         self._enqueued.clear()
         return min(most, max(1, math.ceil(shortest_s / max(fastest, 1e-9))))
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import abc
 import contextlib
 import signal
+import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from ..case import Mode
 from ..errors import describe_briefly
@@ -16,7 +17,7 @@ from ..quiet import quiet
 from ..report.records import Launches, Memory, Status
 from .forkserver import Died, ForkServer
 from .runner import Ready, Refusal, Runner
-from .timing import Expired, deadline
+from .timing import SPIN_S, Expired, deadline
 from .worker import Order
 
 LAST_WORDS = 3  # lines of a process that died
@@ -69,8 +70,8 @@ class Seat(abc.ABC):
     def calibrated(self, shortest_s: float, most: int, limit_s: float) -> int:
         return self.ask(limit_s, "calibrated", shortest_s, most)
 
-    def sample(self, offset: int, calls: int, is_short: bool, limit_s: float) -> float:
-        return self.ask(limit_s, "sample", offset, calls, is_short)
+    def sample(self, offset: int, calls: int, limit_s: float) -> float:
+        return self.ask(limit_s, "sample", offset, calls)
 
     def enqueue(self, calls: int, is_short: bool, limit_s: float) -> float:
         return self.ask(limit_s, "enqueue", calls, is_short)
@@ -85,6 +86,9 @@ class Seat(abc.ABC):
 class OwnProcess(Seat):
     """A process of the server's. Closing it ends it, whatever it is at.
 
+    On a CPU it stands still while nothing is asked of it: threads of PyTorch's and ONNX Runtime's spin for milliseconds
+    after their work, as their users have it, and would spin on processors that the next row needs.
+
     Raises:
       Died: where the server has ended.
     """
@@ -92,6 +96,7 @@ class OwnProcess(Seat):
     def __init__(self, server: ForkServer, order: Order, on_unloadable: Callable[[str], None]):
         self._log, self._on_unloadable = order.log, on_unloadable
         self._child = server.start(order)
+        self._stands_still, self._is_paused = order.device == "cpu", False
         self._has_started = False
         self.is_loaded = False
 
@@ -100,8 +105,7 @@ class OwnProcess(Seat):
         return not self._child.is_alive
 
     def begin(self, mode: Mode) -> Connection | None:
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # `advance` will tell
-            self._child.connection.send(("prepare", (mode,)))
+        self._send("prepare", (mode,))
         return self._child.connection
 
     def advance(self) -> Ready | Refusal | None:
@@ -116,9 +120,15 @@ class OwnProcess(Seat):
     def ask(self, limit_s: float, method: str, *arguments: Any) -> Any:
         if not self._child.is_alive:
             raise Failed("failed", "its process has ended before")
+        self._send(method, arguments)
+        return self._answer(limit_s)
+
+    def _send(self, method: str, arguments: tuple[Any, ...]) -> None:
+        if self._is_paused:
+            self._child.resume()
+            self._is_paused = False
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the answer will tell
             self._child.connection.send((method, arguments))
-        return self._answer(limit_s)
 
     def _start(self) -> None:
         try:
@@ -151,6 +161,9 @@ class OwnProcess(Seat):
             value, error = self._child.connection.recv()
         except (EOFError, ConnectionResetError):
             raise Failed("failed", self._epitaph()) from None
+        if self._stands_still and self.is_loaded:
+            self._child.pause()
+            self._is_paused = True
         if error:
             raise Failed("failed", error, is_told=True)
         return value
@@ -165,7 +178,12 @@ class OwnProcess(Seat):
 
 
 class SameProcess(Seat):
-    """In this process: what a row prints is caught, and what does not return to Python cannot be ended."""
+    """In this process: what a row prints is caught, and what does not return to Python cannot be ended.
+
+    Before another row is timed than the last one, it waits until that one's threads have ceased to spin.
+    """
+
+    _last: ClassVar[int] = 0  # the id of the runner that was asked last
 
     def __init__(self, runner: Runner):
         self._runner = runner
@@ -177,6 +195,9 @@ class SameProcess(Seat):
         raise AssertionError("nothing goes on beside")
 
     def ask(self, limit_s: float, method: str, *arguments: Any) -> Any:
+        if SameProcess._last != id(self._runner):
+            SameProcess._last = id(self._runner)
+            time.sleep(SPIN_S)
         try:
             with quiet(), deadline(limit_s):
                 return getattr(self._runner, method)(*arguments)

@@ -17,6 +17,8 @@ from ..interrupt import is_swallowed
 
 SHORTEST_SAMPLE_S = 2e-3
 MOST_CALLS = 200
+LONG_S = 20e-3  # of a call by itself, which surely fills a sample
+SURELY_LONG_S = 1.0  # of a call beside others, or of one that still compiled something
 LEAST_REPEATS = 5
 FEWEST_REPEATS = 3  # for a competitor that is far behind
 FAR_BEHIND = 1.25  # times the fastest median
@@ -25,6 +27,7 @@ MOST_REPEATS = 25
 NARROW = 0.05  # of the median, the width of its interval
 TWO_SIDED_95 = 1.96
 
+SPIN_S = 10e-3  # after which threads that have nothing to do sleep: libgomp's spin for 8 ms
 AGAIN_S = 0.5  # until the block has ended: code in between may have swallowed the first
 
 
@@ -64,7 +67,7 @@ class Timed:
       take: `(offset, calls)` gives seconds a call, of that many calls from input set `offset` on.
       steps_per_call: a sample is seconds a step.
       calibrate: how many calls a sample needs; called once, for one whose calls are short.
-      warm_s: what its last call before took: one that fills a sample needs no calibration.
+      warm_s: what its last call before took, perhaps beside others: a long one needs no calibration.
       repeats: the index of the repeat that each sample was taken in.
     """
 
@@ -79,7 +82,8 @@ class Timed:
 
     @property
     def is_short(self) -> bool:
-        return self.warm_s < SHORTEST_SAMPLE_S
+        """Whether one call does not fill a sample."""
+        return self.calls_per_sample > 1
 
     def is_done(self, budget_s: float, far_behind_s: float) -> bool:
         if self.error is not None or len(self.samples) < FEWEST_REPEATS:
@@ -115,7 +119,7 @@ def interleave(
     five samples, or three where it is far behind the fastest. One that raises is out, with its error kept.
     """
     for one in competitors:
-        if one.is_short:
+        if one.warm_s < SURELY_LONG_S:
             _attempt(one, functools.partial(_calibrate, one))
     for repeat in range(first_repeat, first_repeat + repeats):
         fastest = min((one.median for one in competitors if one.samples), default=math.inf)

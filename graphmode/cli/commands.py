@@ -92,6 +92,9 @@ def check(
     ] = None,
 ) -> None:
     """Check that ports are equal (float64) and precise (float32): outputs, gradients, buffers."""
+    from graphmode.compare.speed.environment import spin_briefly
+
+    spin_briefly()
     if self_test:
         run_self_test(cases or [], quick=quick, seed=seed, out=out)
     if verify is not None:
@@ -264,9 +267,9 @@ def report(
 def main() -> None:
     """Entry point of the `graphmode` command."""
     from graphmode.compare.interrupt import remembered
-    from graphmode.compare.speed.environment import settle
+    from graphmode.memory import keep_freed_memory
 
-    settle()
+    keep_freed_memory()
     # a crash of a framework is told even while what it prints is caught
     faulthandler.enable(os.fdopen(os.dup(2), "w"))
     try:

@@ -5,15 +5,21 @@ import errno
 import importlib.util
 import sys
 import textwrap
+import time
+from pathlib import Path
 
 import cloudpickle
 import pytest
 from graphmode.compare import Plan, bench
 from graphmode.compare.comparison import run
 from graphmode.compare.locate import locate
+from graphmode.compare.parity.examination import Examination
 from graphmode.compare.report.headline import headline
 from graphmode.compare.speed.bench import Budget
 from graphmode.compare.speed.forkserver import can_fork
+from graphmode.compare.speed.preparation import Job, prepared
+from graphmode.compare.speed.rooms import Rooms
+from graphmode.compare.speed.rows import all_rows
 
 pytestmark = pytest.mark.skipif(not can_fork(), reason="needs a system that can fork safely")
 
@@ -107,6 +113,34 @@ def test_a_contender_runs_in_two_processes_and_starts_again_from_a_warm_cache(fi
     assert sum(parts) == pytest.approx(cell.compile_s, rel=0.01)
     assert cell.enqueue_s > 0
     assert cell.steady_s > 0
+
+
+def test_a_process_stands_still_while_nothing_is_asked_of_it(file):
+    exam = Examination(locate(f"{file}:EXIT"), seed=0, device="cpu")
+    verdicts = list(exam.verdicts())
+    exam.ask_timed(exam.case.timed_modes(()))
+    (row,) = (row for row in all_rows() if row.name == "torch.eager")
+    with Rooms(isolate=True, seed=0, device="cpu") as rooms, rooms.of(exam, verdicts, location=f"{file}:EXIT") as seats:
+        seat = seats.open(row, "default")
+        ((_, _, ready),) = prepared([Job(row, "default", 60)], "inference", lambda _: seat, lambda _: None, 60)
+        assert ready.warm_s > 0
+        states = []
+        for calls in (1, 3):
+            states.append(_state(seat._child.pid))
+            assert seat.sample(0, calls, 60) > 0
+        assert [*states, _state(seat._child.pid)] == ["T"] * 3
+        seat.close()
+        assert not Path(f"/proc/{seat._child._pid}").exists()
+
+
+def _state(pid):
+    """The letter that Linux has for what a process does; one that was just told to stop may still be about to."""
+    for _ in range(100):
+        letter = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        if letter == "T":
+            break
+        time.sleep(0.01)
+    return letter
 
 
 class Unsendable:

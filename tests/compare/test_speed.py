@@ -279,7 +279,7 @@ def competitor(name, seconds, order):
         order.append((name, offset, calls))
         return next(seconds) if calls else 0.0
 
-    return Timed(take, lambda: 7, warm_s=1e-5 if name == "short" else 1.0)
+    return Timed(take, lambda: 7, warm_s=1e-5 if name == "short" else 2.0)
 
 
 def test_interleave_takes_turns_and_counts_calls():
@@ -291,6 +291,13 @@ def test_interleave_takes_turns_and_counts_calls():
     assert short.repeats == long.repeats == list(range(6))
     assert (short.calls_per_sample, long.calls_per_sample) == (7, 1)
     assert (short.median, long.median) == (pytest.approx(1.1e-5), 0.5)
+
+
+def test_a_row_that_was_slow_while_others_were_prepared_is_calibrated():
+    held_up = Timed(lambda offset, calls: 1e-5, lambda: 200, warm_s=0.3)
+    interleave([held_up], budget_s=1e9, repeats=5)
+    assert held_up.is_short
+    assert held_up.calls_per_sample == 200
 
 
 def test_what_runs_before_a_competitor_is_another_each_time():
