@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import cast
 
 from .changes import Change, Changes, changes
+from .drift import Together
 from .page import Block, Bullets, Column, Entry, Headline, Page, Section, Table, Tone
 from .results import Results
-from .wording import bounds, count, duration, number, plain, row_name
+from .wording import batch_text, bounds, count, dtype_text, duration, number, plain, row_name
 
 TIMES = (
     Column("case"),
@@ -16,9 +18,18 @@ TIMES = (
     Column("before", "number"),
     Column("after", "number"),
     Column("after / before", "number"),
+    Column("beyond its like", "number"),
+    Column("interval", "number"),
+)
+TOGETHER = (
+    Column("case"),
+    Column("mode"),
+    Column("rows"),
+    Column("after / before", "number"),
     Column("interval", "number"),
 )
 SHOWN = 0.1
+NAMED = 2  # of those that moved together, in the verdict
 TURNS = (Column("what"), Column("before"), Column("after"))
 
 
@@ -41,16 +52,21 @@ def _verdict(found: Changes) -> tuple[str, Tone]:
     slower = sum(change.verdict == "slower" for change in found.moved)
     faster = len(found.moved) - slower
     worse = sum(turn.is_worse for turn in found.turns)
+    moved = found.moved_together
+    few = moved if len(moved) <= NAMED else []
     parts = [
         f"{count(slower, 'row')} got slower" if slower else "",
         f"{count(faster, 'row')} got faster" if faster else "",
+        *(f"{_framework(one)} rows of {plain(one.cells[0].case)} all got {one.ratio.verdict}" for one in few),
+        f"one framework's rows all got faster or slower in {count(len(moved), 'place')}" if moved and not few else "",
     ]
     if found.turns:
         parts.append(
             f"{count(len(found.turns), 'verdict or status', 'verdicts or statuses')} turned, {worse} for the worse"
         )
     text = "; ".join(filter(None, parts)) or "Nothing changed beyond noise"
-    return f"{text}.", "bad" if slower or worse else "good"
+    is_worse = slower or worse or any(one.ratio.verdict == "slower" for one in moved)
+    return f"{text[0].upper()}{text[1:]}.", "bad" if is_worse else "good"
 
 
 def _lines(found: Changes) -> Iterator[str]:
@@ -58,7 +74,10 @@ def _lines(found: Changes) -> Iterator[str]:
         f"{count(len(found.times), 'row')} could be compared in time, {found.resolved(SHOWN)} of them steady enough to "
         f"show a change of {SHOWN:.0%}."
     )
-    yield "What the rows of a case drifted by together is taken out. The intervals hold for all rows at once (95 %)."
+    yield (
+        "What the rows of both frameworks moved by in a case is taken for the machine's, and taken out. What those of "
+        "one moved by beyond that is told of them together. The intervals hold for all rows at once (95 %)."
+    )
     if found.untold:
         yield f"Of {count(len(found.untold), 'row')} nothing can be said: they have too few samples in one of the runs."
 
@@ -69,6 +88,9 @@ def _sections(found: Changes) -> Iterator[Section]:
         rows = tuple(_time(change, tone) for change in found.moved if change.verdict == verdict)  # type: ignore[arg-type]
         if rows:
             blocks.append((f"What got {verdict}", verdict, Table(TIMES, rows)))
+    if found.moved_together:
+        shifts = tuple(map(_together, found.moved_together))
+        blocks.append(("Where one framework's rows moved together", "together", Table(TOGETHER, shifts)))
     if found.turns:
         turned = tuple(
             (Entry(turn.what), Entry(turn.before), Entry(turn.after, "bad" if turn.is_worse else ""))
@@ -95,6 +117,21 @@ def _untold(found: Changes) -> Iterator[str]:
         yield f"{case}, {mode}: {', '.join(names)}"
 
 
+def _together(one: Together) -> tuple[Entry, ...]:
+    cell, tone = one.cells[0], cast(Tone, "bad" if one.ratio.verdict == "slower" else "good")
+    return (
+        Entry(plain(cell.case), code=True),
+        Entry(f"{cell.mode}{batch_text(cell.batch)}{dtype_text(cell.dtype)}"),
+        Entry(f"{_framework(one)} {len(one.cells)}"),
+        Entry(number(one.ratio.value), tone, strong=True),
+        Entry(bounds(one.ratio)),
+    )
+
+
+def _framework(one: Together) -> str:
+    return {"jax": "JAX's", "torch": "PyTorch's"}[one.cells[0].framework]
+
+
 def _time(change: Change, tone: Tone) -> tuple[Entry, ...]:
     before, after = change.before, change.after
     return (
@@ -103,6 +140,7 @@ def _time(change: Change, tone: Tone) -> tuple[Entry, ...]:
         Entry(row_name(before), code=True),
         Entry(duration(before.median_s)),
         Entry(duration(after.median_s)),
-        Entry(number(change.ratio.value), tone, strong=True),
+        Entry(number(change.plain), tone, strong=True),
+        Entry(number(change.ratio.value)),
         Entry(bounds(change.ratio)),
     )

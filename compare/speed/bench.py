@@ -21,7 +21,7 @@ from .preparation import Job, prepared
 from .rows import Row, all_rows
 from .runner import Ready, Refusal
 from .seats import Failed, Seat
-from .timing import Timed, interleave
+from .timing import MOST_REPEATS, Timed, interleave
 
 LEAST_PATIENCE_S = 20.0
 LOAD_S = 90.0  # for a process to start and to load the case
@@ -195,7 +195,8 @@ class CaseBench:
                 self._dismiss(entrant.row, entrant.variant)
 
     def _time(self, competitors: Sequence[Timed]) -> None:
-        interleave(competitors, budget_s=self.budget.time_s)
+        more = max(1.0, self.budget.time_s / Budget.time_s)
+        interleave(competitors, budget_s=self.budget.time_s, repeats=math.ceil(more * MOST_REPEATS))
 
     def _secondary(self, entrant: Entrant) -> None:
         """Enqueue and steady-state times, then memory and launches, which may disturb."""

@@ -31,6 +31,7 @@ from .timing import LONG_S
 
 INPUT_SETS = 3  # at most, in rotation
 WARM_UP = 2  # calls after the first, those of the gate counted
+CALIBRATIONS = 5
 # after another row's turn caches are cold, and an idle processor takes some milliseconds of calls to wake fast again:
 # a call of jax.jit that takes 10 us takes 40 us for the first hundred (measured under KVM's haltpoll)
 WAKE_S = 5e-3
@@ -144,10 +145,10 @@ class Runner:
     def calibrated(self, shortest_s: float, most: int) -> int:
         """How many calls a sample needs to last `shortest_s` seconds."""
         fastest = min(self.sample(i, 1) for i in range(2))
-        if fastest < LONG_S:
+        for i in range(CALIBRATIONS if fastest < LONG_S else 0):  # torch.jit optimises in any of its first calls
             with self._context():
-                self._begin(0, WAKE_S)
-            fastest = min(self.sample(i, 1) for i in range(3))
+                self._begin(i, WAKE_S)
+            fastest = min(fastest, self.sample(i, 1))
         self._enqueued.clear()
         return min(most, max(1, math.ceil(shortest_s / max(fastest, 1e-9))))
 

@@ -22,9 +22,10 @@ SURELY_LONG_S = 1.0  # of a call beside others, or of one that still compiled so
 LEAST_REPEATS = 5
 FEWEST_REPEATS = 3  # for a competitor that is far behind
 FAR_BEHIND = 1.25  # times the fastest median
-ENOUGH_REPEATS = 12  # where the median is known to NARROW by then
+ENOUGH_REPEATS = 12  # where the median is known to SHARP by then
 MOST_REPEATS = 25
-NARROW = 0.05  # of the median, the width of its interval
+NARROW = 0.05  # of the median, the width of its interval: a wider one is noisy
+SHARP = 0.02
 TWO_SIDED_95 = 1.96
 
 SPIN_S = 10e-3  # after which threads that have nothing to do sleep: libgomp's spin for 8 ms
@@ -88,7 +89,7 @@ class Timed:
     def is_done(self, budget_s: float, far_behind_s: float) -> bool:
         if self.error is not None or len(self.samples) < FEWEST_REPEATS:
             return self.error is not None
-        if len(self.samples) >= ENOUGH_REPEATS and relative_width(self.samples) < NARROW:
+        if len(self.samples) >= ENOUGH_REPEATS and relative_width(self.samples) < SHARP:
             return True
         enough = FEWEST_REPEATS if self.median > far_behind_s else LEAST_REPEATS
         spent = sum(self.samples) * self.steps_per_call * self.calls_per_sample
@@ -115,7 +116,7 @@ def interleave(
     """Fills `samples`: each repeat runs every competitor once, in an order of its own: what ran before a competitor
     leaves threads that spin and caches that are cold, and is to be another one each time.
 
-    A competitor is done after `repeats`, once its median is known to 5 %, or once it has used up `budget_s` and has
+    A competitor is done after `repeats`, once its median is known to 2 %, or once it has used up `budget_s` and has
     five samples, or three where it is far behind the fastest. One that raises is out, with its error kept.
     """
     for one in competitors:

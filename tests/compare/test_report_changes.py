@@ -44,7 +44,9 @@ def test_two_runs_of_the_same_thing_show_no_change(run):
 def test_no_change_at_all_where_nothing_differs(run):
     found = changes(run, run)
     assert [found.moved, found.turns, found.one_sided, found.circumstances] == [[], [], [], []]
-    assert found.resolved(0.1) == len(found.times)
+    assert found.moved_together == []
+    assert all(change.ratio.value == 1 for change in found.times)
+    assert found.resolved(0.1) >= len([change for change in found.times if not change.before.noisy])
     assert found.untold == []  # a noisy row is compared too: its noise counts
 
 
@@ -67,6 +69,49 @@ def test_a_row_that_moved_is_told_from_the_drift_of_its_case(run):
     key = ("resnet18", "forward_backward", "torch.compile")
     after = again(run, 1, slower=key, factor=1.3)
     assert [(c.after.case, c.after.mode, c.after.row) for c in changes(run, after).moved] == [key]
+
+
+def scaled(results: Results, factor: float, *wanted: str) -> Results:
+    """With the times of the cells whose case, mode and framework are these multiplied."""
+    cells = [
+        msgspec.structs.replace(c, samples_s=[s * factor for s in c.samples_s], median_s=c.median_s * factor)
+        if c.median_s is not None and (c.case, c.mode, c.framework) == wanted
+        else c
+        for c in results.cells
+    ]
+    return msgspec.structs.replace(results, cells=cells)
+
+
+def test_a_port_that_became_faster_is_told_of_all_its_rows_together(run):
+    wanted = ("resnet18", "inference", "jax")
+    found = changes(run, scaled(again(run, 1), 0.7, *wanted))
+    (one,) = found.moved_together
+    assert {(c.case, c.mode, c.framework) for c in one.cells} == {wanted}
+    assert one.ratio.verdict == "faster"
+    assert one.ratio.value == pytest.approx(0.7, rel=0.08)
+    assert found.moved == []  # none by more than its like
+    page = markdown.render_page(changes_page(run, scaled(again(run, 1), 0.7, *wanted), ("a", "b")))
+    assert "JAX's rows of resnet18 all got faster." in page
+
+
+def test_what_did_not_move_is_not_told_where_its_like_did(run):
+    wanted = ("resnet18", "inference", "jax")
+    kept = next(c for c in run.cells if (c.case, c.mode, c.framework) == wanted and c.median_s is not None)
+    moved = scaled(run, 0.5, *wanted)
+    moved = msgspec.structs.replace(
+        moved, cells=[kept if c.row == kept.row and (c.case, c.mode, c.framework) == wanted else c for c in moved.cells]
+    )
+    (change,) = [c for c in changes(run, moved).times if c.before is kept]
+    assert (change.plain, change.verdict) == (1, "level")
+
+
+def test_a_row_by_itself_is_told_by_its_own_times(run):
+    alone = msgspec.structs.replace(run, cells=[c for c in run.cells if (c.case, c.row) == ("resnet18", "jax.jit")])
+    slower = scaled(alone, 1.2, "resnet18", "inference", "jax")
+    found = {c.after.mode: c for c in changes(alone, slower).times}
+    assert found["inference"].plain == pytest.approx(1.2)
+    assert found["inference"].ratio.value == pytest.approx(1.2)
+    assert found["inference"].verdict == "slower"
 
 
 def test_what_turned_is_told(run):
