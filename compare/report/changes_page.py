@@ -118,7 +118,7 @@ def _untold(found: Changes) -> Iterator[str]:
 
 
 def _together(one: Together) -> tuple[Entry, ...]:
-    cell, tone = one.cells[0], cast(Tone, "bad" if one.ratio.verdict == "slower" else "good")
+    cell, tone = one.cells[0], "bad" if one.ratio.verdict == "slower" else "good"
     return (
         Entry(plain(cell.case), code=True),
         Entry(f"{cell.mode}{batch_text(cell.batch)}{dtype_text(cell.dtype)}"),

@@ -4,7 +4,7 @@ import numpy as np
 import optax
 from graphmode.compare.case import Case
 
-from .model import StatsRNN as Port
+from . import model
 from .reference import StatsRNN
 
 STEPS, BATCH, IN_FEATURES = 30, 16, 12
@@ -24,9 +24,9 @@ def normal(rng: np.random.Generator, steps: int = STEPS, batch: int = BATCH):
 
 CASE = Case(
     name="stats_rnn",
-    summary="a loop that prints every tenth step becomes a scan with a debug print under a cond",
+    summary="a loop that prints every tenth step becomes a scan with a debug print under a cond, or after it",
     reference=StatsRNN,
-    model=Port,
+    model={"in the loop": model.StatsRNN, "after it": model.CollectedStatsRNN},
     inputs=normal,
     optimizer=(momentum, optax.sgd(0.01, momentum=0.9)),
     modes=("inference", "forward_backward"),  # its steps of training take a minute: `--mode train_step`

@@ -4,12 +4,18 @@ The obstacle is the loop over time with a `print` in it: Python leaves the devic
 Python counts. The loop becomes a `lax.scan`, which keeps only what needs the step before; the products before and after
 it run once for all steps. `jax.debug.print` prints from the graph, and `lax.cond` keeps it, and the statistics that it
 wants, out of the other nine steps.
+
+Every way out of the graph costs ten times what a step does, on a CPU too. `CollectedStatsRNN` goes it once: the states
+are stacked anyway, so the statistics of every tenth are computed and printed together when the loop has ended. Whoever
+wants to watch a long loop, or to know how far it came, takes `StatsRNN`.
 """
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 from jax import lax
+
+EVERY = 10  # steps
 
 
 class StatsRNN(nnx.Module):
@@ -31,16 +37,40 @@ class StatsRNN(nnx.Module):
         def step(h, inputs):
             t, projected = inputs
             h = jnp.tanh(projected + h @ self.u_h[...])
-            lax.cond((t + 1) % 10 == 0, report, lambda t, h: None, t, h)
+            self.after_step(t, h)
             return h, h
 
         steps = jnp.arange(x.shape[0])
         projected = x @ self.w_h[...] + self.b_h[...]  # [T, B, H]
         h = jnp.zeros_like(projected, shape=projected.shape[1:])
         h, states = lax.scan(step, h, (steps, projected))
+        self.after_loop(states)
         return jnp.tanh(states @ self.w_y[...] + self.b_y[...]), h
+
+
+    def after_step(self, t: jax.Array, h: jax.Array) -> None:
+        lax.cond((t + 1) % EVERY == 0, report, lambda t, h: None, t, h)
+
+    def after_loop(self, states: jax.Array) -> None: ...
+
+
+class CollectedStatsRNN(StatsRNN):
+    """`StatsRNN` that prints its lines together, after the last step."""
+
+    def after_step(self, t: jax.Array, h: jax.Array) -> None: ...
+
+    def after_loop(self, states: jax.Array) -> None:
+        printed = states[EVERY - 1 :: EVERY]  # [T // 10, B, H]
+        if printed.shape[0]:
+            jax.debug.callback(report_all, printed.mean((1, 2)), printed.var((1, 2), ddof=1))
 
 
 def report(t: jax.Array, h: jax.Array) -> None:
     """Prints what the original prints; the variance divides by n - 1, as `Tensor.var` does."""
     jax.debug.print("step {} mean {} variance {}", t + 1, h.mean(), h.var(ddof=1))
+
+
+def report_all(means: jax.Array, variances: jax.Array) -> None:
+    """The same lines, of `[T // 10]` each."""
+    for i, (mean, variance) in enumerate(zip(means.tolist(), variances.tolist(), strict=True), start=1):
+        print("step", EVERY * i, "mean", mean, "variance", variance)
