@@ -68,7 +68,12 @@ def _graphed(side: PortSide, mode: Mode, sample: PortBatch, options: dict[str, s
     if mode == "inference":
         args, kwargs = sample.call
         forward = graphed(model, *args, compiler_options=options, **kwargs)
-        return lambda batch: forward(*batch.call[0], **batch.call[1])
+
+        def run(batch: PortBatch) -> Any:
+            args, kwargs = batch.call
+            return forward(*args, **kwargs)
+
+        return run
     step = graphed(_stateful(program), model, sample.diff, sample.rest, sample.cotangents, compiler_options=options)
     return lambda batch: step(batch.diff, batch.rest, batch.cotangents)
 

@@ -47,7 +47,6 @@ class StatsRNN(nnx.Module):
         self.after_loop(states)
         return jnp.tanh(states @ self.w_y[...] + self.b_y[...]), h
 
-
     def after_step(self, t: jax.Array, h: jax.Array) -> None:
         lax.cond((t + 1) % EVERY == 0, report, lambda t, h: None, t, h)
 
