@@ -103,7 +103,7 @@ class CaseBench:
             for variant in self.case.references if row.framework == "torch" else self.case.models:
                 refusal = self._refusal(row, variant, mode)
                 if refusal is None:
-                    jobs.append(Job(row, variant, self._budget_of(row, variant, mode)))
+                    jobs.append(self._job(row, variant, self._budget_of(row, variant, mode)))
                 else:
                     cells[row.name, variant] = self._refused_cell(row, variant, mode, refusal)
         jobs.sort(key=lambda job: job.row.fills_processors)  # a stable sort: those come last
@@ -143,6 +143,10 @@ class CaseBench:
         blame = self._not_equal(row, variant)
         return None if blame is None else Refusal("wrong", blame)
 
+    def _job(self, row: Row, variant: str, budget_s: float) -> Job:
+        computes = row.framework == "torch" and self.exam.device == "cpu"
+        return Job(row, variant, budget_s, is_alone=row.fills_processors or computes)
+
     def _budget_of(self, row: Row, variant: str, mode: Mode) -> float:
         """Seconds to prepare a row."""
         return self.budget.with_patience(self.case.patience_with(row.name, variant, mode))
@@ -169,7 +173,7 @@ class CaseBench:
         """A fresh process for each, which finds what the first one compiled on disk, and passes the gate too; then all
         of these are timed in turn."""
         by_name = {(entrant.row.name, entrant.variant): entrant for entrant in entrants}
-        jobs = [Job(entrant.row, entrant.variant, self.budget.prepare_s) for entrant in entrants]
+        jobs = [self._job(entrant.row, entrant.variant, self.budget.prepare_s) for entrant in entrants]
         announce = self._announce(mode, " in another process", on_row)
         added = []
         for job, seat, outcome in prepared(jobs, mode, lambda job: self._open(job.row, job.variant), announce, LOAD_S):

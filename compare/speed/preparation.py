@@ -20,11 +20,16 @@ PROCESSORS_EACH = 4  # beyond which further rows do not disturb those that compi
 
 @dataclass(frozen=True)
 class Job:
-    """A row of a variant, to be prepared within `budget_s` seconds from when its process has loaded the case."""
+    """A row of a variant, to be prepared within `budget_s` seconds from when its process has loaded the case.
+
+    With `is_alone` nothing else is prepared meanwhile: PyTorch's threads wait for one another with processors held, and
+    where another row computes on one of them each small operation takes a time slice.
+    """
 
     row: Row
     variant: str
     budget_s: float
+    is_alone: bool = False
 
 
 @dataclass
@@ -100,7 +105,7 @@ def prepared(
 
 
 def _has_room(job: Job, others: Sequence[Job]) -> bool:
-    if job.row.fills_processors or any(other.row.fills_processors for other in others):
+    if job.is_alone or any(other.is_alone for other in others):
         return not others
     return len(others) < at_once()
 

@@ -5,6 +5,7 @@ import itertools
 import signal
 import sys
 import time
+from multiprocessing import Pipe
 from typing import Any, NamedTuple
 
 import jax
@@ -19,6 +20,7 @@ from graphmode.compare.errors import describe, describe_briefly
 from graphmode.compare.interrupt import remembered
 from graphmode.compare.speed import timing
 from graphmode.compare.speed.bench import Budget
+from graphmode.compare.speed.preparation import Job, prepared
 from graphmode.compare.speed.rows import ROW_NAMES, RowError, all_rows, selected
 from graphmode.compare.speed.timing import Expired, Timed, deadline, interleave, relative_width
 
@@ -408,3 +410,32 @@ def test_cuda_rows_run_on_a_gpu():
 class ReluPort(ScalePort):
     def __call__(self, x):
         return jax.nn.relu(x)
+
+
+class Waiting:
+    """A seat that answers at once, and counts how many are prepared beside it."""
+
+    is_loaded, open_now = True, 0
+
+    def __init__(self):
+        self.beside = 0
+        self.ours, self.theirs = Pipe()
+
+    def begin(self, mode):
+        Waiting.open_now += 1
+        self.beside = Waiting.open_now
+        self.theirs.send("ready")
+        return self.ours
+
+    def advance(self):
+        Waiting.open_now -= 1
+        return self.ours.recv()
+
+
+def test_rows_that_are_to_be_alone_are_prepared_alone_and_others_beside_one_another():
+    row = next(row for row in all_rows() if row.name == "torch.eager")
+    jobs = [Job(row, str(i), 9, is_alone=alone) for i, alone in enumerate([False, True, False, False, True])]
+    seats = {job.variant: Waiting() for job in jobs}
+    ended = list(prepared(jobs, "inference", lambda job: seats[job.variant], lambda job: None, 9))
+    assert len(ended) == len(jobs)
+    assert [seats[job.variant].beside for job in jobs] == [1, 1, 1, 2, 1]
