@@ -117,7 +117,8 @@ def _untold(found: Changes) -> Iterator[str]:
 
 
 def _together(one: Together) -> tuple[Entry, ...]:
-    cell, tone = one.cells[0], "bad" if one.ratio.verdict == "slower" else "good"
+    cell = one.cells[0]
+    tone: Tone = "bad" if one.ratio.verdict == "slower" else "good"
     return (
         Entry(plain(cell.case), code=True),
         Entry(f"{cell.mode}{batch_text(cell.batch)}{dtype_text(cell.dtype)}"),
