@@ -67,7 +67,7 @@ class Timed:
     Attributes:
       take: `(offset, calls)` gives seconds a call, of that many calls from input set `offset` on.
       steps_per_call: a sample is seconds a step.
-      calibrate: how many calls a sample needs; called once, for one whose calls are short.
+      calibrate: how many calls a sample needs; called once, but for one whose calls are surely long.
       warm_s: what its last call before took, perhaps beside others: a long one needs no calibration.
       repeats: the index of the repeat that each sample was taken in.
     """
