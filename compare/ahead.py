@@ -96,15 +96,16 @@ class Search:
 
     def serve(self, connection: Connection) -> None:
         os.nice(LOWEST_PRIORITY)
+        import torch
         from graphmode.weights import WeightsError
 
         from .case import CaseError
         from .locate import locate
         from .parity.examination import Examination
         from .release import release
-        from .speed.environment import set_up_threads
 
-        set_up_threads()
+        # Several threads wait with processors held, 8 ms after each operation, which the rows beside are prepared with.
+        torch.set_num_threads(1)
         waiting = 0
         for number, (location, dtype) in enumerate(self.wanted):
             while waiting >= AHEAD or connection.poll():
