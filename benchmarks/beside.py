@@ -20,6 +20,7 @@ from graphmode.compare.speed.timing import SPIN_S, Timed, interleave
 
 from graphmode.dispatch import dispatch_inline
 from graphmode.memory import keep_freed_memory
+from graphmode.vectors import use_wide_vectors
 
 INPUT_SETS = 3
 SAMPLE_S = 5e-3
@@ -93,6 +94,7 @@ def prepared(folder: Path, device: str) -> str:
     """
     dispatch_inline()
     keep_freed_memory()
+    use_wide_vectors()
     try:
         prepare_folder(folder)
         return choose_device(device)

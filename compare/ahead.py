@@ -97,6 +97,7 @@ class Search:
     def serve(self, connection: Connection) -> None:
         os.nice(LOWEST_PRIORITY)
         import torch
+
         from graphmode.weights import WeightsError
 
         from .case import CaseError

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from graphmode.dispatch import dispatch_inline
+from graphmode.vectors import use_wide_vectors
 from graphmode.weights import WeightsError
 
 from . import interrupt
@@ -158,6 +159,7 @@ class _Run:
         self.plan, self.listener = plan, listener
         self.rows = selected(plan.rows)
         dispatch_inline()
+        use_wide_vectors()
         self.device = choose_device(plan.device)
         for dtype in plan.dtypes:
             check_dtype(dtype, self.device)

@@ -14,18 +14,20 @@ if TYPE_CHECKING:
     from .memory import keep_freed_memory
     from .ops import *  # noqa: F403  what ops exports is listed there, once
     from .training import train_step
+    from .vectors import use_wide_vectors
 
     __all__ = ["dispatch_inline", "graphed", "keep_freed_memory"]
-    __all__ += ["nn", "ops", "optim", "train_step", "training", "weights"]
+    __all__ += ["nn", "ops", "optim", "train_step", "training", "use_wide_vectors", "weights"]
     __all__ += ops.__all__
 __version__ = "0.1.0"
 
-_MODULES = ("dispatch", "graph", "memory", "nn", "ops", "optim", "training", "weights")
+_MODULES = ("dispatch", "graph", "memory", "nn", "ops", "optim", "training", "vectors", "weights")
 _MEMBERS = {
     "dispatch_inline": "dispatch",
     "graphed": "graph",
     "keep_freed_memory": "memory",
     "train_step": "training",
+    "use_wide_vectors": "vectors",
 }
 _WINGS = ("cli", "compare", "models")  # `from graphmode import compare` asks here first
 

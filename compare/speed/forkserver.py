@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Protocol
 
 from graphmode.memory import keep_freed_memory
+from graphmode.vectors import use_wide_vectors
 
 IMPORTS = (
     *("torch", "torch.fx.experimental.symbolic_shapes", "jax", "flax.nnx", "optax"),
@@ -184,6 +185,7 @@ def main(number: int, device: str) -> None:
     connection = Connection(number)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asks
     keep_freed_memory()
+    use_wide_vectors()
     if device == "gpu":
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # many processes share its memory
     for name in IMPORTS + (IMPORTS_ON_CPU if device == "cpu" else ()):
