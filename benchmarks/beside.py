@@ -24,6 +24,7 @@ from graphmode.vectors import use_wide_vectors
 
 INPUT_SETS = 3
 SAMPLE_S = 5e-3
+WAKE_S = 15e-3  # of calls, after which a form takes what it takes when called on and on: the others emptied its caches
 MOST_CALLS = 500
 
 Ratio = tuple[float, float, float]  # with the ends of its 95 % interval
@@ -68,9 +69,12 @@ def time_forms(forms: Mapping[str, Callable[[int], Any]], measured: Measured, *,
 
 
 def _turn(call: Callable[[int], Any], offset: int, calls: int) -> float:
-    """A sample, once the threads of the form before have ceased to spin; its first call wakes its own."""
+    """A sample, once the threads of the form before have ceased to spin, and its own run warm."""
     time.sleep(SPIN_S)
-    call(offset % INPUT_SETS)
+    start = time.perf_counter()
+    while time.perf_counter() < start + WAKE_S:
+        call(offset % INPUT_SETS)
+        offset += 1
     return _take(call, offset, calls)
 
 
