@@ -159,7 +159,8 @@ def to_ours(entry: Entry, array: np.ndarray) -> np.ndarray:
 
 
 def _tensors(arrays: Sequence[np.ndarray], cuda: bool) -> tuple[torch.Tensor, ...]:
-    return tuple(torch.from_numpy(a).to("cuda" if cuda else "cpu") for a in arrays)
+    # In PyTorch's own memory, as ours are in JAX's: numpy's has large pages.
+    return tuple(torch.from_numpy(a).to("cuda" if cuda else "cpu", copy=True) for a in arrays)
 
 
 def first_array(tree: Any) -> np.ndarray:

@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from .apart import kept_apart
@@ -18,9 +19,11 @@ FOLDS = 8  # 4 to 16 take about as long
 LEAST = 1 << 16  # elements; of fewer the sum takes no time that counts
 PIECES = 20  # of a row; 16 to 32 take about as long
 LEAST_ROW = 4 * PIECES  # elements
+TOGETHER = 16  # pieces of a row; at 32 XLA no longer unrolls the loop over them, and takes twice as long
 
 Static = tuple[tuple[str, Hashable], ...]
 Each = Callable[..., jax.Array]
+Several = Callable[..., tuple[jax.Array, ...]]
 
 
 def folded_sum(function: Each, *arrays: jax.Array, **static: Hashable) -> jax.Array:
@@ -114,3 +117,51 @@ def _of_pieces(each: Each, *arrays: jax.Array) -> jax.Array:
     total = kept_apart(folded)(*arrays).sum(-1)
     rest = piece(arrays, PIECES * length, width)
     return total + each(*rest).sum(-1) if PIECES * length < width else total
+
+
+def joint_row_sums(function: Several, *arrays: jax.Array, **static: Hashable) -> tuple[jax.Array, ...]:
+    """The sums over the last axis of each array in the tuple `function(*arrays, **static)`.
+
+    XLA's CPU backend takes each sum by itself and reads the arrays anew for it. Here one loop adds up sixteenths of the
+    rows for all of them: the three sums of a cosine of 4096 rows of 1024 take 0.8 ms where they took 1.5.
+
+    Args:
+      function: as of `folded_sum`; one object at every call.
+      arrays: with equally many axes, that broadcast. Others than floating ones have no derivative.
+      static: hashable arguments of `function`.
+    """
+    shape = jnp.broadcast_shapes(*(array.shape for array in arrays))
+    if any(array.shape != shape for array in arrays) or math.prod(shape) < LEAST or shape[-1] < LEAST_ROW:
+        return tuple(each.sum(-1) for each in function(*arrays, **static))
+    return _joint(function, tuple(static.items()), arrays)
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0, 1))
+@compiled_once("function", "static")
+def _joint(function: Several, static: Static, arrays: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+    each = partial(function, **dict(static))
+
+    def by_default(*arrays: jax.Array) -> tuple[jax.Array, ...]:
+        return tuple(one.sum(-1) for one in each(*arrays))
+
+    return lax.platform_dependent(*arrays, cpu=partial(_of_sixteenths, each), default=by_default)
+
+
+@_joint.defjvp
+def _joint_jvp(function: Several, static: Static, primals: Any, tangents: Any) -> tuple[Any, Any]:
+    afresh = lax.optimization_barrier(primals[0])
+    _, moved = jax.jvp(partial(function, **dict(static)), afresh, tangents[0])
+    return _joint(function, static, *primals), tuple(one.sum(-1) for one in moved)
+
+
+def _of_sixteenths(each: Several, *arrays: jax.Array) -> tuple[jax.Array, ...]:
+    *lead, width = arrays[0].shape
+    length = width // TOGETHER
+    pieces = each(*(array[..., : TOGETHER * length].reshape(*lead, TOGETHER, length) for array in arrays))
+    zeros = tuple(np.zeros((), one.dtype) for one in pieces)
+    added = lax.reduce(pieces, zeros, lambda x, y: tuple(map(lax.add, x, y)), (len(lead),))
+    sums = tuple(one.sum(-1) for one in added)
+    if TOGETHER * length == width:
+        return sums
+    rest = each(*(array[..., TOGETHER * length :] for array in arrays))
+    return tuple(total + one.sum(-1) for total, one in zip(sums, rest, strict=True))

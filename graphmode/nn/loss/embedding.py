@@ -9,8 +9,8 @@ import jax.numpy as jnp
 
 from ..arguments import as_number, check_floating
 from ..autocast import autocasts
-from .kinks import at_least, norm
-from .kinks import distance as norm_of_difference
+from ..folded_sum import joint_row_sums
+from .kinks import at_least, distances, norm
 from .reduction import (
     Loss,
     Reduction,
@@ -66,11 +66,14 @@ def cosine_embedding_loss(
     shape = jnp.broadcast_shapes(broadcast_shape(input1=input1, input2=input2)[:-1], target.shape)
     mask = as_mask(mask, shape)
     input1, input2 = in_float32(*where_counted(mask, input1, input2, trailing=1))
-    product = (input1 * input2).sum(-1)
-    sizes = (jnp.square(input1).sum(-1) + 1e-12) * (jnp.square(input2).sum(-1) + 1e-12)
-    cosine = product / jnp.sqrt(sizes)
+    product, square1, square2 = joint_row_sums(_products, input1, input2)
+    cosine = product / jnp.sqrt((square1 + 1e-12) * (square2 + 1e-12))
     together = jnp.where(target == 1, 1 - cosine, 0)
     return reduced(together + jnp.where(target == -1, at_least(cosine - margin, 0), 0), reduction, dtype, mask)
+
+
+def _products(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    return a * b, jnp.square(a), jnp.square(b)
 
 
 @autocasts
@@ -117,10 +120,9 @@ def triplet_margin_loss(
     anchor, positive, negative = in_float32(*where_counted(mask, anchor, positive, negative, trailing=1))
 
     static = {"p": as_number("p", p), "eps": as_number("eps", eps)}
-    to_positive = norm_of_difference(anchor, positive, **static)
-    to_negative = norm_of_difference(anchor, negative, **static, mirrored=True)
+    to_positive, to_negative = distances(anchor, (positive, negative), **static)
     if swap:
-        to_negative = jnp.minimum(to_negative, norm_of_difference(positive, negative, **static))
+        to_negative = jnp.minimum(to_negative, *distances(positive, (negative,), **static))
     return reduced(at_least(margin + to_positive - to_negative, 0), reduction, dtype, mask)
 
 

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from ...extremes import largest, smallest
+from ..folded_sum import joint_row_sums
 
 
 def _sign(x: jax.Array) -> jax.Array:
@@ -95,20 +96,25 @@ def _slope(x: jax.Array, length: jax.Array, p: float) -> jax.Array:
     return jnp.where((x == 0) | (wide == 0), 0, _sign(x) * safe ** (p - 1) / power)
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(2, 3, 4))
-def distance(a: jax.Array, b: jax.Array, p: float, eps: float, mirrored: bool = False) -> jax.Array:
-    """`norm(a - b + eps, p)`, whose difference is not kept for the derivative but taken again.
-
-    Args:
-      mirrored: whether to compute it as `norm(b - a - eps, p)`, which is the same bit for bit: one `eps` that two
-        distances share XLA's CPU backend writes out, as large as the arrays.
-    """
-    return norm(b - a - eps if mirrored else a - b + eps, p)
+@functools.partial(jax.custom_jvp, nondiff_argnums=(2, 3))
+def distances(a: jax.Array, others: tuple[jax.Array, ...], p: float, eps: float) -> tuple[jax.Array, ...]:
+    """`norm(a - other + eps, p)` of each other, whose differences are not kept for the derivative but taken again."""
+    if p == 2:
+        return tuple(map(jnp.sqrt, joint_row_sums(_squared_differences, a, *others, eps=eps)))
+    return tuple(norm(a - other + eps, p) for other in others)
 
 
-@distance.defjvp
-def _distance_jvp(p, eps, mirrored, primals, tangents):
-    length = distance(*primals, p, eps, mirrored)
-    # Behind the barrier nothing is shared with the length: XLA would write it out between the two.
-    a, b, apart = lax.optimization_barrier((*primals, jnp.asarray(eps, length.dtype)))
-    return length, (_slope(a - b + apart, length, p) * (tangents[0] - tangents[1])).sum(-1)
+@distances.defjvp
+def _distances_jvp(p, eps, primals, tangents):
+    lengths = distances(*primals, p, eps)
+    da, moved = tangents
+    rates = []
+    for other, dother, length in zip(primals[1], moved, lengths, strict=True):
+        # Behind the barrier nothing is shared with the length: XLA would write it out between the two.
+        a, b, apart = lax.optimization_barrier((primals[0], other, jnp.asarray(eps, length.dtype)))
+        rates.append((_slope(a - b + apart, length, p) * (da - dother)).sum(-1))
+    return lengths, tuple(rates)
+
+
+def _squared_differences(a: jax.Array, *others: jax.Array, eps: float) -> tuple[jax.Array, ...]:
+    return tuple(jnp.square(a - other + eps) for other in others)
