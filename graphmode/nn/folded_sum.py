@@ -19,6 +19,8 @@ FOLDS = 8  # 4 to 16 take about as long
 LEAST = 1 << 16  # elements; of fewer the sum takes no time that counts
 PIECES = 20  # of a row; 16 to 32 take about as long
 LEAST_ROW = 4 * PIECES  # elements
+COLUMNS = 4  # that few numbers are summed in, so that no sum is long
+MOST = 1 << 11  # numbers; of more than that two processors sum better
 TOGETHER = 16  # pieces of a row; at 32 XLA no longer unrolls the loop over them, and takes twice as long
 
 Static = tuple[tuple[str, Hashable], ...]
@@ -165,3 +167,33 @@ def _of_sixteenths(each: Several, *arrays: jax.Array) -> tuple[jax.Array, ...]:
         return sums
     rest = each(*(array[..., TOGETHER * length :] for array in arrays))
     return tuple(total + one.sum(-1) for total, one in zip(sums, rest, strict=True))
+
+
+@jax.custom_jvp
+def sum_and_count(values: jax.Array, counts: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """`values.sum()`, and how many of the booleans `counts`, of its shape, are true, in the dtype of `values`.
+
+    XLA's CPU backend takes each sum in a library or by itself, and what is summed before them. Here all of that is one
+    loop: a mean of 1,024 gathered values takes 9 us where it took 17.
+    """
+
+    def by_default(values: jax.Array, counts: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return values.sum(), counts.sum().astype(values.dtype)
+
+    if values.size % COLUMNS or not 0 < values.size <= MOST:
+        return by_default(values, counts)
+    return lax.platform_dependent(values, counts, cpu=_in_columns, default=by_default)
+
+
+@sum_and_count.defjvp
+def _sum_and_count_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
+    total, count = sum_and_count(*primals)
+    return (total, count), (tangents[0].sum(), jnp.zeros_like(count))
+
+
+def _in_columns(values: jax.Array, counts: jax.Array) -> tuple[jax.Array, jax.Array]:
+    columns = [one.reshape(-1, COLUMNS)[:, i] for one in (values, counts.astype(values.dtype)) for i in range(COLUMNS)]
+    zeros = (np.zeros((), values.dtype),) * len(columns)
+    # Numbers, not arrays: XLA would share out the places of an array among threads, which takes longer than the sums.
+    sums = lax.reduce(tuple(columns), zeros, lambda x, y: tuple(map(lax.add, x, y)), (0,))
+    return reduce(lax.add, sums[:COLUMNS]), reduce(lax.add, sums[COLUMNS:])

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 
 from ..arguments import as_probability, check_floating, check_same_dtype
 from ..autocast import autocasts
+from ..folded_sum import sum_and_count
 from ..layout import DataFormat, as_layout, channel_axis
 from .reduction import (
     Reduction,
@@ -205,12 +206,13 @@ class _Picked:
             return reduced(loss, reduction, dtype)
         # Counted first and weighted then: exact but for C roundings, however many targets there are.
         if self.class_weight is None:
-            total = self.counts.sum().astype(loss.dtype)
+            summed, total = sum_and_count(loss, self.counts)
         else:
+            summed = loss.sum()
             each = jnp.zeros(self.class_weight.shape, jnp.int32).at[self.index].add(self.counts.astype(jnp.int32))
             total = jnp.where(each > 0, each * self.class_weight, 0).sum()
         # Smoothing leaves something to divide by a weight of 0; PyTorch has NaN there too.
-        return (loss.sum() / jnp.where(total == 0, jnp.nan, total)).astype(dtype)
+        return (summed / jnp.where(total == 0, jnp.nan, total)).astype(dtype)
 
 
 def _picked_from(values: jax.Array, index: jax.Array, axis: int) -> jax.Array:
