@@ -38,6 +38,7 @@ import numpy as np
 from jax import lax
 
 from ..compiled_once import compiled_once
+from ..folded_sum import added_up, largest_divisor
 from ..layout import Layout, from_channels_last, to_channels_last
 from ..windows import taps_of
 from . import onednn
@@ -278,34 +279,18 @@ def sums_of_products(taps: tuple[jax.Array, ...], other: jax.Array) -> jax.Array
     pieces: for 3x3 taps of 8x56x56x64 that takes 0.8 ms where whole lines take 1.6, for 5x5 of 8x14x14x480 1 and 2.8.
     """
     most = LONGEST_PIECE if len(taps) <= FEW_TAPS else LONGEST_PIECE_OF_MANY
-    pieces = _largest_divisor(other.shape[-2], most)
+    pieces = largest_divisor(other.shape[-2], most)
     at_once = len(taps) if pieces == 1 else max(1, MOST_UNROLLED // pieces)
     sums: list[jax.Array] = []
     for start in range(0, len(taps), at_once):
         products = tuple(lax.mul(tap, other) for tap in taps[start : start + at_once])
         # Along one axis first: of a sum over all of them at once only one core would do the work.
-        lines = _added(products, other.ndim - 2, pieces) if pieces > 1 else _summed(products, other.ndim - 2)
+        lines = added_up(products, other.ndim - 2, pieces if pieces > 1 else other.shape[-2])
         if lines[0].size >= MANY:
             axis = 0 if len(other) > 1 else 1
-            lines = _added(lines, axis, _largest_divisor(lines[0].shape[axis], most))
+            lines = added_up(lines, axis, largest_divisor(lines[0].shape[axis], most))
         sums += [line.sum(range(line.ndim - 1)) for line in lines]
     return jnp.stack(sums)
-
-
-def _largest_divisor(length: int, most: int) -> int:
-    return max(n for n in range(1, most + 1) if length % n == 0)
-
-
-def _added(arrays: tuple[jax.Array, ...], axis: int, pieces: int) -> tuple[jax.Array, ...]:
-    """The pieces of an axis added to each other: it is that much shorter."""
-    shape = arrays[0].shape
-    cut = (*shape[:axis], pieces, shape[axis] // pieces, *shape[axis + 1 :])
-    return _summed(tuple(array.reshape(cut) for array in arrays), axis)
-
-
-def _summed(arrays: tuple[jax.Array, ...], axis: int) -> tuple[jax.Array, ...]:
-    zeros = (np.zeros((), arrays[0].dtype),) * len(arrays)
-    return lax.reduce(arrays, zeros, lambda a, b: tuple(map(lax.add, a, b)), (axis,))
 
 
 @sums_of_products.defjvp
