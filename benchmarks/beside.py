@@ -24,7 +24,7 @@ from graphmode.vectors import use_wide_vectors
 
 INPUT_SETS = 3
 SAMPLE_S = 5e-3
-WAKE_S = 15e-3  # of calls, after which a form takes what it takes when called on and on: the others emptied its caches
+WAKE_S = 8e-3  # of calls, after which a form takes what it takes when called on and on: the others emptied its caches
 MOST_CALLS = 500
 
 Ratio = tuple[float, float, float]  # with the ends of its 95 % interval

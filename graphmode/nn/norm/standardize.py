@@ -20,7 +20,7 @@ from ..folded_sum import LEAST, added_up, largest_divisor
 Axes = tuple[int, ...]
 
 LONGEST_BLOCK = 256
-MOST_FOLDS = 16  # of rows of channels that are added in one loop
+FEWEST_FOLDS, MOST_FOLDS = 4, 16  # of rows of channels that are added in one loop
 ENOUGH = 1 << 13  # elements, of which a sum takes no time that counts
 
 
@@ -105,16 +105,12 @@ def statistics(
     shared = _shared(mean, num_groups)
     if axis_name is not None:
         shared = lax.pmean(shared, axis_name)
-    variance = _shared(_about(guess, drift, square, shared), num_groups)
-    if axis_name is not None:
-        variance = lax.pmean(variance, axis_name)
-    return shared, variance
-
-
-def _about(guess: jax.Array, drift: jax.Array, square: jax.Array, mean: jax.Array) -> jax.Array:
-    """E[(x - mean)^2] from E[(x - guess)^2], never from E[x^2]: at mean 1000 that loses three more digits."""
-    offset = guess - mean
-    return jnp.maximum(square + (2 * drift + offset) * offset, 0)
+    # E[(x - guess)^2] less what the guess is off, never E[x^2] - mean^2: at mean 1000 that loses three more digits.
+    own = jnp.maximum(square - jnp.square(drift), 0)
+    if num_groups is None and axis_name is None:
+        return shared, own
+    variance = _shared(own + jnp.square(mean - shared), num_groups)
+    return shared, variance if axis_name is None else lax.pmean(variance, axis_name)
 
 
 @compiled_once("axes", "eps", "axis_name", "num_groups")
@@ -175,8 +171,8 @@ def _moments(x: jax.Array, axes: Axes) -> tuple[jax.Array, jax.Array, jax.Array]
         return mean, jnp.zeros_like(mean), _mean(jnp.square(x - mean), axes)
 
     last, first = x.ndim - 1, min(axes)
-    count = math.prod(x.shape[first:last])
-    if tuple(sorted(axes)) != tuple(range(first, last)) or x.size < LEAST or largest_divisor(count, MOST_FOLDS) == 1:
+    are_rows = tuple(sorted(axes)) == tuple(range(first, last))
+    if not are_rows or x.size < LEAST or largest_divisor(math.prod(x.shape[first:last]), MOST_FOLDS) < FEWEST_FOLDS:
         return one_by_one(x)
     return lax.platform_dependent(x, cpu=partial(_moments_together, first=first), default=one_by_one)
 
@@ -187,8 +183,8 @@ def _moments_together(x: jax.Array, first: int) -> tuple[jax.Array, jax.Array, j
     rows = x.reshape(*lead, -1, channels)
     axis, count = rows.ndim - 2, rows.shape[-2]
     guess = lax.optimization_barrier(rows.mean(axis, keepdims=True))
-    apart = rows - guess
-    sums: tuple[jax.Array, ...] = (apart, jnp.square(apart))
+    centred = rows - guess
+    sums: tuple[jax.Array, ...] = (centred, jnp.square(centred))
     while sums[0].size >= ENOUGH and (folds := largest_divisor(sums[0].shape[axis], MOST_FOLDS)) > 1:
         sums = added_up(sums, axis, folds, neighbours=True)
     shape = (*lead, *(1,) * (x.ndim - 1 - first), channels)

@@ -10,7 +10,18 @@ import torch
 
 import graphmode.nn.functional as ours
 from graphmode.nn import folded_sum as module
-from graphmode.nn.folded_sum import FOLDS, LEAST, PIECES, folded_rows, folded_sum
+from graphmode.nn.folded_sum import (
+    COLUMNS,
+    FOLDS,
+    LEAST,
+    MOST,
+    PIECES,
+    added_up,
+    folded_rows,
+    folded_sum,
+    joint_row_sums,
+    sum_and_count,
+)
 
 SIZE = LEAST + 3  # with a rest beside the folds
 
@@ -175,3 +186,45 @@ def test_a_number_of_the_graph_is_refused_by_name():
     with pytest.raises(TypeError, match=r"margin is .*known when the graph is traced"):
         jax.jit(lambda margin: ours.margin_ranking_loss(x, x, x, margin=margin))(1.0)
     assert ours.margin_ranking_loss(x, x, x, margin=np.float32(0.5)) == 0.5
+
+
+def products(x: jax.Array, y: jax.Array, scale: float) -> tuple[jax.Array, jax.Array, jax.Array]:
+    return x * y * scale, jnp.square(x), jnp.sin(y)
+
+
+@pytest.mark.parametrize("name", TRANSFORMED)
+@pytest.mark.parametrize("shape", [(LEAST // 100, 112), (2, LEAST // 1000, 501), (3, 5)])
+def test_sums_of_the_same_rows_and_their_derivatives(name, shape):
+    x, y = drawn(*shape)
+
+    def weighted(sums):
+        return lambda x, y: sum((one * jnp.cos(y[..., 1]) * (i + 1)).sum() for i, one in enumerate(sums(x, y)))
+
+    def joint(x, y):
+        return joint_row_sums(products, x, y, scale=1.5)
+
+    def one_by_one(x, y):
+        return tuple(one.sum(-1) for one in products(x, y, 1.5))
+
+    found, wanted = (TRANSFORMED[name](weighted(f))(x, y) for f in (joint, one_by_one))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-3), found, wanted)
+
+
+@pytest.mark.parametrize("size", [COLUMNS, 37, MOST, MOST + COLUMNS, 0])
+def test_a_sum_and_how_many_count(size):
+    (x,) = drawn(size, count=1)
+    counts = jnp.asarray(np.random.default_rng(1).random(size) < 0.7)
+    (total, count), slope = jax.vjp(lambda x: jax.jit(sum_and_count)(x, counts), x)
+    assert count.dtype == x.dtype
+    assert int(count) == int(counts.sum())
+    np.testing.assert_allclose(total, np.asarray(x, np.float64).sum(), rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(slope((jnp.float32(2), jnp.float32(3)))[0], np.full(size, 2))
+
+
+@pytest.mark.parametrize("neighbours", [False, True])
+def test_pieces_of_an_axis_are_added(neighbours):
+    x = jnp.arange(24.0).reshape(2, 6, 2)
+    found = added_up((x, 2 * x), 1, 3, neighbours=neighbours)
+    wanted = [[x[:, 2 * i : 2 * i + 2] for i in range(3)], [x[:, i::3] for i in range(3)]][neighbours]
+    for one, factor in zip(found, (1, 2), strict=True):
+        np.testing.assert_array_equal(one, factor * sum(wanted))

@@ -17,7 +17,7 @@ from flax import nnx
 from graphmode import nn
 from graphmode.nn import folded_sum
 from graphmode.nn import functional as F
-from graphmode.nn.norm.standardize import standardize
+from graphmode.nn.norm.standardize import standardize, statistics
 from graphmode.weights import load, to_state_dict
 
 from .judging import Verdict, judge_equal, judge_precise
@@ -138,6 +138,9 @@ def test_running_statistics_of_the_functions(name, data_format):
         np.testing.assert_allclose(port, reference.numpy(), rtol=1e-12, atol=1e-13)
 
 
+LARGE = (4, 16, 40, 40)  # for sums in pieces
+
+
 @pytest.mark.parametrize("mean", [30.0, 1000.0])
 @pytest.mark.parametrize(
     ("name", "args", "shape"),
@@ -148,6 +151,8 @@ def test_running_statistics_of_the_functions(name, data_format):
         ("LayerNorm", (100,), (8, 100)),
         ("GroupNorm", (2, 6), (3, 6, 10, 10)),
         ("RMSNorm", (100,), (8, 100)),
+        *((name, args, LARGE) for name, args in (("BatchNorm2d", (16,)), ("InstanceNorm2d", (16,)))),
+        ("GroupNorm", (4, 16), LARGE),
     ],
 )
 def test_a_large_mean_costs_no_more_digits_than_in_pytorch(name, args, shape, mean):
@@ -155,6 +160,29 @@ def test_a_large_mean_costs_no_more_digits_than_in_pytorch(name, args, shape, me
     judge_precise([sample_of(name, args, {}, shape, seed=s, mean=mean, dtype=torch.float32) for s in range(4)], verdict)
     assert not verdict.failures, "\n".join(verdict.failures)
     assert verdict.ratio > 0
+
+
+@pytest.mark.parametrize("axes", [(0, 1, 2), (1, 2)])
+@pytest.mark.parametrize("num_groups", [None, 4])
+def test_statistics_of_awkward_channels(axes, num_groups):
+    x = np.random.default_rng(0).standard_normal((4, 40, 40, 16)).astype(np.float32)
+    x[..., 0] = 1000.1  # constant
+    x[..., 1] = 0
+    x[:, :20, :, 2] = -3000  # its half, with the first rows
+    x[0, 0, 0, 3] = 1e6  # one that is far away
+    x[..., 4] *= 1e-3
+    x[..., 4] += 1000
+    mean, variance = statistics(jnp.asarray(x), axes, None, num_groups)
+    wide = x.astype(np.float64)
+    wanted = wide.mean(axes, keepdims=True)
+    if num_groups:
+        wanted = np.repeat(wanted.reshape(*wanted.shape[:-1], num_groups, -1).mean(-1), 16 // num_groups, -1)
+    squares = ((wide - wanted) ** 2).mean(axes, keepdims=True)
+    if num_groups:
+        squares = np.repeat(squares.reshape(*squares.shape[:-1], num_groups, -1).mean(-1), 16 // num_groups, -1)
+    np.testing.assert_allclose(mean, wanted, rtol=3e-7, atol=1e-7 if num_groups is None else 1e-4)
+    np.testing.assert_allclose(variance, squares, rtol=1e-5, atol=1e-11 if num_groups is None else 1e-2)
+    assert (np.asarray(variance) >= 0).all()
 
 
 HALVES = {
