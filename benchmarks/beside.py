@@ -24,7 +24,7 @@ from graphmode.vectors import use_wide_vectors
 
 INPUT_SETS = 3
 SAMPLE_S = 5e-3
-WAKE_S = 8e-3  # of calls, after which a form takes what it takes when called on and on: the others emptied its caches
+WAKE_S = 15e-3  # of calls, after which a form takes what it takes when called on and on: the others emptied its caches
 MOST_CALLS = 500
 
 Ratio = tuple[float, float, float]  # with the ends of its 95 % interval
@@ -32,12 +32,19 @@ Ratio = tuple[float, float, float]  # with the ends of its 95 % interval
 
 @dataclass
 class Measured:
-    """One computation at one size: seconds a call of each form, or why there are none."""
+    """One computation at one size: seconds a call of each form, or why there are none.
+
+    Attributes:
+      budget_s: of timed calls, for each form.
+      revision: of the code, where it is not that of the run that the results are of.
+    """
 
     name: str
     size: int | str
     samples_s: dict[str, list[float]] = field(default_factory=dict)
     reason: str = ""
+    budget_s: float | None = None
+    revision: str = ""
 
     def median(self, form: str) -> float | None:
         samples = self.samples_s.get(form)
@@ -59,6 +66,7 @@ class Measured:
 
 def time_forms(forms: Mapping[str, Callable[[int], Any]], measured: Measured, *, budget_s: float) -> None:
     """Adds the samples of each form, a function of the number of its input set, or why it failed."""
+    measured.budget_s = budget_s
     timed = {form: Timed(partial(_turn, call), partial(_calibrated, call), warm_s=0.0) for form, call in forms.items()}
     interleave(list(timed.values()), budget_s=budget_s)
     for form, one in timed.items():

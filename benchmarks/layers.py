@@ -176,7 +176,11 @@ def table(measured: Sequence[Measured], where: str) -> str:
     compiled = [size for size in SIZES if any(m.size == size and "compile" in m.samples_s for m in measured)]
     lines = ["# Layers beside PyTorch's", "", f"Measured on {where}. Below 1, graphmode is faster."]
     sizes = ", ".join(compiled) or "no"
-    lines += [f"PyTorch eager, channels last where there are images, and torch.compile at {sizes} size.", ""]
+    lines += [f"PyTorch eager, channels last where there are images, and torch.compile at {sizes} size."]
+    for size in SIZES:
+        there = {(m.revision, m.budget_s) for m in measured if m.size == size and m.revision and m.budget_s}
+        lines += [f"Of {size} size for {s:g} s a form, at revision {r}." for r, s in sorted(there)]
+    lines += [""]
     for mode in MODES:
         for size in SIZES:
             found = [_best(m) for m in measured if m.size == size and m.name.endswith(f", {mode}")]
@@ -210,6 +214,7 @@ def main(
     device: Annotated[str, typer.Option(help="auto, cpu or gpu.")] = "auto",
     compiles: Annotated[bool, typer.Option("--compile/--no-compile", help="Whether torch.compile is a form.")] = True,
     compile_at: Annotated[list[str] | None, typer.Option(help="The sizes at which it is; all of them if none.")] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep what FOLDER has of other layers and sizes.")] = False,
 ) -> None:
     """Times every layer and writes the table."""
     chosen = prepared(folder, device)
@@ -221,6 +226,7 @@ def main(
         raise typer.BadParameter(f"no layer is called {names}; there are {', '.join(e.name for e in ENTRIES)}")
     measured: list[Measured] = []
     environment = describe(chosen)
+    kept = _kept(folder) if keep else []
     with jax.default_device(jax.devices(chosen)[0]):
         for entry in entries:
             for one in size or SIZES:
@@ -231,8 +237,24 @@ def main(
                     print(
                         f"{last.name} {one}: {told(_best(last))} of {last.fastest(PYTORCH)} {last.reason}", flush=True
                     )
-            _save(folder, measured, environment)
+            _save(folder, _in_order(kept, measured), environment)
             jax.clear_caches()
+
+
+def _kept(folder: Path) -> list[Measured]:
+    path = folder / "layers.json"
+    if not path.exists():
+        raise typer.BadParameter(f"{path} is not there, so that there is nothing to keep; leave --keep out")
+    record = json.loads(path.read_text())
+    revision = record["environment"]["revision"]
+    return [Measured(**{**one, "revision": one.get("revision") or revision}) for one in record["layers"]]
+
+
+def _in_order(kept: Sequence[Measured], measured: Sequence[Measured]) -> list[Measured]:
+    """Each cell once, the newest of it, layer by layer as `ENTRIES` has them."""
+    order = {f"{e.name}, {mode}": (i, j) for i, e in enumerate(ENTRIES) for j, mode in enumerate(MODES)}
+    cells = {(m.name, m.size): m for m in (*kept, *measured) if m.name in order}
+    return sorted(cells.values(), key=lambda m: (order[m.name][0], SIZES.index(str(m.size)), order[m.name][1]))
 
 
 def _save(folder: Path, measured: Sequence[Measured], environment: Environment) -> None:

@@ -73,6 +73,7 @@ def test_names_are_unique_and_every_class_is_here(benchmark):
         ({"size": ["huge"]}, "there is no size 'huge'; choose small, medium, large"),
         ({"compile_at": ["huge"]}, "there is no size 'huge'"),
         ({"device": "tpu"}, "--device is 'tpu'"),
+        ({"keep": True}, "nothing to keep"),
     ],
 )
 def test_what_it_does_not_know_is_refused(arguments, told, benchmark, tmp_path):
@@ -94,3 +95,9 @@ def test_the_script_leaves_its_records(tmp_path):
     record = json.loads((tmp_path / "layers.json").read_text())
     assert [layer["name"] for layer in record["layers"]] == ["Linear, forward", "Linear, forward and backward"]
     assert "geometric mean" in (tmp_path / "layers.md").read_text()
+    medium = [*run, "Linear", "--size", "medium", "--seconds", "0.02", "--no-compile", "--keep"]
+    subprocess.run(medium, check=True, capture_output=True)
+    kept = json.loads((tmp_path / "layers.json").read_text())
+    assert kept["layers"][:2] == [{**one, "revision": record["environment"]["revision"]} for one in record["layers"]]
+    assert [one["size"] for one in kept["layers"][2:]] == ["medium", "medium"]
+    assert "Of small size for 0.01 s a form" in (tmp_path / "layers.md").read_text()
