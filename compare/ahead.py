@@ -1,6 +1,8 @@
 """The parity of the cases to come, found in a process of its own while this one prepares and times rows.
 
-It runs at the lowest priority and stands still while anything is timed: it takes what processors are left over.
+It runs at the lowest priority and stands still while anything is timed: it takes what processors are left over. While
+rows are prepared PyTorch has one thread in it, since several hold the processors that rows want for 8 ms after each
+operation; it has all of them while this process can but wait for what it finds.
 """
 
 from __future__ import annotations
@@ -8,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,6 +22,7 @@ from .speed.forkserver import Died, ForkServer
 
 AHEAD = 8  # cases whose findings may wait, in files; those of a large model take a gigabyte
 LOWEST_PRIORITY = 19
+ALL_THREADS, ONE_THREAD = signal.SIGUSR1, signal.SIGUSR2
 
 
 class Lost(Exception):
@@ -50,6 +54,7 @@ class Ahead:
     ):
         self._folder = Path(tempfile.mkdtemp(prefix="graphmode-"))
         self._child = server.start(Search(tuple(wanted), seed, device, tuple(modes), self._folder))
+        self._handles = False  # signals, which it does once it has said something
 
     def findings(self) -> Path:
         """The file with `Findings` of the next case; waits for it. Whoever asks removes it.
@@ -61,7 +66,11 @@ class Ahead:
         try:
             if not self._child.is_alive or not self._child.pid:
                 raise Lost
+            if self._handles and not self._child.connection.poll():
+                self._child.tell(ALL_THREADS)
             path, error = self._child.connection.recv()
+            self._handles = True
+            self._child.tell(ONE_THREAD)
             self._child.connection.send("one more")
         except (Died, EOFError, OSError):
             raise Lost from None
@@ -104,9 +113,11 @@ class Search:
         from .locate import locate
         from .parity.examination import Examination
         from .release import release
+        from .speed.environment import set_up_threads
 
-        # Several threads wait with processors held, 8 ms after each operation, which the rows beside are prepared with.
-        torch.set_num_threads(1)
+        set_up_threads()
+        signal.signal(ALL_THREADS, lambda *_: set_up_threads())
+        signal.signal(ONE_THREAD, lambda *_: torch.set_num_threads(1))
         waiting = 0
         for number, (location, dtype) in enumerate(self.wanted):
             while waiting >= AHEAD or connection.poll():
@@ -129,4 +140,7 @@ class Search:
             connection.send((path, failure))
             waiting += 1
             release()
-        connection.poll(None)  # an end of this process would be one of the findings that wait
+        # Until nobody asks any more: an end of this process would be one of the findings that wait.
+        with contextlib.suppress(EOFError, OSError):
+            while True:
+                connection.recv()

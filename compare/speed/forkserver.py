@@ -103,6 +103,11 @@ class Child:
         """It goes on where it stood; nothing where it did not stand still."""
         self._signal(signal.SIGCONT)
 
+    def tell(self, number: signal.Signals) -> None:
+        """Sends it a signal that it has said it handles, and to none of the processes that it has started."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, number)
+
     def _signal(self, number: signal.Signals) -> None:
         with contextlib.suppress(Died, ProcessLookupError):
             if self.is_alive:

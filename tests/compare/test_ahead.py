@@ -20,11 +20,17 @@ pytestmark = pytest.mark.skipif(not can_fork(), reason="needs a system that can 
 
 CASES = """
 import dataclasses
+import os
+import time
+from pathlib import Path
 
 import numpy as np
 import torch
 from flax import nnx
 from graphmode.compare import Case
+
+
+MARK = Path(__file__).with_name("had one thread")
 
 
 class Reference(torch.nn.Module):
@@ -62,7 +68,24 @@ def case(name, model):
                 inputs=lambda rng: (rng.standard_normal((20, 5)),))
 
 
+def until(is_so):
+    deadline = time.monotonic() + 60
+    while not is_so():
+        if time.monotonic() > deadline:
+            raise TimeoutError
+        time.sleep(0.05)
+
+
+def patient(rng):  # until PyTorch has had one thread, and then all of them
+    if not MARK.exists():
+        until(lambda: torch.get_num_threads() == 1)
+        MARK.touch()
+        until(lambda: torch.get_num_threads() == len(os.sched_getaffinity(0)))
+    return (rng.standard_normal((20, 5)),)
+
+
 FIRST, SECOND = case("first", Good), case("second", Good)
+PATIENT = dataclasses.replace(FIRST, name="patient", inputs=patient)
 WEIGHTS, BROKEN = case("weights", Port), case("broken", fails)
 LOST = dataclasses.replace(FIRST, name="lost", pretrained=fails)
 """
@@ -118,6 +141,26 @@ def test_a_killed_process_costs_no_case(path, monkeypatch):
     results = run(map(locate, locations), Plan(rows=("torch.eager", "jax.jit")), locations=locations)
     assert [(p.case, p.passed) for p in results.parity] == [("first", True), ("second", True)]
     assert {cell.status for cell in results.cells} == {"ok"}
+
+
+def test_what_it_has_found_is_there_when_it_has_nothing_left_to_find(path):
+    with ahead(path, *["FIRST"] * 4) as process:
+        deadline = time.monotonic() + 60
+        while len(list(process._folder.glob("*.head"))) < 4 and time.monotonic() < deadline:
+            time.sleep(0.1)
+        for _ in range(4):
+            time.sleep(0.3)  # in which it may end
+            assert Findings.read(process.findings()).verdicts[0].passed
+
+
+def test_it_has_all_threads_only_while_it_is_waited_for(path):
+    with ahead(path, "FIRST", "PATIENT") as process:
+        process.findings()
+        mark, deadline = path.with_name("had one thread"), time.monotonic() + 60
+        while not mark.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert mark.exists()
+        assert Findings.read(process.findings()).verdicts[0].passed
 
 
 def test_it_leaves_no_files_and_no_process(path):
