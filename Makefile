@@ -53,8 +53,9 @@ typecheck: $(STAMP)
 	cd build/typecheck && ../../$(BIN)/mypy --config-file ../../pyproject.toml --cache-dir ../../.mypy_cache -p graphmode
 
 tables: $(STAMP)
-	$(BIN)/python -m tests.library.nn.tables docs/layers.md --workers $(WORKERS)
-	$(BIN)/python -m tests.library.optim.tables docs/optimizers.md
+	@# From within tests/: a package of weights brings a top-level `tests` of its own.
+	cd tests && ../$(BIN)/python -m library.nn.tables ../docs/layers.md --workers $(WORKERS)
+	cd tests && ../$(BIN)/python -m library.optim.tables ../docs/optimizers.md
 
 clean:
 	rm -rf .venv build dist *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache

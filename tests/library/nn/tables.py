@@ -1,6 +1,6 @@
 """Judges every layer and function on all of PyTorch's samples and writes what came of it as a page.
 
-python -m tests.library.nn.tables docs/layers.md [--workers 2] [--only NAME ...]
+cd tests; python -m library.nn.tables ../docs/layers.md [--workers 2] [--only NAME ...]
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Judges every configuration of PyTorch's optimizers and writes what came of it as a page.
 
-python -m tests.library.optim.tables docs/optimizers.md
+cd tests; python -m library.optim.tables ../docs/optimizers.md
 """
 
 from __future__ import annotations
