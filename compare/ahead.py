@@ -22,7 +22,6 @@ from .speed.forkserver import Died, ForkServer
 
 AHEAD = 8  # cases whose findings may wait, in files; those of a large model take a gigabyte
 LOWEST_PRIORITY = 19
-ALL_THREADS, ONE_THREAD = signal.SIGUSR1, signal.SIGUSR2
 
 
 class Lost(Exception):
@@ -67,10 +66,10 @@ class Ahead:
             if not self._child.is_alive or not self._child.pid:
                 raise Lost
             if self._handles and not self._child.connection.poll():
-                self._child.tell(ALL_THREADS)
+                self._child.tell(signal.SIGUSR1)
             path, error = self._child.connection.recv()
             self._handles = True
-            self._child.tell(ONE_THREAD)
+            self._child.tell(signal.SIGUSR2)
             self._child.connection.send("one more")
         except (Died, EOFError, OSError):
             raise Lost from None
@@ -116,8 +115,8 @@ class Search:
         from .speed.environment import set_up_threads
 
         set_up_threads()
-        signal.signal(ALL_THREADS, lambda *_: set_up_threads())
-        signal.signal(ONE_THREAD, lambda *_: torch.set_num_threads(1))
+        signal.signal(signal.SIGUSR1, lambda *_: set_up_threads())  # somebody waits
+        signal.signal(signal.SIGUSR2, lambda *_: torch.set_num_threads(1))
         waiting = 0
         for number, (location, dtype) in enumerate(self.wanted):
             while waiting >= AHEAD or connection.poll():

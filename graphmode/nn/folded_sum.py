@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial, reduce
 from typing import Any
 
@@ -44,7 +44,7 @@ def folded_sum(function: Each, *arrays: jax.Array, **static: Hashable) -> jax.Ar
     """
     shape = jnp.broadcast_shapes(*(array.shape for array in arrays))
     items = tuple(static.items())
-    if any(array.shape != shape for array in arrays) or arrays[0].size < LEAST:
+    if any(array.shape != shape for array in arrays) or not is_large(shape, LEAST):
         return function(*arrays, **static).sum()
     return _total(function, items, arrays)
 
@@ -87,7 +87,7 @@ def folded_rows(function: Each, *arrays: jax.Array, **static: Hashable) -> jax.A
       static: hashable arguments of `function`.
     """
     shape = jnp.broadcast_shapes(*(array.shape for array in arrays))
-    if math.prod(shape) < LEAST or shape[-1] < LEAST_ROW:
+    if not is_large(shape, LEAST) or shape[-1] < LEAST_ROW:
         return function(*arrays, **static).sum(-1)
     return _rows(function, tuple(static.items()), arrays)
 
@@ -133,7 +133,7 @@ def joint_row_sums(function: Several, *arrays: jax.Array, **static: Hashable) ->
       static: hashable arguments of `function`.
     """
     shape = jnp.broadcast_shapes(*(array.shape for array in arrays))
-    if any(array.shape != shape for array in arrays) or math.prod(shape) < LEAST or shape[-1] < LEAST_ROW:
+    if any(array.shape != shape for array in arrays) or not is_large(shape, LEAST) or shape[-1] < LEAST_ROW:
         return tuple(each.sum(-1) for each in function(*arrays, **static))
     return _joint(function, tuple(static.items()), arrays)
 
@@ -172,13 +172,13 @@ def sum_and_count(values: jax.Array, counts: jax.Array) -> tuple[jax.Array, jax.
     """`values.sum()`, and how many of the booleans `counts`, of its shape, are true, in the dtype of `values`.
 
     XLA's CPU backend takes each sum in a library or by itself, and what is summed before them. Here all of that is one
-    loop: a mean of 1,024 gathered values takes 9 us where it took 17.
+    loop: `NLLLoss` of 1,024 rows takes 13 us where it took 25.
     """
 
     def by_default(values: jax.Array, counts: jax.Array) -> tuple[jax.Array, jax.Array]:
         return values.sum(), counts.sum().astype(values.dtype)
 
-    if values.size % COLUMNS or not 0 < values.size <= MOST:
+    if not is_large(values.shape, 1) or values.size > MOST or values.size % COLUMNS:
         return by_default(values, counts)
     return lax.platform_dependent(values, counts, cpu=_in_columns, default=by_default)
 
@@ -214,6 +214,11 @@ def added_up(arrays: tuple[jax.Array, ...], axis: int, pieces: int, *, neighbour
     return lax.reduce(cut_up, zeros, lambda x, y: tuple(map(lax.add, x, y)), (axis + neighbours,))
 
 
-def largest_divisor(length: int, most: int) -> int:
-    """The largest number up to `most` that divides a length."""
-    return max(n for n in range(1, most + 1) if length % n == 0)
+def is_large(shape: Sequence[Any], least: int) -> bool:
+    """Whether there are so many elements; not where `jax.export` leaves a length open."""
+    return all(isinstance(length, int) for length in shape) and math.prod(shape) >= least
+
+
+def largest_divisor(length: Any, most: int) -> int:
+    """The largest number up to `most` that divides a length; 1 where `jax.export` leaves it open."""
+    return max(n for n in range(1, most + 1) if length % n == 0) if isinstance(length, int) else 1

@@ -38,7 +38,7 @@ import numpy as np
 from jax import lax
 
 from ..compiled_once import compiled_once
-from ..folded_sum import added_up, largest_divisor
+from ..folded_sum import added_up, is_large, largest_divisor
 from ..layout import Layout, from_channels_last, to_channels_last
 from ..windows import taps_of
 from . import onednn
@@ -286,7 +286,7 @@ def sums_of_products(taps: tuple[jax.Array, ...], other: jax.Array) -> jax.Array
         products = tuple(lax.mul(tap, other) for tap in taps[start : start + at_once])
         # Along one axis first: of a sum over all of them at once only one core would do the work.
         lines = added_up(products, other.ndim - 2, pieces if pieces > 1 else other.shape[-2])
-        if lines[0].size >= MANY:
+        if is_large(lines[0].shape, MANY):
             axis = 0 if len(other) > 1 else 1
             lines = added_up(lines, axis, largest_divisor(lines[0].shape[axis], most))
         sums += [line.sum(range(line.ndim - 1)) for line in lines]

@@ -102,7 +102,7 @@ def batch_norm_with_running_stats(
         return Normed(input, running_mean, running_var)
     devices = 1 if axis_name is None else lax.axis_size(axis_name)
     count = input.size // channels * devices
-    if count < 2:
+    if isinstance(count, int) and count < 2:
         raise ValueError(
             f"input has shape {tuple(input.shape)}, so 1 value a channel, and training wants 2 or more for a variance; "
             "give a larger batch, or switch to evaluation (training=False; .eval() of a module)"

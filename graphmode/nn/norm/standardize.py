@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Hashable, Sequence
 from functools import partial
@@ -15,7 +14,7 @@ from jax import lax
 from ..apart import apart
 from ..arguments import check_same_dtype
 from ..compiled_once import compiled_once
-from ..folded_sum import LEAST, added_up, largest_divisor
+from ..folded_sum import LEAST, added_up, is_large, largest_divisor
 
 Axes = tuple[int, ...]
 
@@ -45,7 +44,7 @@ def is_empty_axis(shape: Sequence[int], axes: Axes) -> bool:
 
 # Left to itself, JAX differentiates through the mean inside the variance as well: one more reduction over all values,
 # which waits for the other two. The tangent below is written so that its transpose takes two, as PyTorch's backward.
-@functools.partial(jax.custom_jvp, nondiff_argnums=(3, 4, 5, 6))
+@partial(jax.custom_jvp, nondiff_argnums=(3, 4, 5, 6))
 def standardize(
     x: jax.Array,
     weight: jax.Array | None,
@@ -156,9 +155,9 @@ def _mean_over(x: jax.Array, axes: Axes) -> jax.Array:
     if is_empty_axis(x.shape, axes):
         return jnp.mean(x, axes, keepdims=True)
     rows = x.ndim - 2
-    if rows in axes and rows + 1 not in axes:
+    if rows in axes and rows + 1 not in axes and isinstance(x.shape[rows], int):
         x = _by_blocks(x, rows)
-    longest = max(axes, key=lambda axis: x.shape[axis])
+    longest = max(axes, key=lambda axis: x.shape[axis] if isinstance(x.shape[axis], int) else 0)
     guess = jnp.mean(lax.slice_in_dim(x, 0, 1, axis=longest), axes, keepdims=True)
     return guess + _mean(x - guess, axes)
 
@@ -172,7 +171,9 @@ def _moments(x: jax.Array, axes: Axes) -> tuple[jax.Array, jax.Array, jax.Array]
 
     last, first = x.ndim - 1, min(axes)
     are_rows = tuple(sorted(axes)) == tuple(range(first, last))
-    if not are_rows or x.size < LEAST or largest_divisor(math.prod(x.shape[first:last]), MOST_FOLDS) < FEWEST_FOLDS:
+    if not are_rows or not is_large(x.shape, LEAST):
+        return one_by_one(x)
+    if largest_divisor(math.prod(x.shape[first:last]), MOST_FOLDS) < FEWEST_FOLDS:
         return one_by_one(x)
     return lax.platform_dependent(x, cpu=partial(_moments_together, first=first), default=one_by_one)
 
