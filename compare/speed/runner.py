@@ -33,8 +33,9 @@ INPUT_SETS = 3  # at most, in rotation
 WARM_UP = 2  # calls after the first, those of the gate counted
 CALIBRATIONS = 5
 # after another row's turn caches are cold, and an idle processor takes some milliseconds of calls to wake fast again:
-# a call of jax.jit that takes 10 us takes 40 us for the first hundred (measured under KVM's haltpoll)
-WAKE_S = 5e-3
+# a call of jax.jit that takes 10 us takes 40 us for the first hundred (measured under KVM's haltpoll), and a row whose
+# calls take tens to hundreds of microseconds keeps the slower of two speeds for some 10 ms
+WAKE_S = 15e-3
 PLAIN_ROWS = ("torch.eager", "jax.eager", "jax.jit")  # that any model can be run by
 
 
