@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from ..arguments import check_floating
 from ..autocast import autocasts
+from ..folded_sum import joint_row_sums
 from ..layer import Layer
 from ..straight_through import valued
 from .norms import vector_norm
@@ -43,6 +44,11 @@ def cosine_similarity(x1: jax.Array, x2: jax.Array, dim: int = 1, eps: float = 1
     return jnp.squeeze(_cosine(x1, x2, axis, eps), axis)
 
 
+def products(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Of each with the other, and with itself."""
+    return a * b, jnp.square(a), jnp.square(b)
+
+
 def _lengths(x: jax.Array, axis: tuple[int, ...], eps: float) -> tuple[jax.Array, jax.Array]:
     """The length, and what of it counts."""
     norm = vector_norm(x, 2, axis, keepdim=True)
@@ -52,6 +58,10 @@ def _lengths(x: jax.Array, axis: tuple[int, ...], eps: float) -> tuple[jax.Array
 # Left to itself, JAX sums both vectors up again on its way back, where the cosine and two lengths say all.
 @functools.partial(jax.custom_jvp, nondiff_argnums=(2, 3))
 def _cosine(x1: jax.Array, x2: jax.Array, axis: tuple[int, ...], eps: float) -> jax.Array:
+    if axis == (x1.ndim - 1,) and x1.shape[-1] > 1 and x1.dtype.itemsize >= 4:
+        product, *squares = (total[..., None] for total in joint_row_sums(products, x1, x2))
+        length1, length2 = (jnp.maximum(jnp.sqrt(square), eps) for square in squares)
+        return product / length1 / length2  # whose product may be too small or too large
     unit1, unit2 = (x / _lengths(x, axis, eps)[1] for x in (x1, x2))
     return jnp.sum(unit1 * unit2, axis, keepdims=True)
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from ..arguments import as_number, check_floating
 from ..autocast import autocasts
+from ..distance.similarity import products
 from ..folded_sum import joint_row_sums
 from .kinks import at_least, distances, norm
 from .reduction import (
@@ -66,14 +67,10 @@ def cosine_embedding_loss(
     shape = jnp.broadcast_shapes(broadcast_shape(input1=input1, input2=input2)[:-1], target.shape)
     mask = as_mask(mask, shape)
     input1, input2 = in_float32(*where_counted(mask, input1, input2, trailing=1))
-    product, square1, square2 = joint_row_sums(_products, input1, input2)
+    product, square1, square2 = joint_row_sums(products, input1, input2)
     cosine = product / jnp.sqrt((square1 + 1e-12) * (square2 + 1e-12))
     together = jnp.where(target == 1, 1 - cosine, 0)
     return reduced(together + jnp.where(target == -1, at_least(cosine - margin, 0), 0), reduction, dtype, mask)
-
-
-def _products(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    return a * b, jnp.square(a), jnp.square(b)
 
 
 @autocasts

@@ -20,7 +20,8 @@ Axes = tuple[int, ...]
 
 LONGEST_BLOCK = 256
 FEWEST_FOLDS, MOST_FOLDS = 4, 16  # of rows of channels that are added in one loop
-ENOUGH = 1 << 13  # elements, of which a sum takes no time that counts
+SAMPLED = 63  # one in so many rows gives the first guess of a mean; odd, or it could meet one column of each image
+ENOUGH = 1 << 15  # elements, of which a sum takes no time that counts
 
 
 def wide(x: jax.Array) -> jax.Array:
@@ -179,18 +180,33 @@ def _moments(x: jax.Array, axes: Axes) -> tuple[jax.Array, jax.Array, jax.Array]
 
 
 def _moments_together(x: jax.Array, first: int) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Of rows of channels, in two passes: the plain mean is off by some roundings, which the second pass finds."""
+    """Of rows of channels in one pass, about the mean of some of them.
+
+    A share p of the rows, whose mean is d off, adds p d^2 to the variance at least: d^2 is at most variance / p, and the
+    variance loses log2(1 + 1 / p) bits to the difference, seven at most, where those rows are like none between them.
+    """
     *lead, channels = *x.shape[:first], x.shape[-1]
     rows = x.reshape(*lead, -1, channels)
     axis, count = rows.ndim - 2, rows.shape[-2]
-    guess = lax.optimization_barrier(rows.mean(axis, keepdims=True))
+    guess = lax.optimization_barrier(_middle(rows, axis))
     centred = rows - guess
     sums: tuple[jax.Array, ...] = (centred, jnp.square(centred))
     while sums[0].size >= ENOUGH and (folds := largest_divisor(sums[0].shape[axis], MOST_FOLDS)) > 1:
-        sums = added_up(sums, axis, folds, neighbours=True)
+        sums = added_up(sums, axis, folds)
     shape = (*lead, *(1,) * (x.ndim - 1 - first), channels)
     drift, square = (one.sum(axis) / count for one in sums)
     return guess.reshape(shape), drift.reshape(shape), square.reshape(shape)
+
+
+def _middle(rows: jax.Array, axis: int) -> jax.Array:
+    """Of three means of some rows the one between the others, which none that is far away can move."""
+    count = rows.shape[axis]
+    step = min(SAMPLED, (count // 3 - 1) | 1)
+    each = -(-count // step) // 3
+    some = lax.slice_in_dim(rows, 0, (3 * each - 1) * step + 1, step, axis)
+    means = some.reshape(*rows.shape[:axis], 3, each, rows.shape[-1]).mean(axis + 1)
+    a, b, c = jnp.split(means, 3, axis)
+    return jnp.clip(c, jnp.minimum(a, b), jnp.maximum(a, b))
 
 
 def _by_blocks(x: jax.Array, axis: int) -> jax.Array:
