@@ -24,6 +24,7 @@ from graphmode.vectors import use_wide_vectors
 
 INPUT_SETS = 3
 SAMPLE_S = 5e-3
+OURS = "graphmode"  # the form; all others are PyTorch's, or what bounds it
 WAKE_S = 15e-3  # of calls, after which a form takes what it takes when called on and on: the others emptied its caches
 MOST_CALLS = 500
 
@@ -52,7 +53,7 @@ class Measured:
 
     def ratio(self, form: str) -> Ratio | None:
         """Ours over that form, with its 95 % interval."""
-        ours, theirs = self.samples_s.get("graphmode"), self.samples_s.get(form)
+        ours, theirs = self.samples_s.get(OURS), self.samples_s.get(form)
         if not ours or not theirs:
             return None
         low, high = interval(tuple(ours), tuple(theirs)) or (float("nan"), float("nan"))
@@ -67,7 +68,10 @@ class Measured:
 def time_forms(forms: Mapping[str, Callable[[int], Any]], measured: Measured, *, budget_s: float) -> None:
     """Adds the samples of each form, a function of the number of its input set, or why it failed."""
     measured.budget_s = budget_s
-    timed = {form: Timed(partial(_turn, call), partial(_calibrated, call), warm_s=0.0) for form, call in forms.items()}
+    timed = {
+        form: Timed(partial(_turn, call), partial(_calibrated, call), warm_s=0.0, side=str(form == OURS))
+        for form, call in forms.items()
+    }
     interleave(list(timed.values()), budget_s=budget_s)
     for form, one in timed.items():
         if one.error is not None:

@@ -81,4 +81,5 @@ def _competitor(seat: Seat, row: Row, warm_s: float, least_patience_s: float) ->
         calibrate=lambda: seat.calibrated(SHORTEST_SAMPLE_S, MOST_CALLS, patience(MOST_CALLS)),
         warm_s=warm_s,
         steps_per_call=row.steps_per_call,
+        side=row.framework,
     )

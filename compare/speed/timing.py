@@ -6,6 +6,7 @@ import functools
 import math
 import signal
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ LONG_S = 20e-3  # of a call by itself, which surely fills a sample
 SURELY_LONG_S = 1.0  # of a call beside others, or of one that still compiled something
 LEAST_REPEATS = 5
 FEWEST_REPEATS = 3  # for a competitor that is far behind
-FAR_BEHIND = 1.25  # times the fastest median
+FAR_BEHIND = 1.25  # times the fastest median of its side
 ENOUGH_REPEATS = 12  # where the median is known to SHARP by then
 MOST_REPEATS = 25
 NARROW = 0.05  # of the median, the width of its interval: a wider one is noisy
@@ -67,6 +68,7 @@ class Timed:
     Attributes:
       take: `(offset, calls)` gives seconds a call, of that many calls from input set `offset` on.
       steps_per_call: a sample is seconds a step.
+      side: its framework: the fastest of each are what is compared, so that neither is short of samples.
       calibrate: how many calls a sample needs; called once, but for one whose calls are surely long.
       warm_s: what its last call before took, perhaps beside others: a long one needs no calibration.
       repeats: the index of the repeat that each sample was taken in.
@@ -76,6 +78,7 @@ class Timed:
     calibrate: Callable[[], int] = lambda: 1
     warm_s: float = math.inf
     steps_per_call: int = 1
+    side: str = ""
     calls_per_sample: int = 1
     samples: list[float] = field(default_factory=list)
     repeats: list[int] = field(default_factory=list)
@@ -117,14 +120,17 @@ def interleave(
     leaves threads that spin and caches that are cold, and is to be another one each time.
 
     A competitor is done after `repeats`, once its median is known to 2 %, or once it has used up `budget_s` and has
-    five samples, or three where it is far behind the fastest. One that raises is out, with its error kept.
+    five samples, or three where it is far behind the fastest of its side. One that raises is out, with its error kept.
     """
     for one in competitors:
         if one.warm_s < SURELY_LONG_S:
             _attempt(one, functools.partial(_calibrate, one))
     for repeat in range(first_repeat, first_repeat + repeats):
-        fastest = min((one.median for one in competitors if one.samples), default=math.inf)
-        running = [one for one in competitors if not one.is_done(budget_s, FAR_BEHIND * fastest)]
+        far_behind: dict[str, float] = defaultdict(lambda: math.inf)
+        for one in competitors:
+            if one.samples:
+                far_behind[one.side] = min(FAR_BEHIND * one.median, far_behind[one.side])
+        running = [one for one in competitors if not one.is_done(budget_s, far_behind[one.side])]
         if not running:
             return
         for place in np.random.default_rng(repeat).permutation(len(running)):

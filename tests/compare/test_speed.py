@@ -276,12 +276,12 @@ def test_row_names_are_those_of_the_rows():
         selected(("jax.pmap",))
 
 
-def competitor(name, seconds, order):
+def competitor(name, seconds, order, side=""):
     def take(offset, calls):
         order.append((name, offset, calls))
         return next(seconds) if calls else 0.0
 
-    return Timed(take, lambda: 7, warm_s=1e-5 if name == "short" else 2.0)
+    return Timed(take, lambda: 7, warm_s=1e-5 if name == "short" else 2.0, side=side)
 
 
 def test_interleave_takes_turns_and_counts_calls():
@@ -314,10 +314,12 @@ def test_a_competitor_ends_when_its_median_is_known_or_its_budget_is_spent():
     steady = competitor("steady", itertools.repeat(0.1), [])
     wild = competitor("wild", itertools.cycle([0.1, 0.2, 0.4]), [])
     far = competitor("far", itertools.repeat(3.0), [])
-    interleave([steady, wild, far], budget_s=5)
+    other = competitor("other", itertools.repeat(3.0), [], side="jax")
+    interleave([steady, wild, far, other], budget_s=5)
     assert len(steady.samples) == timing.ENOUGH_REPEATS
     assert 5 / 0.24 < len(wild.samples) <= timing.MOST_REPEATS
     assert len(far.samples) == 3
+    assert len(other.samples) == 5
 
 
 def test_the_width_of_a_medians_interval():

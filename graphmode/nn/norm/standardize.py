@@ -182,8 +182,8 @@ def _moments(x: jax.Array, axes: Axes) -> tuple[jax.Array, jax.Array, jax.Array]
 def _moments_together(x: jax.Array, first: int) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Of rows of channels in one pass, about the mean of some of them.
 
-    A share p of the rows, whose mean is d off, adds p d^2 to the variance at least: d^2 is at most variance / p, and the
-    variance loses log2(1 + 1 / p) bits to the difference, seven at most, where those rows are like none between them.
+    A share p of the rows, whose mean is d off, adds p d^2 to the variance at least: d^2 is at most variance / p, and
+    the variance loses log2(1 + 1 / p) bits to the difference, seven where those rows are like none between them.
     """
     *lead, channels = *x.shape[:first], x.shape[-1]
     rows = x.reshape(*lead, -1, channels)

@@ -188,12 +188,15 @@ def test_a_number_of_the_graph_is_refused_by_name():
     assert ours.margin_ranking_loss(x, x, x, margin=np.float32(0.5)) == 0.5
 
 
+SHAPES = [(LEAST // 100, 112), (2, LEAST // 1000, 501), (LEAST // 256, 256), (70, 999), (3, 5)]
+
+
 def products(x: jax.Array, y: jax.Array, scale: float) -> tuple[jax.Array, jax.Array, jax.Array]:
     return x * y * scale, jnp.square(x), jnp.sin(y)
 
 
 @pytest.mark.parametrize("name", TRANSFORMED)
-@pytest.mark.parametrize("shape", [(LEAST // 100, 112), (2, LEAST // 1000, 501), (LEAST // 256, 256), (70, 1000), (3, 5)])
+@pytest.mark.parametrize("shape", SHAPES)
 def test_sums_of_the_same_rows_and_their_derivatives(name, shape):
     x, y = drawn(*shape)
 
