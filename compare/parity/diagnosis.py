@@ -110,6 +110,8 @@ def diagnose(exam: Examination, variant: str, tensors: Sequence[Tensor]) -> Diag
                     divergences = _explained_by(each, divergences, deadline, second)
             except Exception as error:
                 notes.append(f"{question.mode}: causes were not tried on {question.label!r}: {describe_briefly(error)}")
+            if not exam.judge.is_large:
+                divergences = [_with_its_line(look, each, deadline, notes) for each in divergences]
             found.update({_place(each): each for each in divergences})
             unlike.update({_place(each): look.unlike for each in divergences})
         found = {place: each for place, each in found.items() if not _stands_for_another(place, unlike, found)}
@@ -292,6 +294,19 @@ def _explained(
             continue  # a cotangent in the dtype of an output that was cast
         causes = own.causes or [*filter(None, [None if each.outside else casts.get(each.module)])]
         yield msgspec.structs.replace(each, causes=causes, cut_short=own.cut_short and not causes)
+
+
+def _with_its_line(look: Look, divergence: Divergence, deadline: float, notes: list[str]) -> Divergence:
+    """A divergence without a cause, with the line where the port leaves the reference's way."""
+    from .causes import astray
+
+    if divergence.causes or not _is_off_forward(divergence) or time.monotonic() > deadline:
+        return divergence
+    try:
+        return msgspec.structs.replace(divergence, astray=astray(look, divergence, deadline))
+    except Exception as error:
+        notes.append(f"the line of {divergence.module or 'the model'} was not found: {describe_briefly(error)}")
+        return divergence
 
 
 def _is_off_forward(divergence: Divergence) -> bool:

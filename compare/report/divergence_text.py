@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .records import Divergence, Finding
+from .records import Astray, Divergence, Finding
 from .wording import count
 
 _BORDERS = (("received", "to_model"), ("output", "to_reference"), ("received_cotangent", "loss"))
@@ -50,6 +50,8 @@ def told(divergence: Divergence) -> Iterator[str]:
             yield f"  fix: {cause.fix}"
     elif not d.outside:
         yield f"  cause: {unexplained(d)}"
+        if d.astray is not None:
+            yield f"  {leaves(d.astray)}"
     for finding in d.findings[:3]:
         yield f"  {evidence(finding)}"
     if len(d.findings) > 3:
@@ -61,6 +63,12 @@ def unexplained(divergence: Divergence) -> str:
     if divergence.cut_short:
         return "none found before the time was over; not all of the known ones were tried"
     return "none of the known ones explains it"
+
+
+def leaves(found: Astray) -> str:
+    """Where the port leaves the reference's way, and which lines of the reference it has no counterpart of there."""
+    told = f"leaves the reference's way at {', '.join(found.port)}: there it computes what the reference never does"
+    return f"{told}; without a counterpart: {', '.join(found.reference)}" if found.reference else told
 
 
 _WORDS = {

@@ -74,6 +74,14 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
     residual: float
 
 
+class Astray(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a module leaves the reference's way: lines of the port that take what the reference has, too, and give what
+    it never has, `port.py:31 (mul, add)`; and lines of the reference that the port has no counterpart of."""
+
+    port: list[str]
+    reference: list[str] = msgspec.field(default_factory=list)
+
+
 class Divergence(msgspec.Struct, frozen=True, kw_only=True):
     """A module that introduces error: its path in the port (empty for the model itself), its counterpart's, their
     classes, `file:line` of the code, what is off, and why.
@@ -81,7 +89,7 @@ class Divergence(msgspec.Struct, frozen=True, kw_only=True):
     `inherited` is the error of what it receives in a free run: what earlier modules introduced. `outside` marks an
     error that arises in no module, but in the case's `to_model`, `to_reference` or `loss`. With a `dtype` the module is
     equal in float64, and loses digits in this dtype that PyTorch keeps. `cut_short` says that the time was over before
-    all known causes had been tried.
+    all known causes had been tried. `astray` is looked for where there is no cause.
     """
 
     mode: str
@@ -98,6 +106,7 @@ class Divergence(msgspec.Struct, frozen=True, kw_only=True):
     outside: bool = False
     dtype: str = ""
     cut_short: bool = False
+    astray: Astray | None = None
 
     def __post_init__(self) -> None:
         _drop_non_finite(self, "inherited")

@@ -3,6 +3,7 @@
 from .casts import explain_casts
 from .digits import explain_digits
 from .explain import explain
+from .first_line import astray
 from .optimizer import explain_optimizer
 
-__all__ = ["explain", "explain_casts", "explain_digits", "explain_optimizer"]
+__all__ = ["astray", "explain", "explain_casts", "explain_digits", "explain_optimizer"]

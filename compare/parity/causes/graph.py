@@ -66,22 +66,31 @@ class Graph:
     Args:
       port: in any dtype.
       question: whose inputs.
+      through: what each call of a module goes through, as `PortRun` has it; itself where there is none.
+      beside: gives further values of the traced run, which `evaluate` gives after the outputs.
 
     Attributes:
       closed: the graph, each module's path in the names of its operations.
     """
 
-    def __init__(self, port: PortSide, question: Question):
+    def __init__(
+        self,
+        port: PortSide,
+        question: Question,
+        through: Callable[..., Any] | None = None,
+        beside: Callable[[], Sequence[Any]] = tuple,
+    ):
         self.port = port
         program = port.program(question.mode)
         batch = port.place(question.inputs, question.mode, question.cotangents)
 
         def note(at: Any, module: nnx.Module, run: Any, args: Any, kwargs: Any) -> Any:
             with jax.named_scope(f"{SCOPE}{at.path}"):
-                return run(module, *args, **kwargs)
+                return run(module, *args, **kwargs) if through is None else through(at, module, run, args, kwargs)
 
         def forward(params: Any, rest: Any, args: Any, kwargs: Any) -> Any:
-            return program.forward(params, rest, args, kwargs, through=numbered(note))[1][0]
+            outputs = program.forward(params, rest, args, kwargs, through=numbered(note))[1][0]
+            return outputs, beside()
 
         given = program.params, program.rest, *batch.call
         with port.context():
@@ -101,7 +110,7 @@ class Graph:
 
     def outputs(self, flat: Sequence[Any]) -> Any:
         """What `evaluate` gives, as the port's outputs."""
-        return jax.tree.unflatten(self._structure, flat)
+        return jax.tree.unflatten(self._structure, flat)[0]
 
     def evaluate(self, visit: Visit | None = None) -> list[Any]:
         """Runs it with nothing narrower than float64; loops and branches are one operation, in its own dtypes.

@@ -171,7 +171,7 @@ class PortRun:
         running: list[CallId] = []
 
         def note(at: CallId, module: nnx.Module, run: Any, args: Any, kwargs: Any) -> Any:
-            received, put_in = _taken_apart((args, kwargs))
+            received, put_in = taken_apart((args, kwargs))
             if at not in matches or any(isinstance(x, jax.core.Tracer) for x in received):
                 return run(module, *args, **kwargs)
             call = calls[matches[at]]
@@ -183,13 +183,13 @@ class PortRun:
                 return run(module, *args, **kwargs)
             seen.extend(given_to_it)
             if forced:
-                args, kwargs = put_in(_replaced(received, call.inputs, borders.inputs))
+                args, kwargs = put_in(with_theirs(received, call.inputs, borders.inputs))
             running.append(at)
             try:
                 outputs = run(module, *args, **kwargs)
             finally:
                 running.pop()
-            given, put_out = _taken_apart(outputs)
+            given, put_out = taken_apart(outputs)
             names = self._names(outputs) if at == CallId("", 0) else ()
             made_of_it = list(self._compared(at, around, "output", given, call.outputs, borders.outputs, names))
             if forced and around is not None and _of_another_structure(call, given_to_it, made_of_it):
@@ -207,7 +207,7 @@ class PortRun:
                     raise _MadeUpForError(parts)
                 self._misfits.append(at)
             self._borders[at] = borders
-            return put_out(_replaced(given, call.outputs, borders.outputs))
+            return put_out(with_theirs(given, call.outputs, borders.outputs))
 
         outputs, state = self._forward(note)
         if forced:
@@ -272,7 +272,7 @@ class PortRun:
             call = calls[matches[at]]
             giving = what == "input_gradient"
             values, gradients = (call.inputs, call.input_gradients) if giving else (call.outputs, call.cotangents)
-            replaced = _replaced(ours, values, pairs)
+            replaced = with_theirs(ours, values, pairs)
             for each in pairs:
                 if each.name in gradients:
                     wanted = gradients[each.name]
@@ -287,9 +287,9 @@ class PortRun:
             if at not in self._borders:
                 return run(module, *args, **kwargs)
             borders = self._borders[at]
-            received, put_in = _taken_apart((args, kwargs))
+            received, put_in = taken_apart((args, kwargs))
             args, kwargs = put_in(border(at, "input_gradient", borders.inputs, received))
-            given, put_out = _taken_apart(run(module, *args, **kwargs))
+            given, put_out = taken_apart(run(module, *args, **kwargs))
             return put_out(border(at, "received_cotangent", borders.outputs, given))
 
         program, batch = self.program, self.batch
@@ -359,7 +359,7 @@ def numbered(note: Any) -> Any:
     return hook
 
 
-def _taken_apart(tree: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:
+def taken_apart(tree: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:
     """The arrays of a tree, modules and keys of random numbers left out, and how to put others in their places."""
     leaves, structure = jtu.tree_flatten(tree, is_leaf=lambda x: isinstance(x, nnx.Module | nnx.Variable | nnx.Rngs))
     places = [i for i, leaf in enumerate(leaves) if _is_array(leaf)]
@@ -374,7 +374,7 @@ def _taken_apart(tree: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:
 
 
 def _arrays(tree: Any) -> list[Any]:
-    return _taken_apart(tree)[0]
+    return taken_apart(tree)[0]
 
 
 def _is_array(leaf: Any) -> bool:
@@ -383,7 +383,7 @@ def _is_array(leaf: Any) -> bool:
     return not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
-def _replaced(ours: list[Any], right: Mapping[str, np.ndarray], pairs: list[Pair]) -> list[Any]:
+def with_theirs(ours: list[Any], right: Mapping[str, np.ndarray], pairs: list[Pair]) -> list[Any]:
     """The reference's values in the port's layout and dtype, wherever one stands for another."""
     replaced = list(ours)
     for each in pairs:

@@ -1,0 +1,230 @@
+"""The line of a port that first computes what the reference does not, where no known difference explains a module.
+
+Every value that the module of the reference computes is laid beside every value that the port's computes from the same
+inputs. Back from what is wrong, through what the reference never has, this comes to operations that take nothing but
+what the reference has, too: there the port leaves its way. That says where, and of why no more than what the reference
+does with the same values.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import numpy as np
+import torch
+from torch.utils import _pytree as pytree
+
+from graphmode.weights import as_numpy
+
+from ...errors import is_of_a_library
+from ...report.records import Astray, Divergence
+from ..inside.calls import CallId
+from ..inside.port_calls import taken_apart, with_theirs
+from ..yardstick import difference
+from .change import Change, Site
+from .graph import Graph, Operation, Run
+from .replay import Replay
+from .values import LARGEST, Values
+
+if TYPE_CHECKING:
+    from ..inside.layouts import Pair
+    from ..inside.localise import Look
+
+MOST_LINES = 3  # of the port, and of the reference
+LONGEST_S = 30.0
+COUNTS = "iota"  # what counts, and computes nothing
+REPEATS = "broadcast_in_dim"  # of what PyTorch leaves to the next operation
+MOVES = (  # what computes no number
+    *("__getitem__", "select", "narrow", "chunk", "split", "unbind", "gather", "index_select", "flip", "roll"),
+    *("view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "stack", "cat", "concat"),
+    *("permute", "transpose", "movedim", "moveaxis", "t", "mT", "T", "contiguous", "clone", "detach", "to"),
+    *("expand", "expand_as", "repeat", "repeat_interleave", "tile", "pad"),
+)
+
+
+class _Step(NamedTuple):
+    """One operation of the port, what it was given, and what it gave."""
+
+    operation: Operation
+    given: list[Any]
+    results: list[Any]
+
+
+class _Made(NamedTuple):
+    """One call of the reference: from which line, what it was given, and what it gave."""
+
+    name: str
+    source: str
+    given: list[np.ndarray]
+    results: list[np.ndarray]
+
+
+class _Late(Exception):
+    """The time is over."""
+
+
+def astray(look: Look, divergence: Divergence, deadline: float = math.inf) -> Astray | None:
+    """Where a module that goes wrong forward leaves the reference's way; None where that cannot be told.
+
+    Args:
+      look: in which the divergence was found.
+      divergence: of a module that has a counterpart.
+      deadline: of `time.monotonic`; 30 s are given at most.
+    """
+    with contextlib.suppress(_Late):
+        return _astray(look, divergence, min(deadline, time.monotonic() + LONGEST_S))
+    return None
+
+
+def _astray(look: Look, divergence: Divergence, deadline: float) -> Astray | None:
+    at = CallId(divergence.module, divergence.call)
+    if divergence.outside or at not in look.run.forced:
+        return None
+    forced = {look.matches[call] for call in look.run.forced}
+    replay = Replay(look.judge.module, look.calls, look.matches[at], forced, backward=False)
+    made = list(_reference(replay))
+    theirs = Values(itertools.chain(look.calls[look.matches[at]].inputs.values(), _constants(replay), *_all(made)))
+    steps, borders = _port(look, at, deadline)
+    maker = {id(result): step for step in steps for result in step.results}
+
+    def is_known(value: Any) -> bool:
+        step = maker.get(id(value))
+        name = "" if step is None else step.operation.eqn.primitive.name
+        if step is None or name == COUNTS or theirs.have(value):
+            return True
+        return name == REPEATS and is_known(step.given[0])
+
+    around: list[_Step] = []
+    waiting = [value for value in borders if id(value) in maker]
+    seen = set(map(id, waiting))
+    while waiting:
+        _check(deadline)
+        step = maker[id(waiting.pop())]
+        around.append(step)
+        for value in step.given:
+            if id(value) not in seen and not is_known(value):
+                waiting.append(value)
+                seen.add(id(value))
+    first = [step for step in around if not any(id(value) in seen for value in step.given)]
+    first = sorted({step.operation.number: step for step in first}.values(), key=lambda step: step.operation.number)
+    lines = _lines((step.operation.source, step.operation.eqn.primitive.name) for step in first)
+    if not lines:
+        return None
+    ours = Values(value for step in steps for value in (*step.given, *step.results))
+    used = Values(value for step in first for value in step.given)
+    return Astray(port=lines, reference=_instead(made, ours, used))
+
+
+def _check(deadline: float) -> None:
+    if time.monotonic() > deadline:
+        raise _Late
+
+
+def _instead(made: Sequence[_Made], ours: Values, used: Values) -> list[str]:
+    """What the reference computes of what the port has, and the port never: of what it goes astray with, if any."""
+    never = [
+        each
+        for each in made
+        if not all(map(ours.have, each.results)) and all(map(ours.have, each.given)) and each.source
+    ]
+    same = [each for each in never if any(used.have(value) and np.size(value) > 1 for value in each.given)]
+    of_these = same or never
+    computing = [each for each in of_these if each.name not in MOVES and all(x.dtype.kind == "f" for x in each.results)]
+    return _lines((each.source, each.name) for each in computing or of_these)
+
+
+def _lines(places: Iterable[tuple[str, str]]) -> list[str]:
+    """`port.py:31 (mul, add)`, a line once, in the order in which they come."""
+    found: dict[str, list[str]] = {}
+    for source, name in places:
+        if source:
+            found.setdefault(source, []).append(name)
+    return [f"{source} ({', '.join(dict.fromkeys(names))})" for source, names in list(found.items())[:MOST_LINES]]
+
+
+def _all(made: Sequence[_Made]) -> Iterator[list[np.ndarray]]:
+    for each in made:
+        yield [*each.given, *each.results]
+
+
+def _reference(replay: Replay) -> Iterator[_Made]:
+    """Each call of a function in the module, with its values as they were then: some are written to later."""
+    found: list[_Made] = []
+
+    def note(site: Site) -> None:
+        given, results = (_arrays(tree) for tree in ((site.args, site.kwargs), site.result))
+        if results:
+            found.append(_Made(site.name, _source(site), given, results))
+
+    replay.run(Change(), note=note, forward_only=True)
+    return iter(found)
+
+
+def _constants(replay: Replay) -> Iterator[np.ndarray]:
+    for tensor in itertools.chain(replay.module.parameters(), replay.module.buffers()):
+        yield as_numpy(tensor.detach())
+
+
+def _arrays(tree: Any) -> list[np.ndarray]:
+    tensors = [x for x in pytree.tree_leaves(tree) if isinstance(x, torch.Tensor) and x.numel() <= LARGEST]
+    return [as_numpy(x.detach().clone()) for x in tensors]
+
+
+def _source(site: Site) -> str:
+    for code, instruction, _ in site.place:
+        if not is_of_a_library(code.co_filename):
+            lines = [line for start, stop, line in code.co_lines() if start <= instruction < stop and line is not None]
+            return f"{Path(code.co_filename).name}:{lines[0]}" if lines else ""
+    return ""
+
+
+def _port(look: Look, at: CallId, deadline: float) -> tuple[list[_Step], list[Any]]:
+    """The operations of the port when each module has the reference's inputs and hands on its outputs, and what is
+    wrong at the borders of this call."""
+    run, wrong, order = look.run, [], []
+
+    def through(call: CallId, module: Any, run_it: Any, args: Any, kwargs: Any) -> Any:
+        if call not in look.run.forced:
+            return run_it(module, *args, **kwargs)
+        borders = run.borders(call)
+        received, put_in = taken_apart((args, kwargs))
+        there = look.calls[look.matches[call]]
+        if borders.around == at:
+            note(borders.inputs, received, there.inputs)
+        args, kwargs = put_in(with_theirs(received, there.inputs, borders.inputs))
+        given, put_out = taken_apart(run_it(module, *args, **kwargs))
+        if call == at:
+            note(borders.outputs, given, there.outputs)
+        return put_out(with_theirs(given, there.outputs, borders.outputs))
+
+    def note(pairs: list[Pair], ours: list[Any], theirs: dict[str, np.ndarray]) -> None:
+        for pair in pairs:
+            wrong.append(ours[pair.index])
+            order.append((pair, theirs[pair.name]))
+
+    steps: list[_Step] = []
+
+    def visit(operation: Operation, given: list[Any], wide: Run) -> list[Any]:
+        _check(deadline)
+        results = wide(given)
+        steps.append(_Step(operation, given, results))
+        return results
+
+    with jax.disable_jit():
+        outputs = Graph(look.port, look.question, through, beside=lambda: list(wrong)).evaluate(visit)
+    values = outputs[len(outputs) - len(wrong) :]
+    off = [value for value, (pair, right) in zip(values, order, strict=True) if _is_off(pair, np.asarray(value), right)]
+    return steps, off
+
+
+def _is_off(pair: Pair, value: np.ndarray, right: np.ndarray) -> bool:
+    if value.shape != pair.layout.shape:
+        return True
+    return not difference(pair.layout.to_reference(value), right).equal

@@ -1,0 +1,181 @@
+"""Where no known difference explains a wrong port: the line that first computes what the reference does not."""
+
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from flax import nnx
+from graphmode.compare import Case, check
+from graphmode.compare.parity.causes.values import Values
+
+import graphmode as gm
+
+HERE = Path(__file__)
+
+
+def checked(reference, port, inputs):
+    case = Case(name="c", summary="s", reference=reference, model=port, inputs=inputs, adversarial=())
+    report = check(case)
+    assert not report.passed
+    (divergence,) = report.divergences
+    assert not divergence.causes
+    return divergence.astray, str(report)
+
+
+def lines_with(text):
+    return [f"{HERE.name}:{i + 1}" for i, line in enumerate(HERE.read_text().splitlines()) if f"# {text}" in line]
+
+
+class StateSpace(torch.nn.Module):
+    """A scan in steps, of which the port makes one of all steps at once."""
+
+    def __init__(self):
+        super().__init__()
+        self.rates = torch.nn.Parameter(torch.randn(4, 3) * 0.3)
+        self.steps = torch.nn.Linear(4, 4)
+        self.mixes = torch.nn.Linear(4, 6)
+
+    def forward(self, x):
+        rates, dt = -torch.exp(self.rates), torch.nn.functional.softplus(self.steps(x))
+        b, c = self.mixes(x).chunk(2, -1)
+        state, found = torch.zeros(len(x), 4, 3, dtype=x.dtype), []
+        for t in range(x.shape[1]):
+            moved = torch.exp(dt[:, t, :, None] * rates) * state
+            state = moved + dt[:, t, :, None] * b[:, t, None] * x[:, t, :, None]  # the reference's input
+            found.append((state * c[:, t, None]).sum(-1))
+        return torch.stack(found, 1)
+
+
+class StateSpacePort(nnx.Module):
+    def __init__(self, rngs, fault=""):
+        self.rates = nnx.Param(jnp.zeros((4, 3)))
+        self.steps, self.mixes = gm.nn.Linear(4, 4, rngs=rngs), gm.nn.Linear(4, 6, rngs=rngs)
+        self.fault = fault
+
+    def __call__(self, x):
+        rates, dt = -jnp.exp(self.rates[...]), jax.nn.softplus(self.steps(x))[..., None]
+        b, c = jnp.split(self.mixes(x), 2, -1)
+        decay = jnp.exp(dt * rates)
+        taken = dt
+        if self.fault == "held":
+            taken = (decay - 1) / rates  # held
+        if self.fault == "bilinear":
+            decay = (1 + dt * rates / 2) / (1 - dt * rates / 2)  # bilinear
+
+        def after(p, q):
+            if self.fault == "order":
+                return p[0] * q[0], p[0] * q[1] + p[1]  # order
+            return p[0] * q[0], q[0] * p[1] + q[1]
+
+        _, states = jax.lax.associative_scan(after, (decay, taken * b[:, :, None] * x[..., None]), axis=1)
+        return (states * c[:, :, None]).sum(-1)
+
+
+@pytest.mark.parametrize("fault", ["held", "bilinear", "order"])
+def test_a_formula_in_a_port_that_takes_all_steps_at_once(fault):
+    found, text = checked(
+        StateSpace, lambda rngs: StateSpacePort(rngs, fault), lambda rng: (rng.standard_normal((2, 6, 4)),)
+    )
+    (line,) = lines_with(fault)
+    assert any(each.startswith(f"{line} (") for each in found.port), found
+    assert all(each.startswith(HERE.name) for each in found.reference)
+    if fault == "held":
+        (theirs,) = lines_with("the reference's input")
+        assert found.reference == [f"{theirs} (mul)"]
+    assert " ".join(text.split()).count(f"leaves the reference's way at {found.port[0]}") == 1
+
+
+class Scores(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.q, self.k = torch.nn.Linear(6, 6), torch.nn.Linear(6, 6)
+        self.o = torch.nn.Linear(6, 6)
+
+    def forward(self, x):
+        scores = self.q(x) @ self.k(x).transpose(-1, -2)
+        scores = 5 * torch.tanh(scores / 5)
+        places = torch.arange(x.shape[1])
+        scores = scores.masked_fill(places[None] > places[:, None], -1e9)
+        return self.o(scores.softmax(-1) @ x)
+
+
+class ScoresPort(nnx.Module):
+    """Two numbers are wrong at once, which no single one of them explains, and the mask is a thousand million wide."""
+
+    def __init__(self, rngs):
+        self.q, self.k, self.o = (gm.nn.Linear(6, 6, rngs=rngs) for _ in range(3))
+
+    def __call__(self, x):
+        scores = self.q(x) @ self.k(x).swapaxes(-1, -2)
+        scores = 30 * jnp.tanh(scores / 30)  # capped
+        places = jnp.arange(x.shape[1])
+        scores = jnp.where(places[None] > places[:, None], -1e9, scores)
+        return self.o(jax.nn.softmax(scores, -1) @ x)
+
+
+def test_a_masked_value_is_not_taken_for_another():
+    found, _ = checked(Scores, ScoresPort, lambda rng: (rng.standard_normal((2, 5, 6)),))
+    (line,) = lines_with("capped")
+    assert found.port == [f"{line} (div)"]
+
+
+class Rolled(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.mix = torch.nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.mix(torch.roll(x, (-2, -1), (1, 2))).relu()
+
+
+class RolledPort(nnx.Module):
+    def __init__(self, rngs):
+        self.mix = gm.nn.Linear(4, 4, rngs=rngs)
+
+    def __call__(self, x):
+        turned = jnp.roll(x[:, ::-1], (-2, 1), (1, 2))  # rolled
+        return jax.nn.relu(self.mix(turned))
+
+
+def test_what_only_moves_values_is_told_too():
+    found, _ = checked(Rolled, RolledPort, lambda rng: (rng.standard_normal((2, 7, 5, 4)),))
+    (line,) = lines_with("rolled")
+    assert [each.split()[0] for each in found.port] == [line]
+
+
+def test_no_line_where_there_is_a_cause():
+    class Gelu(torch.nn.Module):
+        def forward(self, x):
+            return torch.nn.functional.gelu(x)
+
+    class GeluPort(nnx.Module):
+        def __init__(self, rngs):
+            pass
+
+        def __call__(self, x):
+            return jax.nn.gelu(x)
+
+    case = Case(name="c", summary="s", reference=Gelu, model=GeluPort, inputs=lambda rng: (rng.standard_normal(9),))
+    (divergence,) = check(case).divergences
+    assert divergence.causes
+    assert divergence.astray is None
+
+
+def test_values_are_found_however_they_lie():
+    draw = np.random.default_rng(0).standard_normal
+    image, sequence = draw((2, 3, 4, 5)), [draw((2, 6)) for _ in range(4)]
+    known = Values([image, *sequence, np.arange(10)])
+    assert known.have(image.transpose(0, 2, 3, 1))
+    assert known.have(image.transpose(2, 0, 1, 3).reshape(8, 15))
+    assert known.have(np.stack(sequence, 1))
+    assert known.have(image[:, 1])
+    assert known.have(image[:, :, :2])
+    assert known.have(np.zeros(7))
+    assert known.have(np.arange(10.0))
+    assert not known.have(image + 1e-6)
+    assert not known.have(-image)
+    assert not known.have(image[::-1])
+    assert not known.have(np.stack([*sequence[:3], draw((2, 6))]))
