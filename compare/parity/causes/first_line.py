@@ -91,7 +91,18 @@ def _astray(look: Look, divergence: Divergence, deadline: float) -> Astray | Non
     replay = Replay(look.judge.module, look.calls, look.matches[at], forced, backward=False)
     made = list(_reference(replay))
     theirs = Values(itertools.chain(look.calls[look.matches[at]].inputs.values(), _constants(replay), *_all(made)))
-    steps, borders = _port(look, at, deadline)
+    steps, wrong = _port(look, at, deadline)
+    first = _leaving(steps, wrong, theirs, deadline)
+    lines = _lines((step.operation.source, step.operation.eqn.primitive.name) for step in first)
+    if not lines:
+        return None
+    ours = Values(value for step in steps for value in (*step.given, *step.results))
+    used = Values(value for step in first for value in step.given)
+    return Astray(port=lines, reference=_instead(made, ours, used))
+
+
+def _leaving(steps: Sequence[_Step], wrong: Sequence[Any], theirs: Values, deadline: float) -> list[_Step]:
+    """Back from what is wrong, the operations that are given nothing but what the reference has, in order."""
     maker = {id(result): step for step in steps for result in step.results}
 
     def is_known(value: Any) -> bool:
@@ -101,25 +112,18 @@ def _astray(look: Look, divergence: Divergence, deadline: float) -> Astray | Non
             return True
         return name == REPEATS and is_known(step.given[0])
 
-    around: list[_Step] = []
-    waiting = [value for value in borders if id(value) in maker]
+    around: dict[int, _Step] = {}
+    waiting = [value for value in wrong if id(value) in maker]
     seen = set(map(id, waiting))
     while waiting:
         _check(deadline)
         step = maker[id(waiting.pop())]
-        around.append(step)
+        around[step.operation.number] = step
         for value in step.given:
             if id(value) not in seen and not is_known(value):
                 waiting.append(value)
                 seen.add(id(value))
-    first = [step for step in around if not any(id(value) in seen for value in step.given)]
-    first = sorted({step.operation.number: step for step in first}.values(), key=lambda step: step.operation.number)
-    lines = _lines((step.operation.source, step.operation.eqn.primitive.name) for step in first)
-    if not lines:
-        return None
-    ours = Values(value for step in steps for value in (*step.given, *step.results))
-    used = Values(value for step in first for value in step.given)
-    return Astray(port=lines, reference=_instead(made, ours, used))
+    return [step for _, step in sorted(around.items()) if not any(id(value) in seen for value in step.given)]
 
 
 def _check(deadline: float) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -49,31 +49,41 @@ def products(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array, jax.Arra
     return a * b, jnp.square(a), jnp.square(b)
 
 
-def _lengths(x: jax.Array, axis: tuple[int, ...], eps: float) -> tuple[jax.Array, jax.Array]:
-    """The length, and what of it counts."""
-    norm = vector_norm(x, 2, axis, keepdim=True)
-    return norm, valued(norm, jnp.maximum(norm, eps))
+class _Cosine(NamedTuple):
+    """Of vectors along an axis, which is kept: their cosine, their lengths, and what counts of these."""
+
+    value: jax.Array
+    norms: tuple[jax.Array, jax.Array]
+    lengths: tuple[jax.Array, jax.Array]
+
+
+def _parts(x1: jax.Array, x2: jax.Array, axis: tuple[int, ...], eps: float) -> _Cosine:
+    if axis == (x1.ndim - 1,) and x1.shape[-1] > 1 and x1.dtype.itemsize >= 4:
+        product, *squares = (total[..., None] for total in joint_row_sums(products, x1, x2))
+        # with a derivative of 0 at 0, as `vector_norm` has it
+        norm1, norm2 = (jnp.where(s == 0, s, jnp.sqrt(jnp.where(s == 0, 1, s))) for s in squares)
+        length1, length2 = (jnp.maximum(norm, eps) for norm in (norm1, norm2))
+        value = product / length1 / length2  # whose product may be too small or too large
+    else:
+        norm1, norm2 = (vector_norm(x, 2, axis, keepdim=True) for x in (x1, x2))
+        length1, length2 = (jnp.maximum(norm, eps) for norm in (norm1, norm2))
+        value = jnp.sum(x1 / length1 * (x2 / length2), axis, keepdims=True)
+    return _Cosine(value, (norm1, norm2), (valued(norm1, length1), valued(norm2, length2)))
 
 
 # Left to itself, JAX sums both vectors up again on its way back, where the cosine and two lengths say all.
 @functools.partial(jax.custom_jvp, nondiff_argnums=(2, 3))
 def _cosine(x1: jax.Array, x2: jax.Array, axis: tuple[int, ...], eps: float) -> jax.Array:
-    if axis == (x1.ndim - 1,) and x1.shape[-1] > 1 and x1.dtype.itemsize >= 4:
-        product, *squares = (total[..., None] for total in joint_row_sums(products, x1, x2))
-        length1, length2 = (jnp.maximum(jnp.sqrt(square), eps) for square in squares)
-        return product / length1 / length2  # whose product may be too small or too large
-    unit1, unit2 = (x / _lengths(x, axis, eps)[1] for x in (x1, x2))
-    return jnp.sum(unit1 * unit2, axis, keepdims=True)
+    return _parts(x1, x2, axis, eps).value
 
 
 @_cosine.defjvp
 def _cosine_jvp(axis: tuple[int, ...], eps: float, primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
-    cosine = _cosine(*primals, axis, eps)
-    (norm1, length1), (norm2, length2) = (_lengths(x, axis, eps) for x in primals)
+    cosine = _cosine(*primals, axis, eps)  # by its own rule, where it is differentiated once more
+    _, norms, (length1, length2) = _parts(*primals, axis, eps)
     moved = jnp.zeros_like(cosine)
-    for (x, other), dx, norm, length in zip(
-        (primals, primals[::-1]), tangents, (norm1, norm2), (length1, length2), strict=True
-    ):
+    sides = zip((primals, primals[::-1]), tangents, norms, (length1, length2), strict=True)
+    for (x, other), dx, norm, length in sides:
         by_length = jnp.where(norm == 0, 0, cosine / (jnp.where(norm == 0, 1, norm) * length))
         moved += jnp.sum(dx * (other / (length1 * length2) - x * by_length), axis, keepdims=True)
     return cosine, moved
