@@ -79,8 +79,9 @@ def _cosine(x1: jax.Array, x2: jax.Array, axis: tuple[int, ...], eps: float) -> 
 
 @_cosine.defjvp
 def _cosine_jvp(axis: tuple[int, ...], eps: float, primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
-    cosine = _cosine(*primals, axis, eps)  # by its own rule, where it is differentiated once more
-    _, norms, (length1, length2) = _parts(*primals, axis, eps)
+    x1, x2 = primals
+    cosine = _cosine(x1, x2, axis, eps)  # by its own rule, where it is differentiated once more
+    _, norms, (length1, length2) = _parts(x1, x2, axis, eps)
     moved = jnp.zeros_like(cosine)
     sides = zip((primals, primals[::-1]), tangents, norms, (length1, length2), strict=True)
     for (x, other), dx, norm, length in sides:
