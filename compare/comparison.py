@@ -67,8 +67,10 @@ class Plan:
       steps: of training in lockstep, of each port of a case with an optimizer; none where 0.
       modules: whether to look inside ports that are equal, too.
       shrink: folder for a small script of each port that is not equal; None for no scripts.
-      within_s: seconds in which the run shall end: once less is left than the longest case took, all further ones
-        are left out, and the results name them. None for as long as it takes.
+      within_s: seconds in which the run shall end: a case that is likely to need more than is left is left out, and the
+        results name it. None for as long as it takes.
+      usual_s: seconds that cases take on some machine, by name, from which follows what they are likely to take on this
+        one; any other case as long as the longest so far.
     """
 
     speed: bool = True
@@ -88,6 +90,7 @@ class Plan:
     modules: bool = False
     shrink: Path | None = None
     within_s: float | None = None
+    usual_s: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def cell_budget(self) -> Budget:
@@ -196,11 +199,11 @@ class _Run:
                             self._rooms.server, later, seed=self.plan.seed, device=self.device, modes=self.plan.modes
                         )
                         stack.enter_context(contextlib.closing(self._ahead))
-            longest = 0.0
+            took: dict[str, float] = {}
             for number, case in enumerate(cases):
                 begun = time.perf_counter()
                 within = self.plan.within_s
-                if number and within is not None and begun - self._start + longest > within:
+                if number and within is not None and begun - self._start + self._likely_s(case, took) > within:
                     self.results.left_out.append(case.name)
                     continue
                 self.listener.on_case(case)
@@ -217,10 +220,18 @@ class _Run:
                     problem = str(error) if told else describe_briefly(error)
                     del self.results.cases[before:]
                     self.refuse(CaseInfo(name=case.name, summary=case.summary, problem=problem))
-                longest = max(longest, time.perf_counter() - begun)
+                took[case.name] = time.perf_counter() - begun
         self.results.complete = True
         self._save()
         return self.results
+
+    def _likely_s(self, case: Case, took: Mapping[str, float]) -> float:
+        """What a case is likely to need, after what others took."""
+        usual = self.plan.usual_s
+        known = [name for name in took if name in usual]
+        if case.name not in usual or not known:
+            return max(took.values())
+        return usual[case.name] * sum(took[name] for name in known) / sum(usual[name] for name in known)
 
     def refuse(self, info: CaseInfo) -> None:
         """Records what cannot be compared."""

@@ -40,7 +40,7 @@ def run_plan(
         refused: dict[str, str] = {}
         chosen = choose(names or [], tags or [], everything=everything, refused=refused)
         folder = prepare_folder(out) if out is not None else None
-        plan = Plan(device=device, dtypes=tuple(dict.fromkeys(dtypes)) or ("float32",), **plans)
+        plan = Plan(device=device, dtypes=tuple(dict.fromkeys(dtypes)) or ("float32",), usual_s=zoo.MAIN, **plans)
         left = len(zoo.CASES) - len(chosen) if not names and not tags else 0
         _run(chosen, plan, folder, left=left, refused=refused)
 

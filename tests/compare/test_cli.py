@@ -262,7 +262,7 @@ def test_all_is_the_whole_zoo_and_nothing_else(command):
 
 
 def test_cases_that_would_not_end_in_time_are_named(command, tmp_path, monkeypatch):
-    monkeypatch.setattr(zoo, "MAIN", ("scale_add", "double_sine", "fill_zeros"))
+    monkeypatch.setattr(zoo, "MAIN", {"scale_add": 1.0, "double_sine": 1.0, "fill_zeros": 1.0})
     asked = ["--minutes", "0.01", "--row", "jax.jit", "--mode", "inference", "--quick", "-o", str(tmp_path)]
     finished = command("compare", *asked)
     results = json.loads((tmp_path / "results.json").read_text())
@@ -272,8 +272,17 @@ def test_cases_that_would_not_end_in_time_are_named(command, tmp_path, monkeypat
     assert "graphmode compare double_sine fill_zeros" in (tmp_path / "report.html").read_text()
 
 
+def test_a_short_case_has_its_turn_after_a_long_one_that_is_left_out(command, tmp_path, monkeypatch):
+    monkeypatch.setattr(zoo, "MAIN", {"scale_add": 1.0, "double_sine": 1e6, "fill_zeros": 1e-6})
+    asked = ["--minutes", "2", "--row", "jax.jit", "--mode", "inference", "--quick", "-o", str(tmp_path)]
+    command("compare", *asked)
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert [case["name"] for case in results["cases"]] == ["scale_add", "fill_zeros"]
+    assert results["left_out"] == ["double_sine"]
+
+
 def test_a_run_that_names_nothing_takes_the_main_cases_and_says_how_to_get_the_rest(command, monkeypatch):
-    monkeypatch.setattr(zoo, "MAIN", ("scale_add",))
+    monkeypatch.setattr(zoo, "MAIN", {"scale_add": 1.0})
     finished = command("check")
     assert finished.exit_code == 0, finished.stdout
     assert f"{len(zoo.CASES) - 1} more cases of the zoo with --all" in finished.stdout
