@@ -146,6 +146,33 @@ def test_what_only_moves_values_is_told_too():
     assert [each.split()[0] for each in found.port] == [line]
 
 
+class Fused(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.q, self.o = torch.nn.Linear(6, 6), torch.nn.Linear(6, 6)
+
+    def forward(self, x):
+        v = torch.tanh(x)
+        return self.o(torch.nn.functional.scaled_dot_product_attention(self.q(x), x, v))  # in one function
+
+
+class WrittenOut(nnx.Module):
+    def __init__(self, rngs):
+        self.q, self.o = gm.nn.Linear(6, 6, rngs=rngs), gm.nn.Linear(6, 6, rngs=rngs)
+
+    def __call__(self, x):
+        scores = self.q(x) @ x.swapaxes(-1, -2)  # written out
+        scores = scores / 6**0.5
+        return self.o(jax.nn.softmax(scores + 0.3 * scores**2, -1) @ jnp.tanh(x))
+
+
+def test_a_function_that_the_port_writes_out_is_what_it_lacks():
+    found, _ = checked(Fused, WrittenOut, lambda rng: (rng.standard_normal((2, 5, 6)),))
+    (ours,), (theirs,) = lines_with("written out"), lines_with("in one function")
+    assert found.port == [f"{ours} (dot_general)"]
+    assert found.reference == [f"{theirs} (scaled_dot_product_attention)"]
+
+
 def test_no_line_where_there_is_a_cause():
     class Gelu(torch.nn.Module):
         def forward(self, x):

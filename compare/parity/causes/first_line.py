@@ -1,9 +1,10 @@
-"""The line of a port that first computes what the reference does not, where no known difference explains a module.
+"""The line from which on a port has no value that the reference has, where no known difference explains a module.
 
 Every value that the module of the reference computes is laid beside every value that the port's computes from the same
 inputs. Back from what is wrong, through what the reference never has, this comes to operations that take nothing but
 what the reference has, too: there the port leaves its way. That says where, and of why no more than what the reference
-does with the same values.
+does with the same values. What one function of PyTorch computes inside cannot be seen: of a port that writes out such
+a function, and goes wrong in it, the line is where that begins.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from graphmode.weights import as_numpy
 
 from ...errors import is_of_a_library
 from ...report.records import Astray, Divergence
-from ..inside.calls import CallId
+from ..inside.calls import CallId, is_inside
 from ..inside.port_calls import taken_apart, with_theirs
 from ..yardstick import difference
 from .change import Change, Site
@@ -90,15 +91,29 @@ def _astray(look: Look, divergence: Divergence, deadline: float) -> Astray | Non
     forced = {look.matches[call] for call in look.run.forced}
     replay = Replay(look.judge.module, look.calls, look.matches[at], forced, backward=False)
     made = list(_reference(replay))
+    if not made:  # it is scripted, or calls no function of its own: nothing of it can be seen
+        return None
     theirs = Values(itertools.chain(look.calls[look.matches[at]].inputs.values(), _constants(replay), *_all(made)))
     steps, wrong = _port(look, at, deadline)
     first = _leaving(steps, wrong, theirs, deadline)
     lines = _lines((step.operation.source, step.operation.eqn.primitive.name) for step in first)
     if not lines:
         return None
-    ours = Values(value for step in steps for value in (*step.given, *step.results))
+    ours = Values(_had(steps, [call.path for call in look.run.forced if _is_within(call.path, at.path)]))
     used = Values(value for step in first for value in step.given)
     return Astray(port=lines, reference=_instead(made, ours, used))
+
+
+def _is_within(path: str, module: str) -> bool:
+    return path != module and is_inside(path, module)
+
+
+def _had(steps: Sequence[_Step], inside: Sequence[str]) -> Iterator[Any]:
+    """The port's values: not what modules inside are given, which is the reference's."""
+    for step in steps:
+        yield from step.results
+        if not any(is_inside(step.operation.module, path) for path in inside):
+            yield from step.given
 
 
 def _leaving(steps: Sequence[_Step], wrong: Sequence[Any], theirs: Values, deadline: float) -> list[_Step]:
