@@ -69,7 +69,8 @@ class Case:
         same.
       patience: seconds for which a row is tried in place of the run's usual ones, by the same keys, or in one mode
         only: few where it takes too long anyhow, more where compilation does: `{"torch.compile": 2.0}`,
-        `{"forward_backward/jax.*": 90.0}`. A run that names its own (`--budget`) has those.
+        `{"forward_backward/jax.*": 90.0}`. On a machine that compiles slowly they are up to four times as many; a run
+        that names its own (`--budget`) has those.
       modes: the modes that are compared; `("inference",)` for a model that has no gradient. The default is inference
         and forward_backward, and train_step where there is an optimizer; it is asked for the random inputs alone.
         A case with an optimizer that leaves train_step out has it where a run names it (`--mode train_step`).

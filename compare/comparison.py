@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import functools
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -34,6 +35,7 @@ from .report.results import Results
 from .speed.bench import Budget, CaseBench
 from .speed.environment import choose_device, describe
 from .speed.forkserver import Died
+from .speed.pace import slowness
 from .speed.rooms import Rooms
 from .speed.rows import selected
 from .sweep import narrowed, resized
@@ -361,7 +363,7 @@ class _Run:
                 rows=self.rows if rows is None else rows,
                 modes=modes,
                 named=bool(self.plan.rows),
-                budget=self.plan.cell_budget,
+                budget=self._budget,
                 processes=1 if size is not None else self.plan.contender_processes,
                 batch=size,
                 seat=seats.open,
@@ -385,6 +387,17 @@ class _Run:
                     self.results.floors = floors
                 self._save()
         return timed
+
+    @functools.cached_property
+    def _budget(self) -> Budget:
+        """That of the plan; what nobody named is as much longer as this machine is slower than usual."""
+        budget = self.plan.cell_budget
+        if budget.is_patient or self.plan.budget is not None:
+            return budget
+        self.listener.on_step("measuring how fast this machine compiles")
+        budget = replace(budget, slowness=slowness())
+        self.results.environment.moment["time to prepare a row"] = f"{budget.slowness:.1f} times the usual"
+        return budget
 
     def _work(self, exam: Examination, modes: Sequence[Mode], size: int | None) -> None:
         """The least that a step of each mode has to do, on what was timed."""

@@ -37,15 +37,19 @@ class Budget:
     """Seconds a cell: `prepare_s` for build, compilation, warm-up and gate; `time_s` for timed calls.
 
     With `is_patient` a row has `prepare_s` also where its case says otherwise (`Case.patience`): a user asked for it.
+    Else it has `slowness` times as much as either says.
     """
 
     prepare_s: float = 30.0
     time_s: float = 0.4
     is_patient: bool = False
+    slowness: float = 1.0
 
     def with_patience(self, patience_s: float | None) -> float:
         """Seconds to prepare a row for which its case has `patience_s`."""
-        return self.prepare_s if patience_s is None or self.is_patient else patience_s
+        if self.is_patient:
+            return self.prepare_s
+        return self.slowness * (self.prepare_s if patience_s is None else patience_s)
 
 
 class CaseBench:
@@ -119,7 +123,7 @@ class CaseBench:
         entrants.sort(key=lambda entrant: order.index((entrant.row.name, entrant.variant)))
         on_row(f"{self.case.name} {mode}: timing {len(entrants)} rows in turn")
         with self.undisturbed():
-            self._time([entrant.start_timing(self.budget.prepare_s) for entrant in entrants])
+            self._time([entrant.start_timing(self.budget.with_patience(None)) for entrant in entrants])
         further = [] if self._processes == 1 else contenders(entrants)
         if self._processes is None:
             further = [entrant for entrant in further if entrant.ready.first_s < entrant.row.again_s]
@@ -173,7 +177,7 @@ class CaseBench:
         """A fresh process for each, which finds what the first one compiled on disk, and passes the gate too; then all
         of these are timed in turn."""
         by_name = {(entrant.row.name, entrant.variant): entrant for entrant in entrants}
-        jobs = [self._job(entrant.row, entrant.variant, self.budget.prepare_s) for entrant in entrants]
+        jobs = [self._job(entrant.row, entrant.variant, self.budget.with_patience(None)) for entrant in entrants]
         announce = self._announce(mode, " in another process", on_row)
         added = []
         for job, seat, outcome in prepared(jobs, mode, lambda job: self._open(job.row, job.variant), announce, LOAD_S):
@@ -185,7 +189,7 @@ class CaseBench:
             else:
                 seat.close()
         with self.undisturbed():
-            self._time([entrant.start_timing(self.budget.prepare_s) for entrant in added])
+            self._time([entrant.start_timing(self.budget.with_patience(None)) for entrant in added])
 
     def _finish(self, entrants: Sequence[Entrant]) -> None:
         """The rest of what is measured of them; those that hold much make room."""

@@ -10,6 +10,7 @@ import torch
 from flax import nnx
 from graphmode.compare import Case, CaseError, Plan, bench
 from graphmode.compare.dtypes import DtypeError
+from graphmode.compare.speed import pace
 from graphmode.compare.speed.bench import Budget
 from graphmode.compare.sweep import narrowed, resized
 from typer.testing import CliRunner
@@ -56,7 +57,8 @@ def make(**fields) -> Case:
 
 
 def run(case=None, **fields):
-    return bench(case or make(), Plan(rows=ROWS, budget=BUDGET, device="cpu", processes=1, **fields))
+    settings = {"rows": ROWS, "budget": BUDGET, "device": "cpu", "processes": 1}
+    return bench(case or make(), Plan(**{**settings, **fields}))
 
 
 def test_each_dtype_has_verdicts_and_cells_of_its_own():
@@ -135,6 +137,24 @@ def test_a_budget_that_was_asked_for_is_longer_than_a_cases_patience():
     assert Plan(prepare_s=60).cell_budget.with_patience(patience) == 60.0
     assert Plan(prepare_s=60).cell_budget.with_patience(None) == 60.0
     assert Plan(prepare_s=0.5).cell_budget.with_patience(patience) == 0.5
+
+
+def test_a_slow_machine_has_longer_for_all_but_what_a_user_named(monkeypatch):
+    monkeypatch.setattr("graphmode.compare.comparison.slowness", lambda: 3.0)
+    case = make(patience={"jax.eager": 0.001}, modes=("inference",))
+    results = run(case, rows=("jax.eager",), budget=None)
+    (cell,) = results.cells
+    assert cell.status == "timeout" and "0.003 s" in cell.reason
+    assert results.environment.moment["time to prepare a row"] == "3.0 times the usual"
+    (cell,) = run(case, rows=("jax.eager",), budget=None, prepare_s=60.0).cells
+    assert cell.status == "ok"
+
+
+def test_how_slow_a_machine_is_has_bounds(monkeypatch):
+    monkeypatch.setattr(pace, "USUAL_S", 1e9)
+    assert pace.slowness.__wrapped__() == 1.0
+    monkeypatch.setattr(pace, "USUAL_S", 1e-9)
+    assert pace.slowness.__wrapped__() == pace.MOST
 
 
 @pytest.mark.parametrize("quick", [True, False])
