@@ -102,31 +102,33 @@ def build(entry: Entry) -> nnx.Module:
 
 
 def _ours(layer: nnx.Module, mode: str, targets: int = 0) -> Callable[..., Any]:
+    """A call takes and gives flat lists of arrays, as `gm.graphed` does: trees would be taken apart in Python."""
     graphdef, parameters, rest = nnx.split(layer, nnx.Param, ...)
+    (trained, held), trees = zip(*map(jax.tree.flatten, (parameters, rest)), strict=True)
 
-    def forward(parameters, rest, *arrays):
-        module = nnx.merge(graphdef, parameters, rest, copy=True)
-        return module(*arrays), nnx.state(module, nnx.Not(nnx.Param))
+    def forward(trained, held, *arrays):
+        module = nnx.merge(graphdef, *map(jax.tree.unflatten, trees, (trained, held)), copy=True)
+        return module(*arrays), jax.tree.leaves(nnx.state(module, nnx.Not(nnx.Param)))
 
     if mode == "forward":
         compiled = jax.jit(forward)
-        return lambda *arrays: compiled(parameters, rest, *arrays)
+        return lambda *arrays: compiled(trained, held, *arrays)
 
     @jax.jit
-    def step(parameters, rest, *arrays):
+    def step(trained, held, *arrays):
         inputs = arrays[: len(arrays) - targets]
         moving = [i for i, a in enumerate(inputs) if jnp.issubdtype(a.dtype, jnp.floating)]
 
-        def total(parameters, floating):
+        def total(trained, floating):
             given = list(arrays)
             for i, value in zip(moving, floating, strict=True):
                 given[i] = value
-            output, after = forward(parameters, rest, *given)
+            output, after = forward(trained, held, *given)
             return sum(jnp.sum(o * o) for o in jax.tree.leaves(output) if jnp.issubdtype(o.dtype, jnp.floating)), after
 
-        return jax.value_and_grad(total, (0, 1), has_aux=True)(parameters, [arrays[i] for i in moving])
+        return jax.value_and_grad(total, (0, 1), has_aux=True)(trained, [arrays[i] for i in moving])
 
-    return lambda *arrays: step(parameters, rest, *arrays)
+    return lambda *arrays: step(trained, held, *arrays)
 
 
 def _theirs(module: torch.nn.Module, backward: bool, targets: int) -> Callable[..., Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import numbers
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import jax
@@ -20,6 +20,8 @@ from ..layout import DataFormat, as_layout, spatial_axes
 Mode = Literal["constant", "reflect", "replicate", "circular"]
 MODES: tuple[Mode, ...] = ("constant", "reflect", "replicate", "circular")
 Pair = tuple[int, int]
+LANES = 16  # channels of a row; XLA's CPU backend copies images by their innermost axis, and short rows the fastest
+MOST_ENTRIES = 8  # added to an axis, where each is a piece by itself
 
 
 def pad(
@@ -106,8 +108,33 @@ def _constant(input: jax.Array, pairs: dict[int, Pair], value: float | None) -> 
                 f"pad takes away {-min(before, 0)} and {-min(after, 0)} entries of axis {axis}, and input has shape "
                 f"{tuple(input.shape)}; take away less"
             )
-    config = [(*pairs.get(axis, (0, 0)), 0) for axis in range(input.ndim)]
-    return lax.pad(input, _as_fill(0 if value is None else value, input.dtype), config)
+    fill = _as_fill(0 if value is None else value, input.dtype)
+
+    def padded(x: jax.Array, rows: int) -> jax.Array:
+        """Of what has so many rows to an entry of the axis before the last."""
+        config = [(*pairs.get(axis, (0, 0)), 0) for axis in range(x.ndim)]
+        low, high, _ = config[-2] if x.ndim > 1 else (0, 0, 0)
+        config[-2:-1] = [(low * rows, high * rows, 0)] if x.ndim > 1 else []
+        return lax.pad(x, fill, config)
+
+    return _in_rows(padded, input, tuple(pairs))
+
+
+def _in_rows(function: Callable[[jax.Array, int], jax.Array], x: jax.Array, axes: tuple[int, ...]) -> jax.Array:
+    """`function(x, 1)`; on a CPU of `x` with channels cut into short rows, several to a position, if any.
+
+    8x56x56x64 padded by zeros takes 190 us, as long as a copy, where it takes 280 as it is.
+    """
+    last = x.ndim - 1
+    if last not in axes and last - 1 in axes and x.size and x.shape[-1] > LANES and x.shape[-1] % LANES == 0:
+        channels = x.shape[-1]
+
+        def in_rows(x: jax.Array) -> jax.Array:
+            longer = function(x.reshape(*x.shape[:-2], -1, LANES), channels // LANES)
+            return longer.reshape(*longer.shape[:-2], -1, channels)
+
+        return lax.platform_dependent(x, cpu=in_rows, default=lambda x: function(x, 1))
+    return function(x, 1)
 
 
 def _as_fill(value: Any, dtype: jnp.dtype) -> np.ndarray:
@@ -118,14 +145,16 @@ def _as_fill(value: Any, dtype: jnp.dtype) -> np.ndarray:
     return np.asarray(value).astype(dtype)
 
 
-# XLA's CPU backend pads 8x56x56x64 in 0.3 ms by pieces, in 0.4 by gathers and in 0.6 axis by axis, of which the
-# transpose is the fastest.
+# XLA's CPU backend pads 8x56x56x64 in 0.2 ms by pieces of short rows, in 0.3 by gathers and in 0.6 axis by axis, of
+# which the transpose is the fastest.
 @functools.partial(jax.custom_jvp, nondiff_argnums=(1, 2, 3))
 def _lengthened(x: jax.Array, axes: tuple[int, ...], pairs: tuple[Pair, ...], mode: Mode) -> jax.Array:
     shape = jax.eval_shape(lambda x: _axis_by_axis(x, axes, pairs, mode), x).shape  # raises where numbers do not fit
     if not x.size or not all(shape):
         return _axis_by_axis(x, axes, pairs, mode)
-    return _by_pieces(x, axes, pairs, mode)
+    if any(max(before, 0) + max(after, 0) > MOST_ENTRIES for before, after in pairs):
+        return _by_pieces(x, axes, pairs, mode)
+    return _in_rows(lambda x, rows: _by_pieces(x, axes, pairs, mode, rows), x, axes)
 
 
 @_lengthened.defjvp
@@ -140,17 +169,18 @@ def _axis_by_axis(x: jax.Array, axes: tuple[int, ...], pairs: tuple[Pair, ...], 
     return x
 
 
-@compiled_once("axes", "pairs", "mode")
-def _by_pieces(x: jax.Array, axes: tuple[int, ...], pairs: tuple[Pair, ...], mode: Mode) -> jax.Array:
-    """Each edge and corner straight from `x`, which is one loop for all axes."""
+@compiled_once("axes", "pairs", "mode", "rows")
+def _by_pieces(x: jax.Array, axes: tuple[int, ...], pairs: tuple[Pair, ...], mode: Mode, rows: int = 1) -> jax.Array:
+    """Each edge and corner straight from `x`, which is one loop for all axes; an entry of the last is so many rows."""
     if not axes:
         return x
     axis, pair = min(zip(axes, pairs, strict=True))
     others = [one for one in zip(axes, pairs, strict=True) if one[0] != axis]
-    parts = []
-    for run in _runs(_positions(x.shape[axis], *pair, mode)):
+    parts, entry = [], rows if axis == x.ndim - 2 else 1
+    entries = _positions(x.shape[axis] // entry, *pair, mode)
+    for run in _runs((entries[:, None] * entry + np.arange(entry)).ravel()):
         part = lax.slice_in_dim(x, int(run.min()), int(run.max()) + 1, axis=axis)
-        part = _by_pieces(part, tuple(a for a, _ in others), tuple(p for _, p in others), mode)
+        part = _by_pieces(part, tuple(a for a, _ in others), tuple(p for _, p in others), mode, rows)
         shape = (*part.shape[:axis], len(run), *part.shape[axis + 1 :])
         parts.append(lax.rev(part, (axis,)) if run[0] > run[-1] else jnp.broadcast_to(part, shape))
     return _joined(parts, axis)

@@ -57,6 +57,23 @@ def test_values_and_gradients(mode):
         np.testing.assert_allclose(gradient, wanted.numpy(), rtol=1e-14, atol=1e-14, err_msg=told)
 
 
+@pytest.mark.parametrize("channels", [32, 48])
+@pytest.mark.parametrize("mode", CASES)
+def test_many_channels_behind_the_spatial_axes(mode, channels):
+    rng = np.random.default_rng(0)
+    amounts = [(1, 1, 1, 1), (2, 0, -1, 2), (-1, 3, 0, 2), (-2, -1, 1, 0), (0, 0, 1, 1), (9, 0, 0, 1)]
+    for amount in amounts[: 5 if mode in ("reflect", "circular") else None]:
+        x = rng.standard_normal((2, 5, 6, channels)).astype(np.float32)
+        given = torch.tensor(np.moveaxis(x, -1, 1).copy(), requires_grad=True)
+        expected = torch.nn.functional.pad(given, amount, mode)
+        cotangent = rng.standard_normal(expected.shape).astype(np.float32)
+        (wanted,) = torch.autograd.grad(expected, given, torch.tensor(cotangent))
+        y, pull = jax.vjp(lambda x, a=amount: F.pad(x, a, mode, data_format="NHWC"), jnp.asarray(x))
+        (gradient,) = pull(jnp.moveaxis(cotangent, 1, -1))
+        np.testing.assert_array_equal(np.moveaxis(y, -1, 1), expected.detach().numpy(), f"{amount}")
+        np.testing.assert_allclose(np.moveaxis(gradient, -1, 1), wanted.numpy(), rtol=1e-6, atol=1e-6)
+
+
 @pytest.mark.parametrize("rank", [1, 2, 3])
 @pytest.mark.parametrize("kind", ["Constant", "Zero", "Reflection", "Replication", "Circular"])
 def test_layers_with_another_number_at_each_end(kind, rank):

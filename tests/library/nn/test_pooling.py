@@ -138,6 +138,21 @@ def test_a_nan_stays_in_its_window():
     np.testing.assert_array_equal(np.isnan(ours.functional.adaptive_avg_pool1d(x, 3)).ravel(), [True, False, False])
 
 
+@pytest.mark.parametrize(("shape", "dtype"), [((2, 56, 56, 64), "float32"), ((1, 31, 31, 512), "float32"),
+    ((2, 63, 50, 32), "float64"), ((2, 4, 56, 56, 16), "float32"), ((1, 127, 127, 16), "float32")])  # fmt: skip
+def test_the_mean_of_a_large_image(shape, dtype):
+    x = np.random.default_rng(0).standard_normal(shape).astype(dtype) + 3
+    spatial = len(shape) - 2
+    with jax.enable_x64(dtype == "float64"):
+        y, pull = jax.vjp(jax.jit(getattr(ours, f"AdaptiveAvgPool{spatial}d")(1)), jnp.asarray(x))
+        (gradient,) = pull(jnp.ones_like(y))
+    axes = tuple(range(1, spatial + 1))
+    np.testing.assert_allclose(
+        y, x.astype("float64").mean(axes, keepdims=True), rtol=1e-6 if dtype == "float32" else 1e-14
+    )
+    np.testing.assert_allclose(gradient, np.full(shape, 1 / np.prod(shape[1:-1])), rtol=1e-6)
+
+
 def test_without_a_batch():
     assert_agrees(sample_of("MaxPool2d", {**MAX_POOLS["non-square"], "return_indices": True}, drawn(IMAGE[1:], "ties")))
     assert_agrees(sample_of("AdaptiveMaxPool2d", {"output_size": (4, 5)}, drawn(IMAGE[1:], "ties")))
