@@ -34,6 +34,7 @@ CASES: dict[str, str] = {
     "mtcnn_networks": "graphmode.models.mtcnn.case:NETWORKS",
     "bert": "graphmode.models.bert.case:CASE",
     "gpt2": "graphmode.models.gpt2.case:CASE",
+    "mixtral": "graphmode.models.mixtral.case:CASE",
     "g2p": "graphmode.models.g2p.case:CASE",
     "g2p_decode": "graphmode.models.g2p.case:DECODE_CASE",
     "anarcii": "graphmode.models.anarcii.case:CASE",

@@ -41,6 +41,7 @@ from .gradients.safe_math import (
 )
 from .gradients.straight_through import gumbel_softmax, ste_round, ste_sign, straight_through, straight_through_one_hot
 from .groups.group_by import group_by
+from .groups.segment_map import segment_map
 from .groups.segment_reduce import segment_max, segment_mean, segment_min, segment_prod, segment_sum, segment_var
 from .groups.segment_softmax import segment_logsumexp, segment_softmax
 from .groups.segments import Segments, segments
@@ -157,6 +158,7 @@ __all__ = [
     "scan_until",
     "segment_ids",
     "segment_logsumexp",
+    "segment_map",
     "segment_mask",
     "segment_max",
     "segment_mean",
