@@ -28,6 +28,7 @@ Place = tuple[str, bool]  # a module, and whether the fault is outside of all
 LOOKS = 3  # at inputs of one mode
 BUDGET_S = 60.0  # for the lines that lose digits
 CAUSES_S = 120.0  # for the causes of all suspects
+LINES_S = 30.0  # at least, for the lines of those without a cause
 
 
 @dataclass
@@ -111,7 +112,8 @@ def diagnose(exam: Examination, variant: str, tensors: Sequence[Tensor]) -> Diag
             except Exception as error:
                 notes.append(f"{question.mode}: causes were not tried on {question.label!r}: {describe_briefly(error)}")
             if not exam.judge.is_large:
-                divergences = [_with_its_line(look, each, deadline, notes) for each in divergences]
+                until = max(deadline, time.monotonic() + LINES_S)  # however long the search for causes took
+                divergences = [_with_its_line(look, each, until, notes) for each in divergences]
             found.update({_place(each): each for each in divergences})
             unlike.update({_place(each): look.unlike for each in divergences})
         found = {place: each for place, each in found.items() if not _stands_for_another(place, unlike, found)}

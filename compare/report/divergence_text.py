@@ -67,7 +67,10 @@ def unexplained(divergence: Divergence) -> str:
 
 def leaves(found: Astray) -> str:
     """Where the port leaves the reference's way, and which lines of the reference it has no counterpart of there."""
-    told = f"leaves the reference's way at {', '.join(found.port)}: from there on it has none of the reference's values"
+    place = ", ".join(found.port)
+    if found.handed:
+        place += f", in {found.handed}, which hands this module what comes of it"
+    told = f"leaves the reference's way at {place}: from there on it has none of the reference's values"
     return f"{told}; without a counterpart: {', '.join(found.reference)}" if found.reference else told
 
 

@@ -76,10 +76,12 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
 
 class Astray(msgspec.Struct, frozen=True, kw_only=True):
     """Where a module leaves the reference's way: lines of the port that take what the reference has, too, and give what
-    it never has, `port.py:31 (mul, add)`; and lines of the reference that the port has no counterpart of."""
+    it never has, `port.py:31 (mul, add)`; and lines of the reference that the port has no counterpart of. Where the
+    former are in no part of the module, `handed` is the class of the one in which they are: the module is handed it."""
 
     port: list[str]
     reference: list[str] = msgspec.field(default_factory=list)
+    handed: str = ""
 
 
 class Divergence(msgspec.Struct, frozen=True, kw_only=True):

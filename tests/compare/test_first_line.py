@@ -173,6 +173,71 @@ def test_a_function_that_the_port_writes_out_is_what_it_lacks():
     assert found.reference == [f"{theirs} (scaled_dot_product_attention)"]
 
 
+class Turn(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.q, self.o = torch.nn.Linear(6, 6), torch.nn.Linear(6, 6)
+
+    def forward(self, x, turns):
+        q, (cos, sin) = self.q(x), turns
+        return self.o((q * cos + q.roll(3, -1) * sin) @ x.transpose(-1, -2) @ x)
+
+
+class Turning(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList([Turn(), Turn()])
+
+    def forward(self, x):
+        angles = torch.arange(x.shape[1])[:, None] / 100 ** (torch.arange(3) / 3)
+        angles = torch.cat((angles, angles), -1)
+        for layer in self.layers:
+            x = x + layer(x, (angles.cos(), angles.sin()))
+        return x
+
+
+class TurnPort(nnx.Module):
+    def __init__(self, rngs):
+        self.q, self.o = gm.nn.Linear(6, 6, rngs=rngs), gm.nn.Linear(6, 6, rngs=rngs)
+
+    def __call__(self, x, angles):
+        q = self.q(x)
+        cos, sin = jnp.tile(jnp.cos(angles), 2), jnp.tile(jnp.sin(angles), 2)
+        turned = q * cos + jnp.roll(q, 3, -1) * sin
+        return self.o(turned @ x.swapaxes(-1, -2) @ x)
+
+
+class TurningPort(nnx.Module):
+    """Its layers are handed angles, of which the reference's have cosines and sines."""
+
+    def __init__(self, rngs):
+        self.layers = nnx.List([TurnPort(rngs), TurnPort(rngs)])
+
+    def __call__(self, x):
+        angles = jnp.arange(x.shape[1])[:, None] / 90 ** (jnp.arange(3) / 3)  # angles
+        for layer in self.layers:
+            x = x + layer(x, angles)
+        return x
+
+
+def test_what_a_module_is_handed_that_the_reference_s_is_not_is_told_where_it_is_made():
+    case = Case(
+        name="c",
+        summary="s",
+        reference=Turning,
+        model=TurningPort,
+        inputs=lambda rng: (rng.standard_normal((2, 5, 6)),),
+        modes=("inference",),
+    )
+    report = check(case)
+    (line,) = lines_with("angles")
+    assert [each.module for each in report.divergences] == ["layers.0", "layers.1"]
+    for each in report.divergences:
+        assert each.astray.port == [f"{line} (div)"]
+        assert each.astray.handed == "TurningPort"
+    assert f"at {line} (div), in TurningPort, which hands this module what comes of it" in " ".join(str(report).split())
+
+
 def test_no_line_where_there_is_a_cause():
     class Gelu(torch.nn.Module):
         def forward(self, x):
@@ -206,3 +271,5 @@ def test_values_are_found_however_they_lie():
     assert not known.have(-image)
     assert not known.have(image[::-1])
     assert not known.have(np.stack([*sequence[:3], draw((2, 6))]))
+    mask = np.where(np.tri(6), 0, np.finfo(float).min)
+    assert not Values([mask]).have(draw((3, 6, 6)) + mask)

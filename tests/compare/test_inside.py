@@ -87,6 +87,58 @@ def test_inherited_and_introduced_error_are_told_apart():
     assert errors["head"][1] < 1e-13
 
 
+class Router(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 3)
+
+    def forward(self, x):
+        logits = self.linear(x)
+        return logits, logits.softmax(-1)
+
+
+class Keeping(torch.nn.Module):
+    """Logits are an output of a module that uses them itself, and go out by a hook, as transformers has it."""
+
+    def __init__(self):
+        super().__init__()
+        self.router = Router()
+        self.router.register_forward_hook(lambda module, args, output: setattr(module, "kept", output[0]))
+
+    def forward(self, x):
+        weights = self.router(x)[1]
+        return weights * x[:, :3], self.router.kept.exp()
+
+
+class RouterPort(nnx.Module):
+    def __init__(self, rngs):
+        self.linear = nn.Linear(4, 3, rngs=rngs)
+
+    def __call__(self, x):
+        logits = self.linear(x)
+        return logits, jax.nn.softmax(logits, -1)
+
+
+class KeepingPort(nnx.Module):
+    def __init__(self, rngs):
+        self.router = RouterPort(rngs)
+
+    def __call__(self, x):
+        logits, weights = self.router(x)
+        return weights * x[:, :3], jnp.exp(logits)
+
+
+def test_an_output_that_a_hook_keeps_is_used_by_others():
+    case = Case(
+        name="c",
+        summary="s",
+        reference=Keeping,
+        model=KeepingPort,
+        inputs=lambda rng: (rng.standard_normal((5, 4)),),
+    )
+    assert not look(case).divergences()
+
+
 def test_a_wrong_to_model_is_no_modules_fault():
     case = block_sample.case(to_model=lambda given: (jnp.moveaxis(given[0], 1, -1)[:, ::-1],))
     (found,) = look(case, "inference").divergences()

@@ -178,7 +178,6 @@ FAULTS = {  # name: (what is planted, the module of the port that is to be found
     "torch's eps": (has("model.norm", eps=None), "model.norm"),
     "no causal mask": (becomes("model", NotCausal), "model"),
     "heads by turns": (becomes("model.layers.0.self_attn", HeadsByTurns), "model.layers.0.self_attn"),
-    "another base": (has("model", frequencies=_frequencies(CONFIG.head_dim, 1e6)), "model"),
 }
 
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 MOST_LINES = 3  # of the port, and of the reference
 LONGEST_S = 30.0
 COUNTS = "iota"  # what counts, and computes nothing
-REPEATS = "broadcast_in_dim"  # of what PyTorch leaves to the next operation
+SAME = ("broadcast_in_dim", "convert_element_type", "reshape", "squeeze")  # what PyTorch leaves to the next operation
 MOVES = (  # what computes no number
     *("__getitem__", "select", "narrow", "chunk", "split", "unbind", "gather", "index_select", "flip", "roll"),
     *("view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "stack", "cat", "concat"),
@@ -101,7 +101,15 @@ def _astray(look: Look, divergence: Divergence, deadline: float) -> Astray | Non
         return None
     ours = Values(_had(steps, [call.path for call in look.run.forced if _is_within(call.path, at.path)]))
     used = Values(value for step in first for value in step.given)
-    return Astray(port=lines, reference=_instead(made, ours, used))
+    return Astray(port=lines, reference=_instead(made, ours, used), handed=_elsewhere(look, first, at.path))
+
+
+def _elsewhere(look: Look, first: Sequence[_Step], module: str) -> str:
+    """The class of the module that all these operations are in, if none is in the one that goes wrong."""
+    places = {step.operation.module for step in first}
+    if len(places) > 1 or any(is_inside(place, module) for place in places):
+        return ""
+    return look.kinds.get(*places, "the model")
 
 
 def _is_within(path: str, module: str) -> bool:
@@ -125,7 +133,7 @@ def _leaving(steps: Sequence[_Step], wrong: Sequence[Any], theirs: Values, deadl
         name = "" if step is None else step.operation.eqn.primitive.name
         if step is None or name == COUNTS or theirs.have(value):
             return True
-        return name == REPEATS and is_known(step.given[0])
+        return name in SAME and is_known(step.given[0])
 
     around: dict[int, _Step] = {}
     waiting = [value for value in wrong if id(value) in maker]

@@ -90,15 +90,17 @@ class _OfOneSize:
         self._totals = np.array([value.total for value in self.values])
 
     def have(self, array: np.ndarray) -> bool:
-        total, within = _total(array), ALIKE * float(np.abs(array[np.isfinite(array)]).sum())
+        total, within = _total(array), ALIKE * _total(np.abs(array))
         first, last = np.searchsorted(self._totals, [total - within, total + within], side="left")
-        flat = array.ravel()
-        return any(_are_alike(flat, value) for value in self.values[first : last + 1])
+        flat, rounding = array.ravel(), ROUNDING * _size(array)
+        return any(_are_alike(flat, rounding, value) for value in self.values[first : last + 1])
 
 
-def _are_alike(flat: np.ndarray, value: _Value) -> bool:
+def _are_alike(flat: np.ndarray, rounding: float, value: _Value) -> bool:
+    within = min(rounding, value.within)  # a mask of zeros and what stands for infinity is like no scores under it
+
     def close(a: np.ndarray, b: np.ndarray) -> bool:
-        return bool(np.allclose(a, b, rtol=ALIKE, atol=value.within, equal_nan=True))
+        return bool(np.allclose(a, b, rtol=ALIKE, atol=within, equal_nan=True))
 
     if close(flat, value.array.ravel()):
         return True
@@ -109,11 +111,12 @@ def _are_alike(flat: np.ndarray, value: _Value) -> bool:
 
 
 def _total(array: np.ndarray) -> float:
-    return float(array[np.isfinite(array)].sum())
+    with np.errstate(over="ignore"):  # of a mask of the least finite numbers
+        return float(array[np.isfinite(array)].sum())
 
 
 def _size(array: np.ndarray) -> float:
     """The largest magnitude, but for what stands in for infinity, as where scores are masked."""
     sizes = np.abs(array[np.isfinite(array) & (array != 0)])
-    usual = sizes[sizes <= INFINITE * np.quantile(sizes, 0.1)] if sizes.size else sizes
+    usual = sizes[sizes / INFINITE <= np.quantile(sizes, 0.1)] if sizes.size else sizes
     return float(usual.max(initial=0.0))

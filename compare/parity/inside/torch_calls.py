@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +24,8 @@ def recorded(module: torch.nn.Module) -> Iterator[Calls]:
     """Within it, each call of `module` and of what is inside is added to the calls that it yields, parents first.
 
     Every floating input and output that has a gradient is copied. So the gradient of an input is what this call gives
-    it, whoever else uses the tensor. What a module writes into its input is written back.
+    it, whoever else uses the tensor. What a module writes into its input is written back. Outputs are copied ahead of
+    the module's own hooks, so that what these keep of them for later is used by others, as the reference's outputs are.
     """
     calls: Calls = {}
     running: list[tuple[Call, list[_Copy]]] = []
@@ -45,12 +46,22 @@ def recorded(module: torch.nn.Module) -> Iterator[Calls]:
 
         return hook
 
+    outer: dict[int, torch.Tensor] = {}  # copies of outputs, by identity
+
+    def copied(child: torch.nn.Module, args: Any, kwargs: Any, outputs: Any) -> Any:
+        leaves, structure = _flat(outputs)
+        for i, leaf in enumerate(leaves):
+            if _is_plain(leaf) and leaf.requires_grad and torch.is_grad_enabled():
+                leaves[i] = copy = leaf.clone()
+                outer[id(copy)] = copy
+        return pytree.tree_unflatten(leaves, structure)
+
     def after(child: torch.nn.Module, args: Any, kwargs: Any, outputs: Any) -> Any:
         call, copies = running.pop()
         for copy in copies:
             if copy.copy._version != copy.version:
                 copy.original.copy_(copy.copy)
-        outputs, call.result = _watched(outputs, call.outputs, call.cotangents, [])
+        outputs, call.result = _watched(outputs, call.outputs, call.cotangents, [], outer)
         return outputs
 
     seen: set[int] = set()
@@ -58,6 +69,7 @@ def recorded(module: torch.nn.Module) -> Iterator[Calls]:
         if id(child) not in seen:
             seen.add(id(child))
             handles.append(child.register_forward_pre_hook(before(path), with_kwargs=True))
+            handles.append(child.register_forward_hook(copied, with_kwargs=True, prepend=True))
             handles.append(child.register_forward_hook(after, with_kwargs=True))
     try:
         yield calls
@@ -73,14 +85,20 @@ class _Copy:
     version: int
 
 
-def _watched(tree: Any, values: dict[str, Any], gradients: dict[str, Any], copies: list[_Copy]) -> tuple[Any, Any]:
-    """The tree with a copy in place of each tensor, whose values now and gradients later are noted by name; and the
-    values as a tree of detached tensors."""
+def _watched(
+    tree: Any,
+    values: dict[str, Any],
+    gradients: dict[str, Any],
+    copies: list[_Copy],
+    copied: Mapping[int, torch.Tensor] | None = None,
+) -> tuple[Any, Any]:
+    """The tree with a copy in place of each tensor, but of those that are `copied`, by identity, whose values now and
+    gradients later are noted by name; and the values as a tree of detached tensors."""
     leaves, structure = _flat(tree)
     kept = list(leaves)
     names = {id(leaf): name for name, leaf in named_leaves(tree).items()}
     for i, leaf in enumerate(leaves):
-        if not isinstance(leaf, torch.Tensor) or leaf.layout is not torch.strided or leaf.is_nested:
+        if not _is_plain(leaf):
             continue
         name = names.get(id(leaf), str(i))
         while name in values:
@@ -88,11 +106,15 @@ def _watched(tree: Any, values: dict[str, Any], gradients: dict[str, Any], copie
         kept[i] = leaf.detach().clone()
         values[name] = as_numpy(kept[i])
         if leaf.requires_grad and torch.is_grad_enabled():
-            leaves[i] = copy = leaf.clone()
+            leaves[i] = copy = leaf if copied is not None and id(leaf) in copied else leaf.clone()
             copies.append(_Copy(leaf, copy, copy._version))
             gradients[name] = None
             copy.register_hook(functools.partial(_note, gradients, name))
     return pytree.tree_unflatten(leaves, structure), pytree.tree_unflatten(kept, structure)
+
+
+def _is_plain(leaf: Any) -> bool:
+    return isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided and not leaf.is_nested
 
 
 def _flat(tree: Any) -> tuple[list[Any], pytree.TreeSpec]:
