@@ -11,6 +11,7 @@ import graphmode as gm
 
 ROWS_PER_GROUP = 10
 K_MAX = 100
+EXPERTS, WIDTH, INNER = 8, 64, 256
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 
 
@@ -63,6 +64,31 @@ def grouped(x, ids):
     return keys, groups.ids, gm.Padded(groups.counts, keys.valid, keys.count)
 
 
+def rows_and_experts(rng: np.random.Generator, n: int) -> tuple[np.ndarray, ...]:
+    rows = n // WIDTH
+    weights = rng.standard_normal((EXPERTS, WIDTH, INNER)), rng.standard_normal((EXPERTS, INNER, WIDTH))
+    floats = [x.astype(np.float32) for x in (rng.standard_normal((rows, WIDTH)), *weights)]
+    return floats[0], rng.integers(0, EXPERTS, rows).astype(np.int32), *floats[1:]
+
+
+def mixed(x, ids, into, out):
+    groups = gm.segments(ids, num_segments=EXPERTS)
+    return gm.segment_map(lambda own, rows: jnp.maximum(rows @ own[0], 0) @ own[1], (into, out), x, groups)
+
+
+def mixed_in_a_loop(x, ids, into, out):
+    result = torch.zeros_like(x)
+    for expert in range(EXPERTS):
+        rows = ids == expert
+        result[rows] = (x[rows] @ into[expert]).relu() @ out[expert]
+    return result
+
+
+def mixed_of_all(x, ids, into, out):
+    given = (x @ into).relu() @ out  # [EXPERTS, rows, WIDTH]
+    return given[ids.long(), torch.arange(len(x), device=x.device)]
+
+
 BLOCKS = (
     # Eager code and the static form are one here: only the number of groups must be known, and ids are not checked.
     Block("segment_sum", rows_and_ids, lambda x, ids: gm.segment_sum(x, groups_of(ids)), added, None, SIZES),
@@ -80,6 +106,7 @@ BLOCKS = (
         SIZES,
         bound=lambda x, ids: jnp.argsort(ids),
     ),
+    Block("segment_map", rows_and_experts, mixed, mixed_in_a_loop, mixed_of_all, SIZES),
     Block(
         "bincount",
         rows_and_ids,

@@ -43,7 +43,8 @@ def summary(report: CheckReport, *, width: int = WIDTH, lines: int = LINES) -> s
     text += [f"  {_name(p)}: {parity_verdict(p)}, {_evidence_of_worst(p)}" for p in passed]
     said = dict.fromkeys(warning for p in report.parity for warning in p.warnings)
     remarks = _shown([f"  not covered: {plain(each)}" for each in said], "warnings")
-    remarks += _shown([f"  note: {plain(note)}" for p in passed for note in p.notes], "notes")
+    noted = dict.fromkeys(note for p in passed for note in p.notes)
+    remarks += _shown([f"  note: {plain(note)}" for note in noted], "notes")
     return "\n".join(_cut([*_wrapped(text, width), *_wrapped(remarks, width)], lines))
 
 
