@@ -9,7 +9,7 @@ from graphmode.compare.report import Results
 from graphmode.compare.report.ratios import Group, groups, own_inputs
 from graphmode.compare.report.records import Cell
 from graphmode.compare.report.wording import duration, number
-from graphmode.models.zoo import CASES
+from graphmode.models.zoo import CASES, MAIN
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "cpu-2-threads" / "results.json"
@@ -23,7 +23,9 @@ def section(results: Results) -> str:
     ports = [p for p in results.parity if p.side == "jax"]
     where = f"{there.threads} threads of a CPU" if there.device == "cpu" else there.device_name
     versions = f"torch {there.versions['torch']}, jax {there.versions['jax']}"
-    command = "graphmode compare --all" if {case.name for case in results.cases} >= set(CASES) else "make compare"
+    compared = {case.name for case in results.cases}
+    command = "make compare" if compared <= set(MAIN) else "graphmode compare"
+    command += " --all" if compared >= set(CASES) else ""
     lines = [
         f"Measured by `{command}` at revision {there.revision.rstrip('+')} on {where}, float32, {versions},",
         "on a shared machine: read the ratios, not the times.",
