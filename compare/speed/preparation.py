@@ -111,7 +111,7 @@ def _has_room(job: Job, others: Sequence[Job]) -> bool:
 
 
 def _late(limit_s: float) -> Refusal:
-    return Refusal("timeout", f"not ready after its budget, {limit_s:g} s")
+    return Refusal("timeout", f"not ready after its budget, {limit_s:.3g} s")
 
 
 def _here(seat: Seat, mode: Mode, limit_s: float) -> Ready | Refusal:

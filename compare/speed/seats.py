@@ -157,7 +157,7 @@ class OwnProcess(Seat):
         try:
             if not self._child.connection.poll(limit_s):
                 self.close()
-                raise Failed("timeout", f"no answer after its budget, {limit_s:g} s")
+                raise Failed("timeout", f"no answer after its budget, {limit_s:.3g} s")
             value, error = self._child.connection.recv()
         except (EOFError, ConnectionResetError):
             raise Failed("failed", self._epitaph()) from None
@@ -202,7 +202,7 @@ class SameProcess(Seat):
             with quiet(), deadline(limit_s):
                 return getattr(self._runner, method)(*arguments)
         except Expired:
-            raise Failed("timeout", f"no answer after its budget, {limit_s:g} s") from None
+            raise Failed("timeout", f"no answer after its budget, {limit_s:.3g} s") from None
         except Exception as error:
             raise Failed("failed", describe_briefly(error)) from error
 

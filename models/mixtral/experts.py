@@ -46,7 +46,7 @@ class MixtralTopKRouter(nn.Linear):
         super().__init__(hidden_size, num_experts, bias=False, rngs=rngs)
         self.top_k = top_k
 
-    def __call__(self, hidden_states: jax.Array) -> Routed:
+    def __call__(self, hidden_states: jax.Array) -> Routed:  # type: ignore[override]
         logits = super().__call__(hidden_states)
         wide = logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
         weights, experts = lax.top_k(softmax(wide, -1), self.top_k)

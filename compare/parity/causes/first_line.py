@@ -106,10 +106,8 @@ def _astray(look: Look, divergence: Divergence, deadline: float) -> Astray | Non
 
 def _elsewhere(look: Look, first: Sequence[_Step], module: str) -> str:
     """The class of the module that all these operations are in, if none is in the one that goes wrong."""
-    places = {step.operation.module for step in first}
-    if len(places) > 1 or any(is_inside(place, module) for place in places):
-        return ""
-    return look.kinds.get(*places, "the model")
+    place, *others = {step.operation.module for step in first}
+    return "" if others or is_inside(place, module) else look.kinds.get(place, "the model")
 
 
 def _is_within(path: str, module: str) -> bool:
