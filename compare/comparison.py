@@ -367,7 +367,7 @@ class _Run:
                 processes=1 if size is not None else self.plan.contender_processes,
                 batch=size,
                 seat=seats.open,
-                undisturbed=self._ahead.paused if self._ahead else contextlib.nullcontext,
+                undisturbed=self._undisturbed,
             )
             for cells in bench.cells(self.listener.on_step):
                 timed += cells
@@ -388,6 +388,10 @@ class _Run:
                 self._save()
         return timed
 
+    def _undisturbed(self) -> contextlib.AbstractContextManager[None]:
+        """In which nothing else of ours runs."""
+        return self._ahead.paused() if self._ahead else contextlib.nullcontext()
+
     @functools.cached_property
     def _budget(self) -> Budget:
         """That of the plan; what nobody named is as much longer as this machine is slower than usual."""
@@ -395,7 +399,8 @@ class _Run:
         if budget.is_patient or self.plan.budget is not None:
             return budget
         self.listener.on_step("measuring how fast this machine compiles")
-        budget = replace(budget, slowness=slowness())
+        with self._undisturbed():
+            budget = replace(budget, slowness=slowness())
         self.results.environment.moment["time to prepare a row"] = f"{budget.slowness:.1f} times the usual"
         return budget
 

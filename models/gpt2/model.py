@@ -17,6 +17,8 @@ from graphmode import nn
 from graphmode.nn.functional import scaled_dot_product_attention
 from graphmode.weights import IDENTITY, TRANSFORM, Tied
 
+from ..attention_mask import causal_mask
+
 WEIGHTS = (Tied("lm_head.weight", same_as="transformer.wte.weight"),)
 
 
@@ -145,14 +147,7 @@ class GPT2Model(nnx.Module):
         return self.ln_f(x)
 
     def _additive(self, attention_mask: jax.Array, dtype: jnp.dtype) -> jax.Array:
-        """`[B, 1, T, T]`, the least finite number where a key is padding or comes later than the query.
-
-        A query that may attend to nothing, padding before a text, so attends to all alike, as in the original.
-        """
-        length = attention_mask.shape[1]
-        causal = jnp.tril(jnp.ones((length, length), bool))
-        seen = causal & (attention_mask != 0)[:, None, None]
-        return jnp.where(seen, jnp.zeros((), dtype), jnp.finfo(dtype).min)
+        return causal_mask(attention_mask, dtype)
 
 
 class GPT2LMHeadModel(nnx.Module):

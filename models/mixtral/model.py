@@ -16,6 +16,7 @@ from flax import nnx
 from graphmode import nn
 from graphmode.nn.functional import scaled_dot_product_attention
 
+from ..attention_mask import causal_mask
 from .experts import EXPERTS, Dispatch, MixtralExperts, MixtralTopKRouter, Routed, load_balancing_loss
 
 
@@ -170,14 +171,7 @@ class MixtralModel(nnx.Module):
         return self.norm(x), routed
 
     def _additive(self, attention_mask: jax.Array, dtype: jnp.dtype) -> jax.Array:
-        """`[B, 1, T, T]`, the least finite number where a key is padding or comes later than the query.
-
-        A query that may attend to nothing, padding before a text, so attends to all alike, as in the original.
-        """
-        length = attention_mask.shape[1]
-        causal = jnp.tril(jnp.ones((length, length), bool))
-        seen = causal & (attention_mask != 0)[:, None, None]
-        return jnp.where(seen, jnp.zeros((), dtype), jnp.finfo(dtype).min)
+        return causal_mask(attention_mask, dtype)
 
 
 class MixtralForCausalLM(nnx.Module):

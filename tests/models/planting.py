@@ -5,6 +5,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 
 import pytest
+import torch
 from flax import nnx
 from graphmode.compare import Case, check
 
@@ -12,6 +13,17 @@ needs_transformers = pytest.mark.skipif(
     find_spec("transformers") is None, reason="transformers is not installed: pip install 'graphmode[huggingface]'"
 )
 Plant = Callable[[nnx.Module], None]
+
+
+def assert_drawn_alike(ours: Mapping[str, torch.Tensor], theirs: Mapping[str, torch.Tensor], rel: float) -> None:
+    """The first values of matrices have the same spread, up to a share `rel`, about 0; vectors are the same."""
+    for name, wanted in theirs.items():
+        if wanted.ndim == 1:
+            assert torch.equal(ours[name], wanted), name  # zeros, and ones
+        else:
+            spread = wanted.std().item()
+            assert ours[name].std().item() == pytest.approx(spread, rel=rel), name
+            assert abs(ours[name].mean().item()) < 0.1 * spread, name
 
 
 def part(model: nnx.Module, path: str) -> nnx.Module:

@@ -19,7 +19,7 @@ from graphmode.models.mixtral.model import (
     MixtralModel,
     _frequencies,
 )
-from planting import becomes, has, located, needs_transformers
+from planting import assert_drawn_alike, becomes, has, located, needs_transformers
 
 from graphmode.weights import load, to_state_dict
 
@@ -63,13 +63,7 @@ def test_both_sides_have_the_sizes_of_the_config(config, published):
 @needs_transformers
 def test_first_values_are_drawn_as_the_original_draws_them():
     config = replace(CONFIG, vocab_size=500, hidden_size=96, intermediate_size=70)
-    theirs, ours = reference(config).state_dict(), to_state_dict(port(config))
-    for name, wanted in theirs.items():
-        if wanted.ndim == 1:
-            assert torch.equal(ours[name], wanted), name  # ones
-        else:
-            assert ours[name].std().item() == pytest.approx(wanted.std().item(), rel=0.15), name
-            assert abs(ours[name].mean().item()) < 0.003, name
+    assert_drawn_alike(to_state_dict(port(config)), reference(config).state_dict(), rel=0.15)
 
 
 @needs_transformers

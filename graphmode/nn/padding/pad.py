@@ -113,8 +113,8 @@ def _constant(input: jax.Array, pairs: dict[int, Pair], value: float | None) -> 
     def padded(x: jax.Array, rows: int) -> jax.Array:
         """Of what has so many rows to an entry of the axis before the last."""
         config = [(*pairs.get(axis, (0, 0)), 0) for axis in range(x.ndim)]
-        low, high, _ = config[-2] if x.ndim > 1 else (0, 0, 0)
-        config[-2:-1] = [(low * rows, high * rows, 0)] if x.ndim > 1 else []
+        if rows > 1:
+            config[-2] = (rows * config[-2][0], rows * config[-2][1], 0)
         return lax.pad(x, fill, config)
 
     return _in_rows(padded, input, tuple(pairs))

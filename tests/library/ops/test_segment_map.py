@@ -165,6 +165,20 @@ def test_one_compilation_for_all_ids():
     assert len(traces) == 1
 
 
+def test_an_exported_graph_takes_any_number_of_rows():
+    weight = jnp.arange(24.0).reshape(3, 4, 2)
+
+    def mixed(x, ids):
+        return gm.segment_map(lambda w, rows: rows @ w, weight, x, gm.segments(ids, num_segments=3), block_size=4)
+
+    (rows,) = jax.export.symbolic_shape("rows")
+    shapes = jax.ShapeDtypeStruct((rows, 4), jnp.float32), jax.ShapeDtypeStruct((rows,), jnp.int32)
+    exported = jax.export.export(jax.jit(mixed))(*shapes)
+    for count in (1, 9):
+        x, ids = jnp.arange(4.0 * count).reshape(count, 4), jnp.arange(count, dtype=jnp.int32) % 4
+        np.testing.assert_array_equal(exported.call(x, ids), mixed(x, ids))
+
+
 REFUSED = {
     r"parameters\['w'\] has shape \(2, 2, 2\), and \[3, ...\] was wanted, one for each group": lambda x, ids: (
         gm.segment_map(lambda p, rows: rows @ p["w"], {"w": jnp.ones((2, 2, 2))}, x, ids, num_segments=3)

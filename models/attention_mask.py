@@ -1,0 +1,24 @@
+"""The mask of scores that the ports of causal language models share."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+
+def causal_mask(attention_mask: jax.Array, dtype: jnp.dtype) -> jax.Array:
+    """What is added to scores: the least finite number where a key is padding or comes later than the query, else 0.
+
+    A query that may attend to nothing, padding before a text, so attends to all alike, as `transformers` has it.
+
+    Args:
+      attention_mask: `[B, T]`, 0 where there is no text.
+      dtype: of the scores.
+
+    Returns:
+      `[B, 1, T, T]`, queries before keys.
+    """
+    length = attention_mask.shape[1]
+    causal = jnp.tril(jnp.ones((length, length), bool))
+    seen = causal & (attention_mask != 0)[:, None, None]
+    return jnp.where(seen, jnp.zeros((), dtype), jnp.finfo(dtype).min)
