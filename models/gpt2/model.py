@@ -17,7 +17,7 @@ from graphmode import nn
 from graphmode.nn.functional import scaled_dot_product_attention
 from graphmode.weights import IDENTITY, TRANSFORM, Tied
 
-from ..attention_mask import causal_mask
+from ..attention_mask import causal_mask, check_tokens
 
 WEIGHTS = (Tied("lm_head.weight", same_as="transformer.wte.weight"),)
 
@@ -92,7 +92,7 @@ class GPT2Attention(nnx.Module):
         return self.c_proj(jnp.swapaxes(attended, 1, 2).reshape(hidden_states.shape))
 
     def _split(self, x: jax.Array) -> jax.Array:
-        return jnp.swapaxes(x.reshape(*x.shape[:2], self.heads, -1), 1, 2)
+        return jnp.swapaxes(x.reshape(*x.shape[:2], self.heads, x.shape[2] // self.heads), 1, 2)
 
 
 class GPT2MLP(nnx.Module):
@@ -126,7 +126,7 @@ class GPT2Model(nnx.Module):
     """All blocks, over what a token is and where it stands: `[B, T]` -> `[B, T, D]`.
 
     Raises:
-      ValueError: where a text is longer than there are positions.
+      ValueError: where a text is longer than there are positions, or the mask has another shape.
     """
 
     def __init__(self, config: GPT2Config, *, rngs: nnx.Rngs):
@@ -137,10 +137,8 @@ class GPT2Model(nnx.Module):
         self.ln_f = nn.LayerNorm(config.n_embd, eps=config.layer_norm_epsilon)
 
     def __call__(self, input_ids: jax.Array, attention_mask: jax.Array) -> jax.Array:
-        length = input_ids.shape[1]
-        if length > self.n_positions:
-            raise ValueError(f"input_ids has shape {input_ids.shape}, and there are {self.n_positions} positions")
-        x = self.wte(input_ids) + self.wpe(jnp.arange(length)[None])  # padding has positions, too
+        check_tokens(input_ids, attention_mask, self.n_positions)
+        x = self.wte(input_ids) + self.wpe(jnp.arange(input_ids.shape[1])[None])  # padding has positions, too
         mask = self._additive(attention_mask, x.dtype)
         for block in self.h:
             x = block(x, mask)

@@ -89,7 +89,7 @@ class ExpertsInBlocks(MixtralExperts):
             experts.ravel(),
             num_segments=self.num_experts,
         )
-        mixed = (outer.reshape(rows, each, -1) * weights[:, :, None]).sum(1)
+        mixed = (outer.reshape(rows, each, outer.shape[1]) * weights[:, :, None]).sum(1)
         return mixed.astype(hidden_states.dtype)
 
 

@@ -16,7 +16,7 @@ from flax import nnx
 from graphmode import nn
 from graphmode.nn.functional import scaled_dot_product_attention
 
-from ..attention_mask import causal_mask
+from ..attention_mask import causal_mask, check_tokens
 from .experts import EXPERTS, Dispatch, MixtralExperts, MixtralTopKRouter, Routed, load_balancing_loss
 
 
@@ -107,7 +107,7 @@ class MixtralAttention(nnx.Module):
         return self.o_proj(jnp.swapaxes(attended, 1, 2).reshape(hidden_states.shape))
 
     def _split(self, x: jax.Array) -> jax.Array:
-        return jnp.swapaxes(x.reshape(*x.shape[:2], -1, self.head_dim), 1, 2)
+        return jnp.swapaxes(x.reshape(*x.shape[:2], x.shape[2] // self.head_dim, self.head_dim), 1, 2)
 
 
 class MixtralSparseMoeBlock(nnx.Module):
@@ -145,7 +145,7 @@ class MixtralModel(nnx.Module):
     """All layers over the tokens: `[B, T]` -> `[B, T, D]`, and who was picked in each.
 
     Raises:
-      ValueError: where a text is longer than there are positions.
+      ValueError: where a text is longer than there are positions, or the mask has another shape.
     """
 
     def __init__(self, config: MixtralConfig, experts: type[MixtralExperts], *, rngs: nnx.Rngs):
@@ -157,12 +157,12 @@ class MixtralModel(nnx.Module):
         self.norm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
 
     def __call__(self, input_ids: jax.Array, attention_mask: jax.Array) -> tuple[jax.Array, list[Routed]]:
-        length = input_ids.shape[1]
-        if length > self.positions:
-            raise ValueError(f"input_ids has shape {input_ids.shape}, and there are {self.positions} positions")
+        check_tokens(input_ids, attention_mask, self.positions)
         x = self.embed_tokens(input_ids)
         wide = jnp.promote_types(x.dtype, jnp.float32)
-        angles = jnp.arange(length, dtype=wide)[:, None] * jnp.asarray(self.frequencies, wide)  # padding has some, too
+        angles = jnp.arange(input_ids.shape[1], dtype=wide)[:, None] * jnp.asarray(
+            self.frequencies, wide
+        )  # padding has some, too
         mask = self._additive(attention_mask, x.dtype)
         routed = []
         for layer in self.layers:

@@ -84,6 +84,15 @@ def test_what_does_not_fit_is_refused():
     ids = np.ones((1, CONFIG.n_positions + 1), np.int32)
     with pytest.raises(ValueError, match=r"input_ids has shape \(1, 25\), and there are 24 positions"):
         nnx.eval_shape(port)(ids, ids)
+    with pytest.raises(ValueError, match=r"input_ids has shape \(2, 5\) and attention_mask \(2, 4\), and \[B, T\]"):
+        port()(jnp.ones((2, 5), int), jnp.ones((2, 4), int))
+    with pytest.raises(ValueError, match=r"input_ids has shape \(5,\) .* a single text is a batch of one"):
+        port()(jnp.ones(5, int), jnp.ones(5, int))
+
+
+def test_an_empty_batch():
+    logits = port()(jnp.ones((0, 5), int), jnp.ones((0, 5), int))["logits"]
+    assert logits.shape == (0, 5, CONFIG.vocab_size)
 
 
 class NotCausal(GPT2Model):

@@ -125,6 +125,16 @@ def test_what_does_not_fit_is_refused():
     ids = np.ones((1, CONFIG.max_position_embeddings + 1), np.int32)
     with pytest.raises(ValueError, match=r"input_ids has shape \(1, 25\), and there are 24 positions"):
         nnx.eval_shape(port)(ids, ids)
+    with pytest.raises(ValueError, match=r"input_ids has shape \(2, 5\) and attention_mask \(2, 4\), and \[B, T\]"):
+        port()(jnp.ones((2, 5), int), jnp.ones((2, 4), int))
+    with pytest.raises(ValueError, match=r"input_ids has shape \(5,\) .* a single text is a batch of one"):
+        port()(jnp.ones(5, int), jnp.ones(5, int))
+
+
+@pytest.mark.parametrize("dispatch", EXPERTS)
+def test_an_empty_batch(dispatch):
+    logits = port(dispatch=dispatch)(jnp.ones((0, 5), int), jnp.ones((0, 5), int))["logits"]
+    assert logits.shape == (0, 5, CONFIG.vocab_size)
 
 
 class WithoutRenormalising(MixtralTopKRouter):
