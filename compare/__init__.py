@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .assertion import assert_parity
     from .case import Case, CaseError, channels_first, channels_last
-    from .comparison import Plan, bench, run
+    from .comparison import bench, run
     from .parity.check import CheckReport, check
     from .parity.lockstep.run import lockstep
     from .parity.shrink.run import Shrunk, shrink
+    from .plan import Plan
     from .report.records import Lockstep
 
 _LAZY = {
@@ -27,7 +28,7 @@ _LAZY = {
     "lockstep": "parity.lockstep.run",
     "Shrunk": "parity.shrink.run",
     "shrink": "parity.shrink.run",
-    "Plan": "comparison",
+    "Plan": "plan",
     "bench": "comparison",
     "run": "comparison",
 }

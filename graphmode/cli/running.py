@@ -16,7 +16,7 @@ from .telling import FAILURE, INTERRUPTED, USAGE, errors, open_console, show
 
 if TYPE_CHECKING:
     from graphmode.compare import Case
-    from graphmode.compare.comparison import Listener, Plan
+    from graphmode.compare.plan import Listener, Plan
     from graphmode.compare.report import Results
     from graphmode.compare.report.records import Parity
 
@@ -33,7 +33,7 @@ def run_plan(
 ) -> None:
     """Makes the plan, whose other fields are `plans`, and runs it."""
     with errors():
-        from graphmode.compare.comparison import Plan
+        from graphmode.compare.plan import Plan
         from graphmode.compare.report import prepare_folder
         from graphmode.models import zoo
 
@@ -122,7 +122,7 @@ def verify_certificate(path: Path, names: list[str] | None, tags: list[str] | No
 
 
 def _listener(console: Console, status: object, total: int, *, modules: bool) -> Listener:
-    from graphmode.compare.comparison import Listener
+    from graphmode.compare.plan import Listener
     from graphmode.compare.report.terminal import modules_table, parity_text, speed_table
 
     start, seen = perf_counter(), iter(range(1, total + 1))

@@ -9,9 +9,10 @@ import msgspec
 import pytest
 from graphmode.compare import CaseError
 from graphmode.compare.ahead import AHEAD, Ahead, Lost
-from graphmode.compare.comparison import Plan, run
+from graphmode.compare.comparison import run
 from graphmode.compare.findings import Findings
 from graphmode.compare.locate import locate
+from graphmode.compare.plan import Plan
 from graphmode.compare.speed.forkserver import can_fork, server
 
 from graphmode.weights import WeightsError

@@ -15,9 +15,10 @@ import pytest
 import torch
 from flax import nnx
 from graphmode.compare import Case, Plan, bench, errors
-from graphmode.compare.comparison import Listener, run
+from graphmode.compare.comparison import run
 from graphmode.compare.errors import describe, describe_briefly
 from graphmode.compare.interrupt import remembered
+from graphmode.compare.plan import Listener
 from graphmode.compare.speed import timing
 from graphmode.compare.speed.bench import Budget
 from graphmode.compare.speed.preparation import Job, prepared

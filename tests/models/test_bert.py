@@ -11,7 +11,8 @@ import pytest
 import torch
 from flax import nnx
 from graphmode.compare import CaseError, check
-from graphmode.compare.comparison import Plan, run
+from graphmode.compare.comparison import run
+from graphmode.compare.plan import Plan
 from graphmode.models import zoo
 from graphmode.models.bert.case import CASE, CONFIG, reference, sentences
 from graphmode.models.bert.model import BertConfig, BertEmbeddings, BertModel, BertPooler, BertSelfAttention
