@@ -24,18 +24,14 @@ from ..untraceable import port_failure
 from .adversarial import Found, OwnInputs
 from .coverage import coverage_warnings, listed, nan_notes
 from .diagnosis import Diagnosis, diagnose, diagnose_precision, look_inside
-from .judge import Judge, Key, Question, Truth, shares_scale
+from .differences import Differences
+from .judge import Judge, Key, Question, Truth
 from .lost_nan import lost_nan
 from .narrower import narrower_reference
 from .port_draws import draws_note
 from .precision import Again, Precision
-from .yardstick import (
-    EQUAL_TOLERANCE,
-    SMALLEST_SCALE,
-    Difference,
-    difference,
-    magnitude,
-)
+from .scales import Scales
+from .yardstick import Difference
 
 if TYPE_CHECKING:
     import torch
@@ -45,7 +41,6 @@ if TYPE_CHECKING:
 
 DRAWS = 3
 REDRAWS = 4  # of an edge input in which a candidate seems imprecise
-ALLOWED_UNREST = 30.0  # another order of the same sums makes several times the rounding of the one
 
 
 class Examination:
@@ -75,7 +70,7 @@ class Examination:
         self.judge = Judge(case, seed=seed, dtype=dtype, device=device)
         self.truths = self.judge.truths(draws) if truths is None else truths
         self.own = OwnInputs(self)
-        self._magnitudes: dict[tuple[str, Key], float] = {}
+        self.scales = Scales(self.truths)
         self._ports: dict[tuple[str, str], PortSide] = {}
         self.precision = Precision(self)
 
@@ -84,14 +79,7 @@ class Examination:
         if self.case.check_inputs is None or any(truth.question.is_timed for truth in self.truths):
             return
         self.truths += self.judge.timed_truths(modes)
-        self._magnitudes.clear()
-
-    def magnitude(self, mode: str, key: Key) -> float:
-        """Of a tensor, the largest over all inputs."""
-        if (mode, key) not in self._magnitudes:
-            arrays = (truth.reference.find(key) for truth in self.truths if truth.question.mode == mode)
-            self._magnitudes[mode, key] = max((magnitude(array) for array in arrays if array is not None), default=0.0)
-        return self._magnitudes[mode, key]
+        self.scales = Scales(self.truths)
 
     def verdicts(self) -> Iterable[Parity]:
         """Judges the reference's further variants, then every port."""
@@ -143,7 +131,7 @@ class Examination:
         notes = list(nan_notes(truths))
         if side == "jax":
             notes += self._not_learned
-        self._trained: list[str] = []  # though the reference freezes them
+        apart = Differences(self.case, self.judge, self.truths, self.scales)
         if self.judge.missing_weights:
             notes.append(f"checked with random weights: {self.judge.missing_weights}")
         exact, usual = build("float64"), None if self.hasty else build(self.dtype)
@@ -153,9 +141,8 @@ class Examination:
         answers, own = None, Found()
         with quiet():
             # of an answer in float64 what differs is kept, and not the arrays: they are the largest thing here
-            differences = [
-                self._differences(truth, self._answer(exact, truth, side, variant), notes) for truth in truths
-            ]
+            differences = [apart.of(truth, self._answer(exact, truth, side, variant)) for truth in truths]
+            notes += apart.notes
             if side == "jax" and _unequal(differences):
                 truths, differences = self._with_finer_constants(exact, truths, differences, variant, notes)
             if side == "jax":
@@ -177,8 +164,8 @@ class Examination:
                 warnings += [told for q in asked[:1] if (told := lost_nan(usual, self.judge.usual, q))]  # type: ignore[arg-type]
         if side == "jax" and usual is not None:
             warnings += narrower_reference(tensors, truths, self.dtype)
-        if self._trained:
-            names = ", ".join(dict.fromkeys(self._trained))
+        if apart.trained:
+            names = ", ".join(dict.fromkeys(apart.trained))
             warnings.append(
                 f"the port has a gradient by {names}, which the reference freezes (requires_grad=False): a step that "
                 "takes it trains them; leave them out of what the optimizer updates, or stop the gradient"
@@ -260,19 +247,19 @@ class Examination:
             dataclasses.replace(t, reference=judge.exact.run(q.inputs, q.mode, q.cotangents))
             for t, q in zip(truths, asked, strict=True)
         ]
-        told: list[str] = []
-        again = [self._differences(t, self._answer(port, t, "jax", variant), told) for t in finer]
+        apart = Differences(self.case, judge, self.truths, self.scales)
+        again = [apart.of(t, self._answer(port, t, "jax", variant)) for t in finer]
         if _unequal(again) >= _unequal(found):
             judge.exact, judge.finer = judge.finer, judge.exact
             return truths, found
-        notes += told
+        notes += apart.notes
         notes.append(
             "constants that the reference has in float32, as it is built or in PyTorch's own kernels, are taken in "
             "float64 here"
         )
         self.truths = finer + [t for t in self.truths if t.question.is_timed]
         self.own = OwnInputs(self)
-        self._magnitudes.clear()
+        self.scales = Scales(self.truths)
         return finer, again
 
     def _draws(
@@ -382,68 +369,6 @@ class Examination:
             reference_value=worst.reference,
             note="; ".join(part for part in (worst.note, why) if part),
         )
-
-    def _differences(self, truth: Truth, answer: Observation, notes: list[str]) -> dict[Key, Difference]:
-        """How far each tensor of an answer in float64 is off, those that only one side has among them."""
-        keys = dict.fromkeys((kind, name) for side in (truth.reference, answer) for kind, name, _ in side.tensors())
-        return {key: self._difference(truth, key, answer, notes) for key in keys}
-
-    def _difference(self, truth: Truth, key: Key, answer: Observation, notes: list[str]) -> Difference:
-        mode, (kind, name) = truth.question.mode, key
-        ours, theirs = answer.find(key), truth.reference.find(key)
-        if ours is not None and theirs is not None:
-            if ours.dtype != theirs.dtype and ours.dtype.kind == "f":
-                notes.append(
-                    f"{mode}: {kind} {name} is {ours.dtype} in a {theirs.dtype} run: something inside the port casts"
-                )
-            return difference(ours, theirs, self.scale(truth, key))
-        if theirs is None and ours is not None and name in self.judge.frozen and kind != "buffer":
-            return self._of_frozen(truth, key, ours)
-        if theirs is None:
-            told = f"the port has the {kind.replace('_', ' ')} {name}, and the reference has it not as such"
-            notes.append(f"{mode}: {told}")
-            return Difference(0.0) if kind == "parameter_gradient" else Difference(np.inf, note="only the port has it")
-        if name not in self._kept or name.endswith("num_batches_tracked"):
-            notes.append(f"{mode}: the {kind} {name} is not kept by the port, and was not compared")
-            return Difference(0.0)
-        return Difference(np.inf, note="the port has it not: parameters must be nnx.Params")
-
-    def _of_frozen(self, truth: Truth, key: Key, ours: np.ndarray) -> Difference:
-        """Of a parameter that the reference freezes (`requires_grad=False`): it stays where it is."""
-        kind, name = key
-        if kind == "parameter":
-            found = difference(ours, np.zeros_like(ours), max(truth.shared_scale(key), magnitude(ours)))
-            return found if found.equal else dataclasses.replace(found, note="the reference freezes it")
-        if ours.any():
-            self._trained.append(name)
-        return Difference(0.0)
-
-    def scale(self, truth: Truth, key: Key) -> float:
-        """What an error in this tensor is a fraction of; for a gradient, the largest of all parameters'.
-
-        It is larger where float64 itself cannot tell the tensor that well.
-        """
-        mode = truth.question.mode
-        unrest = max((t.unrest.get(key, 0.0) for t in self.truths if t.question.mode == mode), default=0.0)
-        least = self.allowed_unrest(unrest)
-        if not shares_scale(key[0]):
-            own = magnitude(truth.reference.get(key))
-            return max(own, SMALLEST_SCALE * self.magnitude(mode, key), least)
-        overall = max(t.shared_scale(key) for t in self.truths if t.question.mode == mode)
-        return max(truth.shared_scale(key), SMALLEST_SCALE * overall, least)
-
-    def allowed_unrest(self, unrest: float) -> float:
-        """The scale of a tensor that float64 itself tells no better than so."""
-        return ALLOWED_UNREST * unrest / EQUAL_TOLERANCE
-
-    @property
-    def _kept(self) -> set[str]:
-        """Names that the case does not drop."""
-        from graphmode.weights import Drop
-
-        dropped = [rule for rule in self.case.weights if isinstance(rule, Drop)]
-        names = {name for truth in self.truths for _, name, _ in truth.reference.tensors()}
-        return {name for name in names if not any(rule.matches(name) for rule in dropped)}
 
 
 def _unequal(differences: Iterable[dict[Key, Difference]]) -> int:

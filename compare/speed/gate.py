@@ -67,7 +67,7 @@ class Gate:
         theirs, ours = truth.reference.get(key), answer.get(key)
         if key[0] != "output" and theirs.size >= JUDGED_ELEMENTS and ours.shape == theirs.shape:
             return ""  # its error ratio tells more
-        found = difference(ours, theirs, self.exam.scale(truth, key))
+        found = difference(ours, theirs, self.exam.scales.of(truth, key))
         if found.error <= GROSS_ERROR or not self._reference_holds(key, row):
             return ""
         values = f": {found.port} for {found.reference} at {list(found.index)}" if found.port else ""
@@ -77,5 +77,6 @@ class Gate:
         """Whether PyTorch itself, in the dtype in use, is no further off on this input."""
         truth = self.exam.truths[row]
         return (
-            difference(truth.torch.get(key), truth.reference.get(key), self.exam.scale(truth, key)).error <= GROSS_ERROR
+            difference(truth.torch.get(key), truth.reference.get(key), self.exam.scales.of(truth, key)).error
+            <= GROSS_ERROR
         )

@@ -16,6 +16,7 @@ from ...observation import Observation
 from ...quiet import quiet
 from ...report.records import Tensor
 from ...trees import is_floating
+from ..scales import allowed_unrest
 from ..yardstick import EQUAL_TOLERANCE, PRECISE_RATIO, Difference, difference, error_ratio, magnitude
 from .inputs import KINDS, TIED, adversarial_inputs
 
@@ -172,11 +173,11 @@ class OwnInputs:
 
     def _scale(self, truth: Truth, key: Key, reference: np.ndarray) -> float:
         exam, mode = self.exam, truth.question.mode
-        least = exam.allowed_unrest(truth.unrest.get(key, 0.0))
+        least = allowed_unrest(truth.unrest.get(key, 0.0))
         if key[0].endswith("gradient"):
             overall = max((t.shared_scale(key) for t in exam.truths if t.question.mode == mode), default=0.0)
             return max(truth.shared_scale(key), SMALLEST * overall, least)
-        return max(magnitude(reference), SMALLEST * exam.magnitude(mode, key), least)
+        return max(magnitude(reference), SMALLEST * exam.scales.magnitude(mode, key), least)
 
     def _rounding(self, array: np.ndarray, rough: np.ndarray) -> float:
         """What the candidate's own roundings make of this tensor in float64, by what they make of it in the run's:

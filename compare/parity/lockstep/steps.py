@@ -9,7 +9,8 @@ import numpy as np
 
 from ...observation import Named, Observation
 from ...report.records import StepFinding, StepKind
-from ..yardstick import EQUAL_TOLERANCE, Difference, difference, magnitude
+from ..scales import allowed_unrest
+from ..yardstick import Difference, difference, magnitude
 
 # As a step computes them: the first that is off is where the error arises.
 KINDS: tuple[StepKind, ...] = (
@@ -21,7 +22,6 @@ KINDS: tuple[StepKind, ...] = (
     "update",
     "parameter",
 )
-ALLOWED_UNREST = 30.0  # as `examination` has it
 Key = tuple[StepKind, str]
 Slots = dict[str, Named]  # what an optimizer keeps: PyTorch's name of it, then the parameter's
 
@@ -84,7 +84,7 @@ def compared(port: Step, reference: Step, moved: Step, dropped: Callable[[str], 
             continue
         unrest = difference(shaken[key], wanted, 1.0).error if key in shaken and wanted.dtype.kind == "f" else 0.0
         unrest = unrest if np.isfinite(unrest) else 0.0
-        scale = max(scales[key], ALLOWED_UNREST * unrest / EQUAL_TOLERANCE)
+        scale = max(scales[key], allowed_unrest(unrest))
         got = ours[key]
         if wanted.dtype.kind in "iub" and got.dtype.kind == "f" and key[0] in ("optimizer_state", "buffer"):
             wanted = wanted.astype(np.float64)

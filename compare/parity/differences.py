@@ -1,0 +1,76 @@
+"""How far a candidate's answers in float64 are off, tensor by tensor."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .scales import Scales
+from .yardstick import Difference, difference, magnitude
+
+if TYPE_CHECKING:
+    from ..case import Case
+    from ..observation import Observation
+    from .judge import Judge, Key, Truth
+
+
+class Differences:
+    """The differences of one candidate's answers.
+
+    Attributes:
+      notes: what was left out or is odd, as far as answers were compared.
+      trained: parameters that have a gradient here, and that the reference freezes.
+    """
+
+    def __init__(self, case: Case, judge: Judge, truths: Sequence[Truth], scales: Scales):
+        self._case, self._judge, self._truths, self._scales = case, judge, truths, scales
+        self.notes: list[str] = []
+        self.trained: list[str] = []
+
+    def of(self, truth: Truth, answer: Observation) -> dict[Key, Difference]:
+        """Of each tensor of an answer, those that only one side has among them."""
+        keys = dict.fromkeys((kind, name) for side in (truth.reference, answer) for kind, name, _ in side.tensors())
+        return {key: self._of_tensor(truth, key, answer) for key in keys}
+
+    def _of_tensor(self, truth: Truth, key: Key, answer: Observation) -> Difference:
+        mode, (kind, name) = truth.question.mode, key
+        ours, theirs = answer.find(key), truth.reference.find(key)
+        if ours is not None and theirs is not None:
+            if ours.dtype != theirs.dtype and ours.dtype.kind == "f":
+                self.notes.append(
+                    f"{mode}: {kind} {name} is {ours.dtype} in a {theirs.dtype} run: something inside the port casts"
+                )
+            return difference(ours, theirs, self._scales.of(truth, key))
+        if theirs is None and ours is not None and name in self._judge.frozen and kind != "buffer":
+            return self._of_frozen(truth, key, ours)
+        if theirs is None:
+            told = f"the port has the {kind.replace('_', ' ')} {name}, and the reference has it not as such"
+            self.notes.append(f"{mode}: {told}")
+            return Difference(0.0) if kind == "parameter_gradient" else Difference(np.inf, note="only the port has it")
+        if name not in self._kept or name.endswith("num_batches_tracked"):
+            self.notes.append(f"{mode}: the {kind} {name} is not kept by the port, and was not compared")
+            return Difference(0.0)
+        return Difference(np.inf, note="the port has it not: parameters must be nnx.Params")
+
+    def _of_frozen(self, truth: Truth, key: Key, ours: np.ndarray) -> Difference:
+        """Of a parameter that the reference freezes (`requires_grad=False`): it stays where it is."""
+        kind, name = key
+        if kind == "parameter":
+            found = difference(ours, np.zeros_like(ours), max(truth.shared_scale(key), magnitude(ours)))
+            return found if found.equal else dataclasses.replace(found, note="the reference freezes it")
+        if ours.any():
+            self.trained.append(name)
+        return Difference(0.0)
+
+    @functools.cached_property
+    def _kept(self) -> set[str]:
+        """Names that the case does not drop."""
+        from graphmode.weights import Drop
+
+        dropped = [rule for rule in self._case.weights if isinstance(rule, Drop)]
+        names = {name for truth in self._truths for _, name, _ in truth.reference.tensors()}
+        return {name for name in names if not any(rule.matches(name) for rule in dropped)}
