@@ -183,7 +183,7 @@ class MTCNN(Networks):
         """The network's outputs for crops `[B, N, ...]` that are valid `[B, N]`, as `[B, N, ...]`."""
         lead = valid.shape
         of_all = gm.Padded(crops.reshape(-1, *crops.shape[2:]), valid.reshape(-1), jnp.sum(valid, dtype=jnp.int32))
-        said = of_all.map(lambda crop: jax.tree.map(lambda y: y[0], network(crop[None])), chunk=self.config.at_once)
+        said = of_all.map(network, batched=True, chunk=self.config.at_once)
         return jax.tree.map(lambda leaf: leaf.reshape(*lead, *leaf.shape[1:]), said.values)
 
     def refined(self, found: gm.Padded[Boxes], corrections: Array, probabilities: Array) -> gm.Padded[Boxes]:

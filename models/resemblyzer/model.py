@@ -2,8 +2,8 @@
 
 The original slices an utterance into overlapping windows of 1.6 s, as many as its length asks for, and averages their
 embeddings. Where a window begins does not depend on the length: only how many there are does. So all that fit into the
-buffer are cut at constant places, as many as declared are embedded as one batch, and the mean is taken over those that
-count. The same compiled graph serves every length.
+buffer are cut at constant places, and the mean is taken over those that count. These alone are embedded, as one batch,
+of the first of a few sizes that holds them. The same compiled graph serves every length.
 
 Source: https://github.com/resemble-ai/Resemblyzer (Apache-2.0); Wan et al. 2018, "Generalized end-to-end loss for
 speaker verification".
@@ -161,12 +161,22 @@ class VoiceEncoder(nnx.Module):
         wavs = jnp.pad(jnp.where(heard, wavs, 0), ((0, 0), (0, max(reach - samples, 0))))
         mels = mel_spectrogram(wavs)
         windows = mels[:, starts[:, None] + np.arange(FRAMES)]  # [B, held, 160, 40]
-        partials = self.embed(windows.reshape(batch * held, FRAMES, MELS)).reshape(batch, held, -1)
         count = slicing.count(lengths)
         counts = jnp.arange(held, dtype=jnp.int32) < count[:, None]
+        cut = gm.Padded(windows.reshape(batch * held, FRAMES, MELS), counts.reshape(-1), jnp.sum(counts))
+        partials = cut.map(self.embed, batched=True, sizes=sizes(batch * held)).values
+        partials = partials.reshape(batch, held, -1)
         raw = gm.masked_mean(partials, counts[..., None], axis=1)
         partials = jnp.pad(jnp.where(counts[..., None], partials, 0), ((0, 0), (0, capacity - held), (0, 0)))
         return Utterance(raw / jnp.linalg.norm(raw, axis=1, keepdims=True), partials, count)
+
+
+def sizes(windows: int) -> list[int]:
+    """Numbers below that of all windows, of which the first that holds those that count is computed.
+
+    The recurrent network is slow on few windows at a time, so these are not far apart.
+    """
+    return sorted({round(windows * share) for share in (0.4, 0.6, 0.8)} - {0, windows})
 
 
 def _windows(samples: int, slicing: Slicing) -> int:

@@ -7,7 +7,7 @@ array where the values are a pytree, and keeps what stands in the padding out of
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -27,6 +27,7 @@ from .valid_rows import (
     filled,
     joined_rows,
     mapped_in_chunks,
+    mapped_in_sizes,
     mapped_rows,
     sorted_columns,
     sorting_slots,
@@ -171,22 +172,44 @@ class Padded(Generic[T]):
         return Padded(filled(slots, front, self.capacity), front, self.count)
 
     @_of_one_collection
-    def map(self, fn: Callable[[Any], U], *, fill_value: float = 0, chunk: int | None = None) -> Padded[U]:
-        """`torch.stack([fn(row) for row in x[mask]])`: `fn` of each valid row, all at once by `jax.vmap`.
+    def map(
+        self,
+        fn: Callable[[Any], U],
+        *,
+        batched: bool = False,
+        fill_value: float = 0,
+        chunk: int | None = None,
+        sizes: Sequence[int] | None = None,
+    ) -> Padded[U]:
+        """`torch.stack([fn(row) for row in x[mask]])`: `fn` of each valid row, all at once.
+
+        It is given one row, under `jax.vmap`; or with `batched` as many as there are at once, `[n, ...]`, as a network
+        wants them that takes a batch, which it must treat one by one.
 
         With `chunk`, so many at a time, in a loop that ends with the last valid row: the time follows how many entries
         there are, and no longer how many there is room for. Give it where `fn` is costly and the capacity is seldom
         filled. A loop's steps wait for each other, so let one keep the device busy. Under `vmap` a lane waits for the
         fullest one: flatten the batch into the first axis instead.
 
+        With `sizes`, all at once again, but as many as the first of these sizes that holds them: a graph for each size
+        in one, of which one runs. Give a few where `fn` is slow on few rows at a time, such as a recurrent network, and
+        where there are gradients, which a loop computes twice for. Each size is compiled. Under `vmap` all of them run.
+
         `fn` never sees padding, so that no NaN made from it reaches the gradient of weights that `fn` closes over:
         copies of a valid row stand in for it, and where nothing is valid `fn` does not run. It may close over NNX
         modules, which it must not change.
 
         Args:
-          fn: takes a row, without the first axis (a pytree where values are one); gives an array, or a pytree of such.
+          fn: takes a row, without the first axis (a pytree where values are one), or with `batched` rows; gives an
+            array, or a pytree of such.
+          batched: whether `fn` takes and gives rows instead of one of them.
           fill_value: stands in the padding of the result.
           chunk: how many rows `fn` is given at a time, at least 1; None for all.
+          sizes: growing numbers of rows below the capacity, which comes after them by itself; not with `chunk`.
+
+        Raises:
+          ValueError: where chunk is not positive, or sizes do not grow from at least 1 to below the capacity, or both
+            are given; where `fn`, batched, gives another number of rows than it took.
 
         Example:
           >>> import jax, jax.numpy as jnp
@@ -194,11 +217,22 @@ class Padded(Generic[T]):
           >>> jax.grad(lambda w: x.map(lambda v: jnp.sqrt(v * w)).sum())(1.0).item()
           1.0
         """
+        every = _of_each(fn) if batched else jax.vmap(fn)
+        if chunk is not None and sizes is not None:
+            raise ValueError(f"chunk is {chunk} and sizes are {sizes}; give one of the two")
         if chunk is not None and as_capacity(chunk, name="chunk") < self.capacity:
-            mapped = mapped_in_chunks(fn, self.values, self.valid, fill_value, chunk)
+            mapped = mapped_in_chunks(every, self.values, self.valid, fill_value, chunk)
+        elif sizes is not None and len(sizes):
+            mapped = mapped_in_sizes(every, self.values, self.valid, fill_value, self._growing(sizes))
         else:
-            mapped = mapped_rows(fn, self.values, self.valid, fill_value)
+            mapped = mapped_rows(every, self.values, self.valid, fill_value)
         return Padded(mapped, self.valid, self.count)
+
+    def _growing(self, sizes: Sequence[int]) -> list[int]:
+        whole = [as_capacity(size, name=f"sizes[{i}]") for i, size in enumerate(sizes)]
+        if not all(a < b for a, b in zip(whole, [*whole[1:], self.capacity], strict=True)):
+            raise ValueError(f"sizes are {whole}; give growing ones below the capacity, which is {self.capacity}")
+        return whole
 
     @_of_one_collection
     def compact(
@@ -381,3 +415,17 @@ def _total(count: jax.Array, more: jax.Array) -> jax.Array:
     """The sum of two counts; at the largest integer it stays, since wrapping around would hide an overflow."""
     total = count + more
     return jnp.where(total < count, jnp.iinfo(total.dtype).max, total)
+
+
+def _of_each(fn: Callable[[Any], U]) -> Callable[[Any], U]:
+    """`fn` of rows, which has to give as many."""
+
+    def checked(rows: Any) -> U:
+        wanted = len(jax.tree.leaves(rows)[0])
+        given = fn(rows)
+        for leaf in jax.tree.leaves(given):
+            if jnp.shape(leaf)[:1] != (wanted,):
+                raise ValueError(f"fn gives shape {jnp.shape(leaf)} for {wanted} rows; give one for each row")
+        return given
+
+    return checked

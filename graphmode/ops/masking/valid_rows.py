@@ -95,21 +95,15 @@ def _sort_keys(leaf: jax.Array, valid: jax.Array, descending: bool) -> tuple[jax
     return keys, jnp.broadcast_to(along_rows(order, leaf), leaf.shape)
 
 
-def mapped_rows(fn: Callable[[Any], Any], rows: Any, valid: jax.Array, fill_value: Any) -> Any:
-    """`fn` of each valid row. It never sees padding: copies of a valid row stand in, and with none it does not run.
+def mapped_rows(every: Callable[[Any], Any], rows: Any, valid: jax.Array, fill_value: Any) -> Any:
+    """`every` of the valid rows. It never sees padding: copies of a valid row stand in, and with none it does not run.
 
-    A `where` on the result alone would be no help: a NaN made from padding would reach the gradient of what `fn` closes
-    over. `lax.cond` keeps to that also under `vmap`, where it becomes a select of its operands.
+    A `where` on the result alone would be no help: a NaN made from padding would reach the gradient of what `every`
+    closes over. `lax.cond` keeps to that also under `vmap`, where it becomes a select of its operands.
     """
     if not len(valid):
-        return jax.vmap(fn)(rows)
-    first = jnp.argmax(valid)
-
-    def stand_in(leaf: jax.Array) -> jax.Array:
-        return jnp.where(along_rows(valid, leaf), leaf, jax.lax.stop_gradient(leaf[first]))
-
-    every = jax.vmap(fn)
-    safe = jax.tree.map(stand_in, rows)
+        return every(rows)
+    safe = jax.tree.map(lambda leaf: _with_stand_ins(leaf, valid), rows)
     shapes = jax.eval_shape(every, safe)
 
     def nothing(_: Any) -> Any:
@@ -118,7 +112,7 @@ def mapped_rows(fn: Callable[[Any], Any], rows: Any, valid: jax.Array, fill_valu
     return filled(jax.lax.cond(jnp.any(valid), every, nothing, safe), valid, fill_value)
 
 
-def mapped_in_chunks(fn: Callable[[Any], Any], rows: Any, valid: jax.Array, fill_value: Any, chunk: int) -> Any:
+def mapped_in_chunks(every: Callable[[Any], Any], rows: Any, valid: jax.Array, fill_value: Any, chunk: int) -> Any:
     """As `mapped_rows`, `chunk` rows at a time, and only as many chunks as the valid rows fill."""
     from ..control.scan_until import scan_until
 
@@ -130,9 +124,41 @@ def mapped_in_chunks(fn: Callable[[Any], Any], rows: Any, valid: jax.Array, fill
     def step(done: jax.Array, some: Any) -> tuple[jax.Array, Any, jax.Array]:
         there = done + jnp.arange(chunk, dtype=jnp.int32) < held
         done += chunk
-        return done, mapped_rows(fn, some, there, 0), done >= held
+        return done, mapped_rows(every, some, there, 0), done >= held
 
     _, mapped, _ = scan_until(step, jnp.int32(0), chunks)
     places = _place_valid_first(valid)
     unchunked = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[places], mapped.values)
     return filled(unchunked, valid, fill_value)
+
+
+def mapped_in_sizes(
+    every: Callable[[Any], Any], rows: Any, valid: jax.Array, fill_value: Any, sizes: Sequence[int]
+) -> Any:
+    """As `mapped_rows`, as many rows at a time as the first of `sizes` that holds the valid ones."""
+    capacity = len(valid)
+    sizes = (*sizes, capacity)
+    slots, held = valid_first(valid), jnp.sum(valid, dtype=jnp.int32)
+    shapes = jax.eval_shape(every, rows)
+
+    def nothing(_: Any) -> Any:
+        return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+
+    def of(size: int) -> Callable[[Any], Any]:
+        def mapped(rows: Any) -> Any:
+            there = jnp.arange(size, dtype=jnp.int32) < held
+            some = jax.tree.map(lambda leaf: _with_stand_ins(leaf[slots[:size]], there), rows)
+            room = [(0, capacity - size)]
+            return jax.tree.map(lambda leaf: jnp.pad(leaf, room + [(0, 0)] * (leaf.ndim - 1)), every(some))
+
+        return mapped
+
+    choice = jnp.searchsorted(jnp.array((0, *sizes), jnp.int32), held)
+    mapped = jax.lax.switch(choice, [nothing, *map(of, sizes)], rows)
+    places = _place_valid_first(valid)
+    return filled(jax.tree.map(lambda leaf: leaf[places], mapped), valid, fill_value)
+
+
+def _with_stand_ins(leaf: jax.Array, valid: jax.Array) -> jax.Array:
+    """Rows, copies of the first valid one in place of what is padding."""
+    return jnp.where(along_rows(valid, leaf), leaf, jax.lax.stop_gradient(leaf[jnp.argmax(valid)]))

@@ -115,6 +115,12 @@ def eager_map(c, x, mask, weight):
     return in_slots(c, torch.stack(found) if found else torch.zeros(0, dtype=x.dtype), mask, 3)
 
 
+def mapped(c, x, mask, weight, **more):
+    found = collection(c, x, mask)
+    how = dict([c.how]) if c.how and found.capacity else {}
+    return found.map(lambda row: row.sum() * weight + 1, **how, **more)
+
+
 def eager_concat(c, x, mask, y, other):
     rows = torch.cat([held(c, x, mask), held(c, y, other)])
     return padded(rows, 5, 1) | {"count": mask.sum() + other.sum()}
@@ -150,14 +156,12 @@ SORT = of_rows(
 )
 MAP = of_rows(
     "map",
-    lambda c, x, mask, weight: collection(c, x, mask).map(
-        lambda row: row.sum() * weight + 1, fill_value=3, chunk=c.chunk
-    ),
+    lambda c, x, mask, weight: mapped(c, x, mask, weight, fill_value=3),
     eager_map,
     dtypes=FLOATING,
     arrays=rows_and_weight,
     gradients=("x", "weight"),
-    chunk=st.sampled_from((None, 1, 2)),
+    how=st.sampled_from(((), ("chunk", 1), ("chunk", 2), ("sizes", (1, 2)), ("sizes", (3,)))),
 )
 CONCAT = of_rows(
     "concat",
@@ -260,7 +264,7 @@ def overflow_forgotten(c, x, mask, y, other):
 
 
 def every_row_mapped(c, x, mask, weight):
-    return collection(c, x, mask).map(lambda row: row.sum() * weight + 1, chunk=c.chunk)
+    return mapped(c, x, mask, weight)
 
 
 def first_row_for_the_lost(c, x, mask):

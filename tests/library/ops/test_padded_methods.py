@@ -18,12 +18,15 @@ def some(values=(3.0, 5.0, jnp.nan), valid=(True, True, False), count=2):
 
 @pytest.mark.parametrize("valid", [(True, True, False), (False, True, False), (False, False, False)])
 @pytest.mark.parametrize("padding", [0.0, -1.0, jnp.nan])
-@pytest.mark.parametrize("chunk", [None, 2])
-def test_map_keeps_padding_from_the_gradient_of_weights(valid, padding, chunk):
+@pytest.mark.parametrize("how", [{}, {"chunk": 2}, {"sizes": (1, 2)}], ids=str)
+@pytest.mark.parametrize("batched", [False, True])
+def test_map_keeps_padding_from_the_gradient_of_weights(valid, padding, how, batched):
     rows = np.where(valid, [4.0, 9.0, 0], padding)
 
     def loss(w, rows):
-        return gm.Padded(rows, jnp.array(valid), sum(valid)).map(lambda v: jnp.sqrt(v * w), chunk=chunk).sum()
+        return (
+            gm.Padded(rows, jnp.array(valid), sum(valid)).map(lambda v: jnp.sqrt(v * w), batched=batched, **how).sum()
+        )
 
     wanted = sum(row**0.5 / 2 for row, there in zip([4.0, 9.0, 0], valid, strict=True) if there)
     by_w, by_rows = jax.jit(jax.grad(loss, (0, 1)))(1.0, rows)
@@ -60,22 +63,49 @@ def test_map_closes_over_nnx_modules():
     np.testing.assert_allclose(by_shape[3,], [1.0] * 3)
 
 
+def test_a_batched_map_hands_on_as_many_rows_as_its_size():
+    seen = []
+
+    def rows(values):
+        seen.append(len(values))
+        return values + 1
+
+    found = gm.Padded(jnp.arange(5.0), jnp.arange(5) < 2, 2)
+    assert found.map(rows, batched=True, sizes=(2, 4)).to_list() == [1, 2]
+    assert set(seen) == {2, 4, 5}
+
+
 def test_map_of_trees_changes_structure_and_dtype():
     found = gm.Padded({"box": jnp.ones((3, 4)), "id": jnp.arange(3)}, jnp.array([True, False, True]), 2)
     mapped = found.map(lambda row: (row["box"].sum() > 3, row["id"] + 1), fill_value=0)
     assert [leaf.tolist() for leaf in mapped.values] == [[True, False, True], [1, 0, 3]]
 
 
-@pytest.mark.parametrize(("held", "wanted"), [(0, 0), (1, 2), (2, 2), (3, 4), (5, 6)])
-def test_map_in_chunks_runs_for_the_rows_that_there_are(held, wanted):
+@pytest.mark.parametrize(
+    ("how", "held", "wanted"),
+    [
+        ({"chunk": 2}, 0, 0),
+        ({"chunk": 2}, 1, 2),
+        ({"chunk": 2}, 2, 2),
+        ({"chunk": 2}, 3, 4),
+        ({"chunk": 2}, 5, 6),
+        ({"sizes": (1, 4)}, 0, 0),
+        ({"sizes": (1, 4)}, 1, 1),
+        ({"sizes": (1, 4)}, 2, 4),
+        ({"sizes": (1, 4)}, 4, 4),
+        ({"sizes": (1, 4)}, 5, 8),
+        ({"sizes": (1, 4)}, 8, 8),
+    ],
+)
+def test_map_runs_for_the_rows_that_there_are(how, held, wanted):
     seen = []
 
     def slow(row):
         jax.debug.callback(lambda row: seen.append(float(row)), row)
         return 2 * row
 
-    valid = np.isin(np.arange(8), [7, 1, 4, 2, 6][:held])
-    mapped = jax.jit(lambda found: found.map(slow, fill_value=-1, chunk=2))(gm.Padded(jnp.arange(8.0), valid, held))
+    valid = np.isin(np.arange(8), [7, 1, 4, 2, 6, 0, 3, 5][:held])
+    mapped = jax.jit(lambda found: found.map(slow, fill_value=-1, **how))(gm.Padded(jnp.arange(8.0), valid, held))
     jax.effects_barrier()
     assert mapped.values.tolist() == [2 * i if there else -1 for i, there in enumerate(valid)]
     assert len(seen) == wanted
@@ -212,6 +242,12 @@ def test_a_batch_of_collections_is_refused(name):
         (lambda p: p.scatter(jnp.arange(3), into=(jnp.zeros(4),)), "structure"),
         (lambda p: p.map(lambda v: v > 0, fill_value=2), "fill_value is 2"),
         (lambda p: p.map(jnp.sin, chunk=0), "chunk is 0"),
+        (lambda p: p.map(jnp.sin, sizes=(0, 2)), r"sizes\[0\] is 0"),
+        (lambda p: p.map(jnp.sin, sizes=(2, 1)), r"sizes are \[2, 1\]; give growing"),
+        (lambda p: p.map(jnp.sin, sizes=(2, 3)), "the capacity, which is 3"),
+        (lambda p: p.map(jnp.sin, sizes=(2,), chunk=2), "give one of the two"),
+        (lambda p: p.map(jnp.sum, batched=True), r"shape \(\) for 3 rows; give one for each"),
+        (lambda p: p.map(lambda v: v[:1], batched=True, sizes=(2,)), r"shape \(1,\) for 3 rows"),
         (lambda p: p.map(lambda v: v.astype(int), fill_value=0.5), "fill_value is 0.5"),
         (lambda p: p.map(lambda v: (v + 1j).real * 1j).sort(), "no order"),
     ],
