@@ -125,7 +125,7 @@ def summary(results: Results) -> RenderableType:
     parts.append(Text(head.verdict, style=STYLES[head.tone] or "bold"))
     parts += [_bullet(line) for line in head.lines]
     for title, lines, style in (
-        ("What fails this run", head.failures, "red"),
+        ("What fails this run", tuple(map(_first_line, head.failures)), "red"),
         ("Where JAX wins most", head.wins, ""),
         ("Where JAX loses", head.losses, ""),
     ):
@@ -137,6 +137,12 @@ def summary(results: Results) -> RenderableType:
         parts.append(Text("\nReadings", style="bold"))
         parts += [_bullet(f"{plain(p.case)} ({plain(p.variant)}), {plain(a)}: {plain(b)}") for p, a, b in readings]
     return Lines(*parts)
+
+
+def _first_line(failure: str) -> str:
+    """All of it was shown when it came about."""
+    first, *others = failure.splitlines()
+    return f"{first} (shown above)" if others else first
 
 
 def page_view(page: Page) -> RenderableType:

@@ -294,6 +294,19 @@ def test_summary_is_plain_text_off_a_terminal(failing):
     assert "Where JAX loses" in text
 
 
+def test_summary_does_not_tell_a_long_problem_again():
+    results = nothing()
+    told = ["the weights do not match Port: 2 problem(s)", "  - a: missing", "  - b: unused"]
+    results.cases = [
+        CaseInfo(name="x", summary="", problem="\n".join(told)),
+        CaseInfo(name="y", summary="", problem="-"),
+    ]
+    lines = shown(terminal.summary(results), width=200).splitlines()
+    assert lines[lines.index("What fails this run") + 1 :] == [f"- x: {told[0]} (shown above)", "- y: -"]
+    results.cases = []
+    assert "What fails this run" not in shown(terminal.summary(results))
+
+
 def test_terminal_keeps_brackets_and_drops_escapes():
     results = nasty()
     results.cells = [msgspec.structs.replace(c, case="[bold]x[/bold]") for c in results.cells]
