@@ -2,7 +2,8 @@
 
 from .carry import load, named_arrays, to_state_dict
 from .conventions import TRANSFORM, Leaf, carries, leaves
-from .formats import as_numpy, read
+from .files import read
+from .formats import as_numpy
 from .plan import WeightsError
 from .rules import Drop, Rename, Rule, Tied, WeightRule, gru_cell, lstm_cell
 from .transforms import (
