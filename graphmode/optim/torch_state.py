@@ -14,7 +14,7 @@ from flax import nnx
 
 from ..weights.formats import as_numpy, as_tensor, import_torch
 from ..weights.plan import Group as Tensors
-from ..weights.plan import WeightsError, make_plan
+from ..weights.plan import WeightsError, as_rules, make_plan
 from ..weights.rules import WeightRule
 from .naming import array_of
 from .transformation import Optimizer, OptimizerState
@@ -68,7 +68,7 @@ def to_torch(
         )
     _check_state(state)
     tx = tx.for_model(model)
-    book = _Book(tx, model, tuple(rules), wrt)
+    book = _Book(tx, model, as_rules(rules), wrt)
     state = jax.tree.map(array_of, state, is_leaf=lambda node: isinstance(node, nnx.Variable))
     problems = [*book.problems, *book.matched(names), *book.of_state(state)]
     members = [book.by_key[name].group for name in names if name in book.by_key]
@@ -132,7 +132,7 @@ def from_torch(
     if not isinstance(state_dict, Mapping) or not {"state", "param_groups"} <= state_dict.keys():
         raise ValueError("state_dict has no state and param_groups; give torch.optim.Optimizer.state_dict()")
     tx = tx.for_model(model)
-    book = _Book(tx, model, tuple(rules), wrt)
+    book = _Book(tx, model, as_rules(rules), wrt)
     groups = state_dict["param_groups"]
     named = _named(groups, names)
     problems = [*book.problems, *book.matched(list(named.values()))]

@@ -13,7 +13,7 @@ import jax.tree_util as jtu
 from flax import nnx
 
 from ..nn.autocast import autocast
-from ..weights.conventions import TRANSFORM, leaves
+from ..weights.conventions import LOADED_AS, TRANSFORM, leaves
 from ..weights.transforms import IDENTITY
 from .intercept import Hook, intercepted
 from .loss import Loss, as_loss
@@ -51,7 +51,8 @@ class Objective:
         self._loss, self._precision, self._remat = loss, precision, remat
         self._frozen = _frozen(model, frozen)
         self._graphdef, params, rest = self.split(model)
-        self.params, self.rest = jax.tree.map(lambda x: x, (params, rest))  # variables of its own, of the same arrays
+        self.params = jax.tree.map(lambda x: x, params)  # variables of its own, of the same arrays; so is `rest`
+        self.rest, self._loaded_as = _without_dtypes(rest)
         if not jax.tree.leaves(self.params):
             raise ValueError("the model has no parameters to train: no nnx.Param that frozen leaves")
         self._structure = jax.tree.structure(self.params)
@@ -87,14 +88,20 @@ class Objective:
           ValueError: where it has another one.
         """
         _, params, rest = self.split(model)
+        rest, loaded_as = _without_dtypes(rest)
         own: Any = jax.tree.structure((self.params, self.rest))
         if jax.tree.structure((params, rest)) != own:
             raise ValueError("model has other variables than the step's own; give one of step.model(state)")
+        self._loaded_as = loaded_as
         return params, rest
 
     def model(self, params: Any, rest: Any) -> nnx.Module:
         """A module with these values."""
         bare = jax.tree.unflatten(self._structure, jax.tree.leaves(params))  # without the noted layouts
+        rest = jax.tree.map(lambda x: x, rest)
+        for path, variable in nnx.to_flat_state(rest):
+            if (dtype := self._loaded_as.get(path)) is not None:
+                variable.set_metadata(LOADED_AS, dtype)
         return nnx.merge(self._graphdef, bare, rest)
 
     def evaluated(self, params: Any, rest: Any) -> nnx.Module:
@@ -142,6 +149,17 @@ def _frozen(model: nnx.Module, frozen: Frozen | None) -> set[str]:
     if not found:
         raise ValueError(f"frozen is {frozen!r}, which holds no parameter; there are {', '.join(list(params)[:5])}")
     return found
+
+
+def _without_dtypes(variables: Any) -> tuple[Any, dict[Any, str]]:
+    """Without what loading notes on a variable, which is no part of a state's structure; and that, by path."""
+    variables = jax.tree.map(lambda x: x, variables)
+    found = {}
+    for path, variable in nnx.to_flat_state(variables):
+        if variable.has_metadata(LOADED_AS):
+            found[path] = variable.get_metadata(LOADED_AS)
+            variable.del_metadata(LOADED_AS)
+    return variables, found
 
 
 def _is_floating(variable: nnx.Variable) -> bool:

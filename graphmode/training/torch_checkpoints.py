@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,8 +13,9 @@ from flax import nnx
 
 from ..optim import Optimizer
 from ..weights import WeightRule, load, to_state_dict
+from ..weights.files import load_torch
 from ..weights.formats import as_numpy, import_torch
-from ..weights.plan import make_plan
+from ..weights.plan import as_rules, make_plan
 from .loss_scaling import LossScaling, Scale
 from .state import TrainState
 
@@ -58,7 +58,7 @@ def from_torch_checkpoint(
     """
     from ..optim.torch_state import from_torch
 
-    rules, tx = tuple(rules), _optimizer(step)
+    rules, tx = as_rules(rules), _optimizer(step)
     content = _read(source) if isinstance(source, str | Path) else source
     scaling: LossScaling | None = step.loss_scaling
     wanted = [model_key, optimizer_key, *([scaler_key] if scaling else [])]
@@ -109,7 +109,7 @@ def to_torch_checkpoint(
     """
     from ..optim.torch_state import to_torch
 
-    rules, tx, model = tuple(rules), _optimizer(step), step.model(state)
+    rules, tx, model = as_rules(rules), _optimizer(step), step.model(state)
     content: dict[str, Any] = {
         model_key: to_state_dict(model, rules),
         optimizer_key: to_torch(state.optimizer, tx, model, rules=rules, names=names, wrt=_trained(state)),
@@ -135,13 +135,9 @@ def _optimizer(step: TrainStep) -> Optimizer:
 
 def _read(path: str | Path) -> Mapping[str, Any]:
     torch = import_torch(f"reading {Path(path).name}", instead="or give the dict that it holds")
-    try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError) as error:
-        raise ValueError(
-            f"source is {path}, which torch.load(weights_only=True) refuses ({str(error).splitlines()[0]}); save the "
-            "state_dict() of model and optimizer, and nothing else"
-        ) from error
+    content = load_torch(
+        torch, Path(path), argument="source", save="the state_dict() of model and optimizer, and nothing else"
+    )
     if not isinstance(content, Mapping):
         raise ValueError(f"source is {path}, which holds a {type(content).__name__}, and a dict was wanted")
     return content

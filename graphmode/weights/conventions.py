@@ -13,6 +13,7 @@ from .rules import Rule, gru_cell, lstm_cell
 from .transforms import CONV, IDENTITY, LINEAR, ConvTransposeKernel, LinearGeneral, Scalar, Transform
 
 TRANSFORM = "torch_transform"  # the metadata key under which a parameter of ours carries its transform
+LOADED_AS = "torch_dtype"  # that of the dtype which a variable had in the state_dict, where JAX holds a narrower one
 
 NO_WEIGHTS = (nnx.RngState, nnx.Cache, nnx.Intermediate)
 

@@ -11,7 +11,7 @@ from typing import Any
 from flax import nnx
 
 from .conventions import Leaf, leaves, module_rules
-from .rules import Drop, Rename, Rule, Tied, WeightRule, groups
+from .rules import Rename, Rule, Tied, WeightRule, groups
 from .transforms import Transform
 
 
@@ -45,10 +45,29 @@ class Group:
         return ", ".join(leaf.path for leaf in self.leaves)
 
 
+def as_rules(rules: Any) -> tuple[WeightRule, ...]:
+    """Raises `TypeError` where they are no rules, or one by itself."""
+    if isinstance(rules, WeightRule):
+        raise TypeError(f"rules is {rules!r} by itself; give a list: [{rules!r}]")
+    wanted = "a list of Rule, Rename, Drop and Tied of graphmode.weights"
+    if isinstance(rules, str | Mapping) or not isinstance(rules, Iterable):
+        raise TypeError(f"rules is {rules!r}; give {wanted}")
+    rules = tuple(rules)
+    if unknown := [rule for rule in rules if not isinstance(rule, WeightRule)]:
+        raise TypeError(f"rules has {unknown[0]!r}; give {wanted}")
+    return rules
+
+
 def make_plan(module: nnx.Module, rules: tuple[WeightRule, ...]) -> tuple[list[Group], list[str]]:
-    """The groups that cover every variable once for each of its paths, and the problems with the rules."""
-    if unknown := [rule for rule in rules if not isinstance(rule, Rule | Rename | Drop | Tied)]:
-        raise TypeError(f"rules has {unknown[0]!r}; give a list of Rule, Rename, Drop and Tied of graphmode.weights")
+    """The groups that cover every variable once for each of its paths, and the problems with the rules.
+
+    Raises:
+      TypeError: where the module is a class, or PyTorch's.
+    """
+    if isinstance(module, type):
+        raise TypeError(f"module is the class {module.__name__}; give an instance: {module.__name__}(...)")
+    if hasattr(module, "load_state_dict") and not isinstance(module, nnx.Pytree):
+        raise TypeError(f"module is {type(module).__name__}, a module of PyTorch; give the port, an nnx.Module")
     by_path: dict[str, Leaf] = {}
     problems: list[str] = []
     for leaf in leaves(module):

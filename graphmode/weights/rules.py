@@ -67,6 +67,12 @@ class Rename:
     path: str
 
     def __post_init__(self) -> None:
+        whole = [re.sub(r"\.{2,}", ".", side).strip(".") for side in (self.key, self.path)]
+        if whole != [self.key, self.path]:
+            raise ValueError(
+                f"{self!r} has a dot with no name beside it; whole components are replaced: write "
+                f"Rename({whole[0]!r}, {whole[1]!r})"
+            )
         if unknown := _fields(self.key) - _fields(self.path):
             raise ValueError(f"key has the fields {sorted(unknown)} in {self.key!r}, which path {self.path!r} lacks")
 

@@ -113,10 +113,10 @@ def test_float64_under_x64():
         assert torch.equal(tensor, state[key])
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.int64, torch.complex128], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.uint64, torch.complex128], ids=str)
 def test_what_jax_would_round_is_an_error_without_x64(dtype):
     tensor = torch.ones(2).to(dtype)
-    narrow = {torch.float64: torch.float32, torch.int64: torch.int32, torch.complex128: torch.complex64}[dtype]
+    narrow = {torch.float64: torch.float32, torch.uint64: torch.uint32, torch.complex128: torch.complex64}[dtype]
     (problem,) = problems_of(Holder(x=tensor.to(narrow)), {"x": tensor})
     assert "jax_enable_x64 is off" in problem
 

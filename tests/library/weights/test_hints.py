@@ -1,0 +1,225 @@
+"""Keys that do not match, and what is said of them: prefixes, parametrizations, checkpoints, other arguments."""
+
+import warnings
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from flax import nnx
+from torch.nn.utils import parametrizations, prune
+
+import graphmode as gm
+from graphmode.weights import Drop, Rename, Rule, Tied, WeightsError, load, read, to_state_dict
+
+
+class Reference(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(3, 4)
+        self.out = torch.nn.Linear(4, 2)
+
+
+class Port(nnx.Module):
+    def __init__(self):
+        self.fc = gm.nn.Linear(3, 4, rngs=nnx.Rngs(0))
+        self.out = gm.nn.Linear(4, 2, rngs=nnx.Rngs(0))
+
+
+class Wrapped(nnx.Module):
+    def __init__(self):
+        self.model = Port()
+
+
+STATE = Reference().state_dict()
+
+
+def prefixed(prefix: str) -> dict[str, torch.Tensor]:
+    return {prefix + key: value for key, value in STATE.items()}
+
+
+def problems_of(module, state_dict, rules=()) -> tuple[str, ...]:
+    with pytest.raises(WeightsError) as raised:
+        load(module, state_dict, rules)
+    return raised.value.problems
+
+
+@pytest.mark.parametrize("prefix", ["module", "_orig_mod", "model", "module._orig_mod"])
+def test_a_prefix_of_all_keys_is_one_line(prefix):
+    (problem,) = problems_of(Port(), prefixed(f"{prefix}."))
+    advice = Rename(prefix, "")
+    assert problem.startswith(f"all keys that the module needs begin with '{prefix}.' in the state_dict")
+    assert problem.endswith(f"add Rename({prefix!r}, '') to the rules")
+    port = Port()
+    load(port, prefixed(f"{prefix}."), [advice])
+    assert to_state_dict(port, [advice]).keys() == prefixed(f"{prefix}.").keys()
+
+
+def test_a_prefix_that_all_keys_lack_is_one_line():
+    (problem,) = problems_of(Wrapped(), STATE)
+    assert problem.startswith("all keys that the module needs begin with 'model.', and in the state_dict without it")
+    assert problem.endswith("add Rename('', 'model') to the rules")
+    load(Wrapped(), STATE, [Rename("", "model")])
+
+
+def test_what_is_wrong_beside_the_prefix_is_still_told():
+    state = prefixed("module.") | {"module.extra": torch.ones(7), "module.fc.bias": torch.ones(5)}
+    first, *others = problems_of(Port(), state)
+    assert "add Rename('module', '')" in first
+    assert len(others) == 2
+    assert "module.fc.bias: shape (5,) gives (5,), and fc.bias has (4,)" in others[0]
+    assert "module.extra: unused, shape (7,)" in others[1]
+
+
+@pytest.mark.parametrize(
+    ("module", "state", "rules", "advice"),
+    [
+        (
+            Port,
+            prefixed("module."),
+            [Rule("fc.weight", "fc.weight")],
+            "{key.removeprefix('module.'): value for key, value in state_dict.items()}",
+        ),
+        (
+            Wrapped,
+            STATE,
+            [Rename("model.fc", "model.fc")],
+            "{'model.' + key: value for key, value in state_dict.items()}",
+        ),
+    ],
+    ids=["taken off", "put on"],
+)
+def test_a_prefix_that_the_rules_do_not_know(module, state, rules, advice):
+    (problem,) = problems_of(module(), state, rules)
+    assert problem.endswith(f"give {advice}, for which the rules are made")
+    load(module(), eval(advice, {"state_dict": state}), rules)
+
+
+def test_a_prefix_of_some_keys_is_none_of_all():
+    state = {**STATE, "module.fc.bias": STATE["fc.bias"]}
+    del state["fc.bias"]
+    problems = problems_of(Port(), state)
+    assert len(problems) == 2
+    assert problems[0].startswith("fc.bias: missing")
+
+
+@pytest.mark.parametrize(
+    ("sides", "wanted"),
+    [
+        (("module.", ""), "Rename('module', '')"),
+        (("", "model."), "Rename('', 'model')"),
+        (("a..b", ".c"), "Rename('a.b', 'c')"),
+    ],
+)
+def test_a_rename_with_a_dot_too_many_is_refused(sides, wanted):
+    with pytest.raises(ValueError, match="has a dot with no name beside it") as raised:
+        Rename(*sides)
+    assert str(raised.value).endswith(f"write {wanted}")
+
+
+def weight_norm_of_old(module):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.nn.utils.weight_norm(module)
+
+
+PARAMETRIZED = {
+    "weight_norm": (parametrizations.weight_norm, "torch.nn.utils.parametrize.remove_parametrizations", '"weight"'),
+    "spectral_norm": (parametrizations.spectral_norm, "torch.nn.utils.parametrize.remove_parametrizations", '"weight"'),
+    "orthogonal": (parametrizations.orthogonal, "torch.nn.utils.parametrize.remove_parametrizations", '"weight"'),
+    "old weight_norm": (weight_norm_of_old, "torch.nn.utils.remove_weight_norm", ""),
+    "old spectral_norm": (torch.nn.utils.spectral_norm, "torch.nn.utils.remove_spectral_norm", '"weight"'),
+    "pruned": (lambda m: prune.l1_unstructured(m, "weight", 2), "torch.nn.utils.prune.remove", '"weight"'),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*spectral_norm.*:FutureWarning")
+@pytest.mark.parametrize(("change", "call", "name"), PARAMETRIZED.values(), ids=PARAMETRIZED)
+def test_a_computed_parameter_is_told_with_the_call_that_makes_it_one(change, call, name):
+    reference = Reference()
+    change(reference.fc)
+    (problem,) = problems_of(Port(), reference.state_dict())
+    assert problem.startswith("fc.weight: missing, and fc.weight needs it; it is computed from fc.")
+    call = f"{call}(reference.fc{', ' if name else ''}{name})"
+    assert problem.endswith(f": call {call} before state_dict()")
+    eval(call, {"torch": torch, "reference": reference})
+    load(Port(), reference.state_dict())
+
+
+def test_a_port_that_holds_the_parts_needs_no_hint():
+    reference = torch.nn.Linear(3, 4)
+    parametrizations.weight_norm(reference)
+    shapes = {key: tuple(value.shape) for key, value in reference.state_dict().items()}
+    rules = [Rule(key, key.rpartition(".")[2]) for key in shapes]
+    module = nnx.Dict({rule.paths[0]: nnx.Param(jnp.zeros(shapes[rule.keys[0]])) for rule in rules})
+    load(module, reference.state_dict(), rules)
+
+
+@pytest.mark.filterwarnings("ignore:.*quantize:UserWarning", "ignore:TypedStorage:UserWarning")
+def test_tensors_without_numbers_of_their_own_are_named(tmp_path):
+    quantized = torch.quantize_per_tensor(STATE["fc.weight"], 0.1, 0, torch.qint8)
+    (problem,) = problems_of(Port(), STATE | {"fc.weight": quantized})
+    assert problem == "fc.weight: is quantized, torch.qint8; give its dequantize()"
+    load(Port(), STATE | {"fc.weight": quantized.dequantize()})
+    torch.save(STATE | {"fc.weight": quantized}, tmp_path / "q.pt")
+    with pytest.raises(ValueError, match=r"q\.pt holds what numpy cannot hold\n  - fc\.weight: is quantized"):
+        read(tmp_path / "q.pt")
+    problems = problems_of(Port(), {key: value.to("meta") for key, value in STATE.items()})
+    assert [line.split(": ")[0] for line in problems] == list(STATE)
+    assert all("load real weights" in line for line in problems)
+
+
+@pytest.mark.parametrize(
+    ("content", "advice"),
+    [
+        ({"epoch": 1, "state_dict": STATE, "optimizer_states": []}, "state_dict['state_dict']"),
+        ({"model": STATE, "ema": STATE, "optimizer": {"state": {}}}, "state_dict['model'] or state_dict['ema']"),
+    ],
+)
+def test_a_checkpoint_is_told_where_its_weights_are(content, advice):
+    (problem,) = problems_of(Port(), content)
+    assert problem == f"state_dict: is a checkpoint that holds weights and more; give {advice}"
+
+
+OTHER_ARGUMENTS = {
+    "PyTorch's module": ((Port(), Reference()), {}, r"state_dict is Reference; give its state_dict\(\)"),
+    "a path": ((Port(), "w.safetensors"), {}, r"state_dict is 'w.safetensors', a path; give graphmode.weights.read"),
+    "a list": ((Port(), list(STATE.items())), {}, "state_dict is list; give a mapping of names to tensors"),
+    "a class": ((Port, STATE), {}, r"module is the class Port; give an instance: Port\(...\)"),
+    "the reference": ((Reference(), STATE), {}, "module is Reference, a module of PyTorch; give the port"),
+    "a rule": ((Port(), STATE, Rename("a", "b")), {}, r"rules is Rename\(.*\) by itself; give a list: \[Rename"),
+    "a name": ((Port(), STATE, "module"), {}, "rules is 'module'; give a list of Rule, Rename, Drop and Tied"),
+    "a mapping of rules": ((Port(), STATE, {"a": "b"}), {}, "rules is {'a': 'b'}; give a list"),
+    "names": ((Port(), STATE, ["module"]), {}, "rules has 'module'; give a list"),
+}
+
+
+@pytest.mark.parametrize(("given", "options", "message"), OTHER_ARGUMENTS.values(), ids=OTHER_ARGUMENTS)
+def test_arguments_of_another_kind_are_refused(given, options, message):
+    with pytest.raises(TypeError, match=message):
+        load(*given, **options)
+
+
+@pytest.mark.parametrize("module", [Port, Reference()], ids=["a class", "the reference"])
+def test_there_is_no_state_dict_of_another_kind_of_module(module):
+    with pytest.raises(TypeError, match="module is "):
+        to_state_dict(module)
+
+
+class Tiable(nnx.Module):
+    def __init__(self):
+        self.embed = gm.nn.Embedding(5, 4, rngs=nnx.Rngs(0))
+
+
+@pytest.mark.parametrize("kept", ["embed.weight", "head.weight"])
+def test_a_tied_key_may_be_left_out(kept):
+    weight = np.arange(20, dtype=np.float32).reshape(5, 4)
+    port, rules = Tiable(), [Tied("head.weight", "embed.weight")]
+    load(port, {kept: weight}, rules)
+    np.testing.assert_array_equal(port.embed.weight[...], weight)
+    assert to_state_dict(port, rules).keys() == {"embed.weight", "head.weight"}
+
+
+def test_a_tied_key_without_the_other_is_an_error():
+    problems = problems_of(Tiable(), {}, [Tied("head.weight", "embed.weight"), Drop("none", "absent")])
+    assert any(line.startswith("Tied(key='head.weight'") for line in problems)
