@@ -16,6 +16,7 @@ from .hints import check_state_dict, common_prefix, nested_weights
 from .matching import matched, not_arrays, without_prefix
 from .plan import WeightsError, as_rules, make_plan
 from .rules import Tied, WeightRule
+from .shared import warn_of_lost_ties
 
 if TYPE_CHECKING:
     import torch
@@ -40,6 +41,8 @@ def load(module: nnx.Module, state_dict: Mapping[str, Any], rules: Iterable[Weig
       WeightsError: one error that lists all that failed: missing and unused keys, shapes, tied tensors that differ,
         rules that match nothing, values that JAX would round or cut. The module is then as it was.
       TypeError: where an argument is something else.
+
+    Warns where parameters of the port are apart that are one tensor in PyTorch.
 
     Example:
       >>> from flax import nnx
@@ -67,6 +70,7 @@ def load(module: nnx.Module, state_dict: Mapping[str, Any], rules: Iterable[Weig
         problems = without_prefix(prefix, module, rules, arrays, unreadable)
     if problems:
         raise WeightsError(problems, subject=f"the weights do not match {type(module).__name__}")
+    warn_of_lost_ties(found.plan, state_dict)
     # a copy that is there before the original moves on: JAX reads numpy arrays, its own copies of them too, later
     values = [(leaf.variable, array, jnp.asarray(np.array(_narrowed(array)))) for leaf, array in found.written.values()]
     for variable, array, value in values:
