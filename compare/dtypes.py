@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 
@@ -26,6 +26,29 @@ def torch_dtype(name: str) -> torch.dtype:
     import torch
 
     return getattr(torch, "float32" if name == "tf32" else name)
+
+
+def cast_module(module: torch.nn.Module, name: str, device: str) -> torch.nn.Module:
+    """`module.to` this dtype and device, in place, where complex numbers stay complex: PyTorch drops what is imaginary.
+
+    There is no complex bfloat16, so there they have float32's digits.
+    """
+    import torch
+
+    real, imaginary = torch_dtype(name), torch.complex128 if name == "float64" else torch.complex64
+
+    def cast(tensor: torch.Tensor) -> torch.Tensor:
+        dtype = real if tensor.is_floating_point() else imaginary if tensor.is_complex() else tensor.dtype
+        return tensor.to(device=device, dtype=dtype)
+
+    return module._apply(cast)  # as `module.to` does
+
+
+def cast_array(array: Any, name: str) -> Any:
+    """An array of numpy or JAX in this dtype, likewise; integers and booleans as they are."""
+    if jnp.issubdtype(array.dtype, jnp.complexfloating):
+        return array.astype(jnp.complex128 if name == "float64" else jnp.complex64)
+    return array.astype(JAX_DTYPES[name]) if jnp.issubdtype(array.dtype, jnp.floating) else array
 
 
 def matmul_precision(name: str) -> str:

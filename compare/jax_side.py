@@ -20,7 +20,7 @@ from graphmode.weights import load, named_arrays
 from .asked_dtype import as_float64, attention_in_float64
 from .case import TRAIN_STEPS, Case, CaseError, Inputs, Mode
 from .draw import input_name, signature
-from .dtypes import JAX_DTYPES, matmul_precision
+from .dtypes import JAX_DTYPES, cast_array, matmul_precision
 from .errors import describe_with_line, what_came
 from .observation import Observation
 from .port_program import PortProgram, TrainState, combine, partition, set_mode
@@ -256,7 +256,7 @@ class PortSide:
             moved = named(program.params, state.rest)
             return dataclasses.replace(
                 seen,
-                parameters={k: v.astype(np.float64) - before[k].astype(np.float64) for k, v in after.items()},
+                parameters={k: _wide(v) - _wide(before[k]) for k, v in after.items()},
                 buffers={k: v for k, v in moved.items() if k not in after},
             )
 
@@ -299,7 +299,7 @@ class PortSide:
         return {input_name(path): np.asarray(g) for path, g in jtu.tree_leaves_with_path(gradients)}
 
     def _cast(self, value: Any) -> Any:
-        return value.astype(JAX_DTYPES[self.dtype]) if is_floating(value) else value
+        return cast_array(value, self.dtype) if hasattr(value, "dtype") else value
 
     def _device_array(self, path: Any, value: np.ndarray) -> jax.Array:
         kept = jax.dtypes.canonicalize_dtype(value.dtype)
@@ -310,7 +310,11 @@ class PortSide:
                     f"case {self.case.name!r}: {input_name(path)} has values from {value.min()} to {value.max()}, "
                     f"which {kept} cannot hold; without x64 JAX would wrap them silently"
                 )
-        return jax.device_put(self._cast(value) if is_floating(value) else value.astype(kept))
+        return jax.device_put(self._cast(value) if value.dtype.kind not in "iu" else value.astype(kept))
+
+
+def _wide(array: np.ndarray) -> np.ndarray:
+    return array.astype(np.complex128 if np.iscomplexobj(array) else np.float64)
 
 
 class _PlainArrays(Exception):

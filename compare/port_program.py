@@ -97,7 +97,7 @@ class PortProgram:
             return self.forward(params, state.rest, *combine(diff, other))
 
         heads, pull, (outputs, rest) = jax.vjp(forward, state.params, has_aux=True)
-        (gradients,) = pull(starts(heads, cotangents))
+        gradients = descending(pull(starts(heads, cotangents))[0])
         updates, opt_state = self.optimizer.update(gradients, state.opt_state, state.params)
         return outputs, TrainState(optax.apply_updates(state.params, updates), rest, opt_state)
 
@@ -141,7 +141,7 @@ def split(model: nnx.Module) -> tuple[Any, Any, Any]:
 
 def is_trained(path: Any, value: Any) -> bool:
     """The filter of what gradients are taken by."""
-    return isinstance(value, nnx.Param) and jnp.issubdtype(value.get_value().dtype, jnp.floating)
+    return isinstance(value, nnx.Param) and jnp.issubdtype(value.get_value().dtype, jnp.inexact)
 
 
 def partition(tree: Any) -> tuple[Any, Any]:
@@ -153,6 +153,11 @@ def partition(tree: Any) -> tuple[Any, Any]:
 
 def combine(floats: Any, others: Any) -> Any:
     return jtu.tree_map(lambda f, o: o if f is None else f, floats, others, is_leaf=lambda x: x is None)
+
+
+def descending(gradients: Any) -> Any:
+    """Gradients as a step takes them: for complex parameters JAX gives the conjugate of PyTorch's."""
+    return jtu.tree_map(lambda g: jnp.conj(g) if jnp.iscomplexobj(g) else g, gradients)
 
 
 def starts(heads: list[jax.Array], cotangents: list[jax.Array] | None) -> list[jax.Array]:

@@ -19,7 +19,7 @@ from graphmode.weights import Drop, WeightRule
 
 from .case import TRAIN_STEPS, Case, CaseError, Inputs, Mode
 from .draw import input_name
-from .dtypes import torch_dtype
+from .dtypes import cast_module, torch_dtype
 from .errors import describe_with_line, what_came
 from .observation import Observation
 from .scalar_loss import scalar_loss
@@ -114,7 +114,7 @@ def build_references(
                     f"case {case.name!r}: reference {name!r} gives {what_came(module)}, and a torch.nn.Module was "
                     "wanted; wrap a function in a module whose forward calls it"
                 )
-            built[name] = module.float()
+            built[name] = cast_module(module, "float32", "cpu")
     judge_name, judge = next(iter(built.items()))
     if weights is not None:
         try:
@@ -157,7 +157,7 @@ class TorchSide:
         self.device = device
         self.memory_format: torch.memory_format | None = None  # of the rank-4 inputs that are placed
         self._start: Snapshot | None = None
-        self.module = copy.deepcopy(module).to(device=device, dtype=self.dtype)
+        self.module = cast_module(copy.deepcopy(module), dtype, device)
         self.asked: set[str] = set()
         self.is_coarse = False
         if dtype == "float64":
@@ -190,6 +190,8 @@ class TorchSide:
                     tensor = tensor.to(memory_format=self.memory_format)
                 if mode == "forward_backward":
                     leaves[input_name(path)] = tensor.requires_grad_()
+            elif tensor.is_complex():
+                tensor = tensor.to(torch.promote_types(self.dtype, torch.complex64))
             return tensor
 
         placed = jtu.tree_map_with_path(convert, inputs)
@@ -311,7 +313,7 @@ class TorchSide:
     def observe_steps(self, outputs: Any) -> Observation:
         """Names what steps of training left in the module; `outputs` are those of the last one."""
         before = {id(tensor): value for tensor, value in self.start.pairs}
-        moved = {name: p.detach().double() - before[id(p)].double() for name, p in self.parameters.items()}
+        moved = {name: _wide(p.detach()) - _wide(before[id(p)]) for name, p in self.parameters.items()}
         return dataclasses.replace(
             self.observe(outputs),
             parameters=to_arrays(moved),
@@ -336,6 +338,10 @@ class TorchSide:
             input_gradients=_named_gradients(batch.leaves, gradients[count:]),
             buffers={k: v.copy() for k, v in to_arrays(self.buffers).items()},
         )
+
+
+def _wide(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)
 
 
 def forward_backward(module: Any, parameters: list[torch.Tensor], batch: TorchBatch, loss: Any) -> tuple[Any, Any]:

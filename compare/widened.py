@@ -115,9 +115,10 @@ def take_constants(module: torch.nn.Module, make: Callable[[], torch.nn.Module],
     changed = []
     for name, (holder, kept) in _constants(module, carried):
         fine = again.get(name, (None, kept))[1]
-        if fine.dtype != torch.float64 or fine.shape != kept.shape or torch.equal(fine, kept.double()):
+        wide = torch.complex128 if kept.is_complex() else torch.float64
+        if fine.dtype != wide or fine.shape != kept.shape or torch.equal(fine, kept.to(wide)):
             continue
-        if (fine - kept.double()).abs().max() <= ALIKE * fine.abs().max():
+        if (fine - kept.to(wide)).abs().max() <= ALIKE * fine.abs().max():
             path = name.rpartition(".")[2]
             (holder._buffers if path in holder._buffers else holder.__dict__)[path] = fine.to(kept.device)
             changed.append(name)
@@ -130,5 +131,9 @@ def _constants(
     for path, child in module.named_modules():
         for attribute, value in [*child._buffers.items(), *child.__dict__.items()]:
             name = f"{path}.{attribute}" if path else attribute
-            if isinstance(value, torch.Tensor) and value.is_floating_point() and name not in carried:
+            if (
+                isinstance(value, torch.Tensor)
+                and (value.is_floating_point() or value.is_complex())
+                and name not in carried
+            ):
                 yield name, (child, value)

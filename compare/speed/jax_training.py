@@ -13,7 +13,7 @@ from graphmode.graph import graphed
 
 from ..jax_side import PortBatch, PortSide
 from ..observation import Observation
-from ..port_program import PortProgram, TrainState, combine, is_trained, split
+from ..port_program import PortProgram, TrainState, combine, descending, is_trained, split
 
 
 class EagerStep:
@@ -67,7 +67,7 @@ class NnxStep:
             wanted = nnx.DiffState(0, is_trained)
             gradient = nnx.grad(loss, argnums=wanted, has_aux=True, graph=True, graph_updates=True)
             gradients, outputs = gradient(model)
-            optimizer.update(model, gradients)
+            optimizer.update(model, descending(gradients))
             return outputs
 
         self._run = step

@@ -137,6 +137,8 @@ def named_arrays(
             continue
         values = [_as_loaded(leaf.variable) for leaf in group.leaves]
         back = group.transform.gradient_to_reference if gradients else group.transform.to_reference
+        if gradients:  # of complex ones PyTorch's are the conjugates of JAX's
+            values = [value.conj() if np.iscomplexobj(value) else value for value in values]
         arrays = back(*values)
         if problem := not_arrays(arrays, len(group.keys)):
             method = f"{type(group.transform).__name__}.{back.__name__}"

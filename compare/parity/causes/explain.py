@@ -231,6 +231,8 @@ class _Search:
                 return
             self.trial.vary(variant.id, variant.says, variant.fix, Change(parameters=variant.parameters))
         for name, parameter in () if self.trial.found else own_parameters(self.replay).items():
+            if parameter.is_complex():
+                continue
             says = f"has {{value}} in all of {name}, which holds other numbers"
             self.trial.fit(
                 Fit("parameter-constant", says, f"load {name}", parameter.detach().mean().item(), unused, (0.25,)),

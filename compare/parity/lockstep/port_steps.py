@@ -17,7 +17,7 @@ from graphmode.weights import load, named_arrays
 from ...case import Inputs
 from ...jax_side import PortSide
 from ...observation import Named
-from ...port_program import TrainState, combine, split, starts
+from ...port_program import TrainState, combine, descending, split, starts
 from .masks import Masks, PortMasks
 from .optimizer_state import StateBook
 from .steps import Slots, Step
@@ -87,7 +87,7 @@ class PortTrainer:
 
         heads, pull, (outputs, rest) = jax.vjp(forward, state.params, diff, has_aux=True)
         by_parameters, by_inputs = pull(starts(heads, cotangents))
-        updates, opt_state = self.program.optimizer.update(by_parameters, state.opt_state, state.params)
+        updates, opt_state = self.program.optimizer.update(descending(by_parameters), state.opt_state, state.params)
         after = TrainState(optax.apply_updates(state.params, updates), rest, opt_state)
         return outputs, (by_parameters, by_inputs), after
 

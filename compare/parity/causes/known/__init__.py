@@ -8,6 +8,7 @@ from . import (  # noqa: F401
     convolution,
     elementwise,
     embedding,
+    fourier,
     gradient,
     indexed,
     integer,
