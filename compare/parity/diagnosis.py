@@ -108,12 +108,12 @@ def diagnose(exam: Examination, variant: str, tensors: Sequence[Tensor]) -> Diag
             try:
                 for each in (look, *others):
                     second = functools.cache(functools.partial(_second_look, exam, each, deadline - took))
-                    divergences = _explained_by(each, divergences, deadline, second)
+                    divergences = _explained_by(each, divergences, deadline, second, is_first=each is look)
             except Exception as error:
                 notes.append(f"{question.mode}: causes were not tried on {question.label!r}: {describe_briefly(error)}")
             if not exam.judge.is_large:
                 until = max(deadline, time.monotonic() + LINES_S)  # however long the search for causes took
-                divergences = [_with_its_line(look, each, until, notes) for each in divergences]
+                divergences = [_with_its_line(look, others, each, until, notes) for each in divergences]
             found.update({_place(each): each for each in divergences})
             unlike.update({_place(each): look.unlike for each in divergences})
         found = {place: each for place, each in found.items() if not _stands_for_another(place, unlike, found)}
@@ -267,13 +267,17 @@ def _second_look(exam: Examination, look: Look, deadline: float) -> Look | None:
 
 
 def _explained_by(
-    look: Look, divergences: list[Divergence], deadline: float, second: Callable[[], Look | None]
+    look: Look, divergences: list[Divergence], deadline: float, second: Callable[[], Look | None], *, is_first: bool
 ) -> list[Divergence]:
-    """The divergences, and those that had no cause with what this look tells of the same place, if it tells of it."""
+    """The divergences, those without a cause as this look tells of the same place: a further one where it has a cause.
+
+    Beside the reference's constants in other digits than the port's, all that is made of them is off by a little.
+    """
     without = {_place(each) for each in divergences if not each.causes}
     seen = [each for each in look.divergences() if _place(each) in without]
     told = {_place(each): each for each in _explained(look, seen, deadline, second)} if seen else {}
     silent = {_place(each) for each in seen} - told.keys()
+    told = {place: each for place, each in told.items() if is_first or each.causes}
     return [told.get(_place(each), each) for each in divergences if _place(each) not in silent]
 
 
@@ -298,14 +302,16 @@ def _explained(
         yield msgspec.structs.replace(each, causes=causes, cut_short=own.cut_short and not causes)
 
 
-def _with_its_line(look: Look, divergence: Divergence, deadline: float, notes: list[str]) -> Divergence:
+def _with_its_line(
+    look: Look, others: Sequence[Look], divergence: Divergence, deadline: float, notes: list[str]
+) -> Divergence:
     """A divergence without a cause, with the line where the port leaves the reference's way."""
     from .causes import astray
 
     if divergence.causes or not _is_off_forward(divergence) or time.monotonic() > deadline:
         return divergence
     try:
-        return msgspec.structs.replace(divergence, astray=astray(look, divergence, deadline))
+        return msgspec.structs.replace(divergence, astray=astray(look, divergence, deadline, others))
     except Exception as error:
         notes.append(f"the line of {divergence.module or 'the model'} was not found: {describe_briefly(error)}")
         return divergence

@@ -71,29 +71,31 @@ class _Late(Exception):
     """The time is over."""
 
 
-def astray(look: Look, divergence: Divergence, deadline: float = math.inf) -> Astray | None:
+def astray(
+    look: Look, divergence: Divergence, deadline: float = math.inf, others: Sequence[Look] = ()
+) -> Astray | None:
     """Where a module that goes wrong forward leaves the reference's way; None where that cannot be told.
 
     Args:
       look: in which the divergence was found.
       divergence: of a module that has a counterpart.
       deadline: of `time.monotonic`; 30 s are given at most.
+      others: looks beside the reference with its constants in other digits: what it has there, it has.
     """
     with contextlib.suppress(_Late):
-        return _astray(look, divergence, min(deadline, time.monotonic() + LONGEST_S))
+        return _astray(look, divergence, min(deadline, time.monotonic() + LONGEST_S), others)
     return None
 
 
-def _astray(look: Look, divergence: Divergence, deadline: float) -> Astray | None:
+def _astray(look: Look, divergence: Divergence, deadline: float, others: Sequence[Look]) -> Astray | None:
     at = CallId(divergence.module, divergence.call)
     if divergence.outside or at not in look.run.forced:
         return None
-    forced = {look.matches[call] for call in look.run.forced}
-    replay = Replay(look.judge.module, look.calls, look.matches[at], forced, backward=False)
-    made = list(_reference(replay))
+    made, had = _made(look, at)
     if not made:  # it is scripted, or calls no function of its own: nothing of it can be seen
         return None
-    theirs = Values(itertools.chain(look.calls[look.matches[at]].inputs.values(), _constants(replay), *_all(made)))
+    also = (_made(other, at)[1] for other in others if at in other.run.forced)
+    theirs = Values(itertools.chain(had, *also))
     steps, wrong = _port(look, at, deadline)
     first = _leaving(steps, wrong, theirs, deadline)
     lines = _lines((step.operation.source, step.operation.eqn.primitive.name) for step in first)
@@ -102,6 +104,14 @@ def _astray(look: Look, divergence: Divergence, deadline: float) -> Astray | Non
     ours = Values(_had(steps, [call.path for call in look.run.forced if _is_within(call.path, at.path)]))
     used = Values(value for step in first for value in step.given)
     return Astray(port=lines, reference=_instead(made, ours, used), handed=_elsewhere(look, first, at.path))
+
+
+def _made(look: Look, at: CallId) -> tuple[list[_Made], Iterator[Any]]:
+    """The reference's function calls in the counterpart of a call, and all values that it has there."""
+    forced = {look.matches[call] for call in look.run.forced}
+    replay = Replay(look.judge.module, look.calls, look.matches[at], forced, backward=False)
+    made = list(_reference(replay))
+    return made, itertools.chain(look.calls[look.matches[at]].inputs.values(), _constants(replay), *_all(made))
 
 
 def _elsewhere(look: Look, first: Sequence[_Step], module: str) -> str:

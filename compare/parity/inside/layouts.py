@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
+from types import MappingProxyType
 
 import numpy as np
 
 from ..yardstick import EQUAL_TOLERANCE, difference
+from .packed import PackedLayout, Packing, packed_layouts
 
 Axes = tuple[int, ...]
 LARGEST_RANK = 5
@@ -109,16 +111,20 @@ class Pair:
 
     name: str
     index: int
-    layout: Layout
+    layout: Layout | PackedLayout
 
 
 NEARER = 0.1  # of the error in its place: so near lies what is there in another order
 
 
 def pair(
-    port: Sequence[np.ndarray], reference: dict[str, np.ndarray], layouts: Layouts, names: Sequence[str] = ()
+    port: Sequence[np.ndarray],
+    reference: dict[str, np.ndarray],
+    layouts: Layouts,
+    names: Sequence[str] = (),
+    packings: Mapping[str, Packing] = MappingProxyType({}),
 ) -> list[Pair]:
-    """Which of the port's tensors stands for which of the reference's.
+    """Which of the port's tensors stands for which of the reference's; `packings` are of those that are packed.
 
     That of the same name, where `names` has those of the port's, and they are the reference's.
 
@@ -132,9 +138,9 @@ def pair(
     free = list(range(len(port)))
     pairs = []
     for place, (name, wanted) in enumerate(reference.items()):
-        found: dict[int, tuple[float, Layout]] = {}
+        found: dict[int, tuple[float, Layout | PackedLayout]] = {}
         for index in free:
-            layout = layouts.fit(port[index], wanted) if _same_kind(port[index], wanted) else None
+            layout = _layout(port[index], wanted, layouts, packings.get(name))
             if layout is not None:
                 found[index] = difference(layout.to_reference(port[index]), wanted).error, layout
         if not found:
@@ -146,6 +152,17 @@ def pair(
         free.remove(best)
         pairs.append(Pair(name, best, found[best][1]))
     return pairs
+
+
+def _layout(
+    port: np.ndarray, reference: np.ndarray, layouts: Layouts, packing: Packing | None
+) -> Layout | PackedLayout | None:
+    if not _same_kind(port, reference):
+        return None
+    if packing is not None:
+        ways = packed_layouts(reference, packing, port.shape)
+        return min(ways, key=lambda way: difference(way.to_reference(port), reference).error, default=None)
+    return layouts.fit(port, reference)
 
 
 def says_the_same(port: np.ndarray, reference: np.ndarray) -> bool:

@@ -29,6 +29,7 @@ from ..judge import Question
 from ..yardstick import difference
 from .calls import Call, CallId, Calls, is_inside
 from .layouts import Layouts, Pair, pair, says_the_same
+from .packed import is_lengths, unpacked
 
 What = Literal["received", "output", "received_cotangent", "input_gradient"]
 Matches = Mapping[CallId, CallId]  # calls of the port to those of the reference
@@ -224,14 +225,18 @@ class PortRun:
         into: list[Pair],
         names_of_ours: Sequence[str] = (),
     ) -> Iterator[Seen]:
-        arrays = [np.asarray(x) for x in ours]
-        into += pair(arrays, theirs, self.layouts, names_of_ours)
+        arrays, whole = [np.asarray(x) for x in ours], theirs
+        theirs, packings = unpacked(theirs)
+        into += pair(arrays, theirs, self.layouts, names_of_ours, packings)
         for each in into:
             given, wanted = each.layout.to_reference(arrays[each.index]), theirs[each.name]
+            if is_lengths(each.name, whole) and difference(given, wanted).equal:
+                continue  # the reference has them as indices, which nothing can be held against
             another_form = what == "received" and not difference(given, wanted).equal and says_the_same(given, wanted)
             yield Seen(at, around, what, each.name, wanted if another_form else given, wanted)
         # where as many are left on both sides, their shapes differ: each stands for the one in its place
-        names = [name for name in theirs if all(name != each.name for each in into)]
+        paired = {each.name for each in into}
+        names = [n for n in theirs if n not in paired and n not in packings and not is_lengths(n, whole)]
         places = [i for i in range(len(arrays)) if all(i != each.index for each in into)]
         if len(names) != len(places):
             return
@@ -345,7 +350,7 @@ def _of_another_structure(call: Call, received: list[Seen], given: list[Seen]) -
     """Whether what a call gives cannot be compared, and what it received does not tell that this is its fault."""
     if not given:
         return bool(call.outputs)
-    return len(received) < len(call.inputs) and any(one.port.shape != one.reference.shape for one in given)
+    return len(received) < len(unpacked(call.inputs)[0]) and any(one.port.shape != one.reference.shape for one in given)
 
 
 def numbered(note: Any) -> Any:
@@ -385,7 +390,7 @@ def _is_array(leaf: Any) -> bool:
 
 def with_theirs(ours: list[Any], right: Mapping[str, np.ndarray], pairs: list[Pair]) -> list[Any]:
     """The reference's values in the port's layout and dtype, wherever one stands for another."""
-    replaced = list(ours)
+    replaced, right = list(ours), unpacked(right)[0]
     for each in pairs:
         replaced[each.index] = jnp.asarray(each.layout.to_port(right[each.name]), ours[each.index].dtype)
     return replaced

@@ -21,9 +21,10 @@ INVERSES = {"fft": "ifft", "ifft": "fft", "fft2": "ifft2", "ifft2": "fft2", "fft
 @of(*(f"fft_{name}" for name in (*ALONG_ONE, *ALONG_MANY)))
 def transform(call: Called) -> Iterator[Variant]:
     norm, name = call.get("norm") or "backward", call.name.removeprefix("fft_")
-    for other in NORMS:
-        if other != norm:
-            yield Variant("fft-norm", f"has norm={other!r}", f"give jnp.fft.{name} norm={norm!r}", call.with_(norm=other))
+    for another in NORMS:
+        if another != norm:
+            fix = f"give jnp.fft.{name} norm={norm!r}"
+            yield Variant("fft-norm", f"has norm={another!r}", fix, call.with_(norm=another))
     if name in ALONG_ONE:
         rank, axis = call.args[0].dim(), call.get("dim", -1)
         for other in range(rank):
