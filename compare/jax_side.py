@@ -22,8 +22,8 @@ from .case import TRAIN_STEPS, Case, CaseError, Inputs, Mode
 from .draw import input_name, signature
 from .dtypes import JAX_DTYPES, cast_array, matmul_precision
 from .errors import describe_with_line, what_came
-from .observation import Observation
-from .port_program import PortProgram, TrainState, combine, partition, set_mode
+from .observation import Observation, changed
+from .port_program import PortProgram, TrainState, by_path, combine, partition, set_mode
 from .trees import is_floating, named_leaves, to_arrays
 
 
@@ -202,6 +202,31 @@ class PortSide:
                 program.params, program.rest, batch.diff, batch.rest, batch.cotangents
             )
             return self.observe(outputs, batch, gradients, state)
+
+    def called_twice(
+        self, inputs: Inputs, mode: Mode, cotangents: Mapping[str, np.ndarray] | None = None
+    ) -> tuple[Observation, list[str]]:
+        """What a second call gives, on the state that the first one left, and the names of what the first wrote."""
+        with self.context():
+            program, batch = self.program(mode), self.place(inputs, mode, cotangents)
+            call = self._call(mode, inputs, batch)
+            _, rest = call(program.rest)
+            outputs, after = call(rest)
+            parameters = self.named_gradients(mode, program.params)  # for their names
+            buffers = {k: v for k, v in self.named_state(mode, after).items() if k not in parameters}
+            wrote = changed(by_path(program.rest), by_path(rest))
+            return dataclasses.replace(self.observe(outputs, None), buffers=buffers), wrote
+
+    def _call(self, mode: Mode, inputs: Inputs, batch: PortBatch) -> Callable[[Any], tuple[Any, Any]]:
+        """Outputs and state after a call, of the state before: by what is compiled already, where that tells."""
+        program, key = self.program(mode), (mode, signature(inputs))
+        if key in self._compiled and mode == "forward_backward":
+            step, given = self._compiled[key], (batch.diff, batch.rest, batch.cotangents)
+            return lambda rest: step(program.params, rest, *given)[::2]
+        if key in self._compiled and not program.writes(*batch.call):
+            return lambda rest: (self._compiled[key](program.params, rest, *batch.call), rest)
+        call = jax.jit(program.call) if self.compiled else program.call
+        return lambda rest: call(program.params, rest, *batch.call)
 
     def compile(self, inputs: Inputs, mode: Mode, cotangents: Mapping[str, np.ndarray] | None = None) -> None:
         """What the first `run` on inputs of these shapes would do. The program of the mode must have been made."""

@@ -61,3 +61,12 @@ class Observation:
         for kind, named in groups:
             for name, array in named.items():
                 yield kind, name, array
+
+
+def changed(before: Named, after: Named) -> list[str]:
+    """The names of what is another array afterwards, or is new."""
+
+    def same(a: np.ndarray, b: np.ndarray) -> bool:
+        return a.shape == b.shape and np.array_equal(a, b, equal_nan=a.dtype.kind in "fc")
+
+    return [name for name, array in after.items() if name not in before or not same(before[name], array)]

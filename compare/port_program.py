@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
+import numpy as np
 import optax
 from flax import nnx
 
@@ -77,6 +78,18 @@ class PortProgram:
         with self._around():
             return model(*args, **kwargs)
 
+    def call(self, params: Any, rest: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+        """Outputs in the port's layout, and the state after the call."""
+        return self.forward(params, rest, args, kwargs, with_heads=False)[1]
+
+    def writes(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether a call gives other state than it takes."""
+        closed, shapes = jax.make_jaxpr(self.call, return_shape=True)(self.params, self.rest, args, kwargs)
+        first, count = len(jtu.tree_leaves(self.params)), len(jtu.tree_leaves(self.rest))
+        before = closed.jaxpr.invars[first : first + count]
+        after = closed.jaxpr.outvars[len(jtu.tree_leaves(shapes[0])) :]
+        return len(after) != len(before) or any(a is not b for a, b in zip(after, before, strict=True))
+
     def forward_backward(
         self, params: Any, rest: Any, diff: Any, other: Any, cotangents: list[jax.Array] | None
     ) -> tuple[Any, tuple[Any, Any], Any]:
@@ -108,17 +121,25 @@ class PortProgram:
         return [leaf for leaf in jtu.tree_leaves(outputs) if is_floating(leaf)]
 
     def forward(
-        self, params: Any, rest: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, through: Hook | None = None
+        self,
+        params: Any,
+        rest: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        through: Hook | None = None,
+        with_heads: bool = True,
     ) -> tuple[list[jax.Array], tuple[Any, Any]]:
         """What the backward pass starts at, and, beside it, the outputs and the state after the call.
 
-        Each call of a module goes through `through`, where there is one.
+        Each call of a module goes through `through`, where there is one. Without the heads no loss is computed, which
+        may be none of what a model gives in evaluation.
         """
         model = nnx.merge(self.graphdef, params, rest, copy=True)  # its variables may be written at this level
         with self._around():
             with nullcontext() if through is None else intercepted(model, through):
                 outputs = model(*args, **kwargs)
-            heads = self.heads(outputs)
+            heads = self.heads(outputs) if with_heads else []
         _, _, state = split(model)
         return heads, (outputs, state)
 
@@ -137,6 +158,13 @@ def split(model: nnx.Module) -> tuple[Any, Any, Any]:
     parts: tuple[Any, ...] = nnx.split(model, is_trained, ...)
     graphdef, params, rest = parts
     return graphdef, params, rest
+
+
+def by_path(state: Any) -> dict[str, np.ndarray]:
+    """The arrays of a module's state by dotted path, but those of random numbers."""
+    flat = nnx.to_flat_state(state)
+    kept = {path: leaf for path, leaf in flat if not isinstance(leaf, nnx.RngState)}
+    return {".".join(map(str, path)): np.asarray(leaf.get_value()) for path, leaf in kept.items()}
 
 
 def is_trained(path: Any, value: Any) -> bool:

@@ -21,7 +21,7 @@ from .case import TRAIN_STEPS, Case, CaseError, Inputs, Mode
 from .draw import input_name
 from .dtypes import cast_module, torch_dtype
 from .errors import describe_with_line, what_came
-from .observation import Observation
+from .observation import Observation, changed
 from .scalar_loss import scalar_loss
 from .trees import is_floating, named_leaves, to_arrays
 from .widened import in_float64, widen
@@ -58,14 +58,24 @@ class Snapshot:
       pairs: each tensor, and a copy of what it held.
     """
 
-    def __init__(self, tensors: Sequence[torch.Tensor]):
+    def __init__(self, tensors: Sequence[torch.Tensor], module: torch.nn.Module | None = None):
         self.pairs = [(tensor, tensor.detach().clone()) for tensor in tensors]
+        holders = [] if module is None else [m._buffers for m in module.modules()]
+        holders += [] if module is None else [m._parameters for m in module.modules()]  # type: ignore[misc]
+        self._held = [(holder, dict(holder)) for holder in holders]
+
+    @classmethod
+    def of_buffers(cls, module: torch.nn.Module) -> Snapshot:
+        """Of a module's buffers, also of those that forward assigns anew (`self.mean = ...`)."""
+        return cls(list(module.buffers()), module)
 
     @torch.no_grad()
     def restore(self) -> None:
-        """Writes the copies back in place."""
+        """Writes the copies back in place, and puts the tensors back where another stands now."""
         for tensor, value in self.pairs:
             tensor.copy_(value)
+        for holder, tensors in self._held:
+            holder.update(tensors)
 
     @contextlib.contextmanager
     def restored(self) -> Iterator[None]:
@@ -163,13 +173,22 @@ class TorchSide:
         if dtype == "float64":
             widen(self.module, self.note_asked, self.note_coarse)
         self.parameters = {k: p for k, p in self.module.named_parameters(remove_duplicate=False) if p.requires_grad}
+        self._persistent = self._named_buffers()
+
+    def _named_buffers(self) -> dict[str, torch.Tensor]:
         persistent = self.module.state_dict(keep_vars=True)
-        self.buffers = {k: v for k, v in persistent.items() if not isinstance(v, torch.nn.Parameter)}
+        return {k: v for k, v in persistent.items() if not isinstance(v, torch.nn.Parameter)}
+
+    @property
+    def buffers(self) -> dict[str, np.ndarray]:
+        """What persistent buffers hold now, by name: forward may have put other tensors in their places."""
+        now = self._named_buffers()
+        return {k: v.copy() for k, v in to_arrays({k: now.get(k, v) for k, v in self._persistent.items()}).items()}
 
     def set_mode(self, mode: Mode) -> torch.nn.Module:
         """Evaluation mode for inference; training mode otherwise, dropout being off in both."""
         if mode == "train_step" and self._start is None:
-            self._start = Snapshot([*self.module.parameters(), *self.module.buffers()])
+            self._start = Snapshot([*self.module.parameters(), *self.module.buffers()], self.module)
         self.module.train(mode != "inference")
         for child in self.module.modules():
             if isinstance(child, torch.nn.modules.dropout._DropoutNd):
@@ -215,12 +234,28 @@ class TorchSide:
                 for _ in range(TRAIN_STEPS):
                     outputs = train_step(module, optimizer, batch, self.loss)
                 return self.observe_steps(outputs)
-        with Snapshot(list(module.buffers())).restored():
+        with Snapshot.of_buffers(module).restored():
             if mode == "inference":
                 with torch.no_grad():
                     return self.observe(module(*batch.args, **batch.kwargs))
             outputs, gradients = forward_backward(module, list(self.parameters.values()), batch, self.loss)
             return self.observe(outputs, gradients, batch)
+
+    def outputs(self, inputs: Inputs, mode: Mode) -> dict[str, np.ndarray]:
+        """What one forward pass gives in this mode."""
+        module, batch = self.set_mode(mode), self.place(inputs, mode)
+        with Snapshot.of_buffers(module).restored(), torch.no_grad():
+            return self.observe(module(*batch.args, **batch.kwargs)).outputs
+
+    def called_twice(self, inputs: Inputs, mode: Mode) -> tuple[Observation, list[str]]:
+        """What a second call gives, on the buffers that the first one left, and the names of those that it wrote."""
+        module, batch = self.set_mode(mode), self.place(inputs, mode)
+        with Snapshot.of_buffers(module).restored(), torch.no_grad():
+            before = self.buffers
+            module(*batch.args, **batch.kwargs)
+            wrote = changed(before, self.buffers)
+            outputs = module(*batch.args, **batch.kwargs)
+            return dataclasses.replace(self.observe(outputs), buffers=self.buffers), wrote
 
     def run_recorded(
         self, inputs: Inputs, mode: Mode, cotangents: Mapping[str, np.ndarray] | None = None
@@ -231,7 +266,7 @@ class TorchSide:
             return self.run(inputs, mode, cotangents)
         module = self.set_mode(mode)
         batch = self.place(inputs, mode)
-        with Snapshot(list(module.buffers())).restored(), torch.enable_grad():
+        with Snapshot.of_buffers(module).restored(), torch.enable_grad():
             return self.observe(module(*batch.args, **batch.kwargs))
 
     @property
@@ -317,7 +352,7 @@ class TorchSide:
         return dataclasses.replace(
             self.observe(outputs),
             parameters=to_arrays(moved),
-            buffers={k: v.copy() for k, v in to_arrays(self.buffers).items()},
+            buffers=self.buffers,
         )
 
     def observe(
@@ -336,7 +371,7 @@ class TorchSide:
             aliases=aliases,
             parameter_gradients=_named_gradients(self.parameters, gradients[:count]),
             input_gradients=_named_gradients(batch.leaves, gradients[count:]),
-            buffers={k: v.copy() for k, v in to_arrays(self.buffers).items()},
+            buffers=self.buffers,
         )
 
 

@@ -62,7 +62,7 @@ def without_gradient(side: TorchSide, question: Question) -> tuple[list[str], bo
 
     module = side.set_mode(MODE)
     batch = side.place(question.inputs, MODE, question.cotangents)
-    with Snapshot(list(module.buffers())).restored():
+    with Snapshot.of_buffers(module).restored():
         outputs = module(*batch.args, **batch.kwargs)
         loss = side.loss(outputs) if side.loss is not None else None
     leaves = named_leaves(outputs)

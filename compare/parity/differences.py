@@ -45,7 +45,7 @@ class Differences:
                     f"{mode}: {kind} {name} is {ours.dtype} in a {theirs.dtype} run: something inside the port casts"
                 )
             return difference(ours, theirs, self._scales.of(truth, key))
-        if theirs is None and ours is not None and name in self._judge.frozen and kind != "buffer":
+        if theirs is None and ours is not None and name in self._judge.frozen:
             return self._of_frozen(truth, key, ours)
         if theirs is None:
             told = f"the port has the {kind.replace('_', ' ')} {name}, and the reference has it not as such"
@@ -59,6 +59,8 @@ class Differences:
     def _of_frozen(self, truth: Truth, key: Key, ours: np.ndarray) -> Difference:
         """Of a parameter that the reference freezes (`requires_grad=False`): it stays where it is."""
         kind, name = key
+        if kind == "buffer":  # held as what is no parameter, as is right
+            return difference(ours, self._judge.state_dict[name].astype(ours.dtype))
         if kind == "parameter":
             found = difference(ours, np.zeros_like(ours), max(truth.shared_scale(key), magnitude(ours)))
             return found if found.equal else dataclasses.replace(found, note="the reference freezes it")

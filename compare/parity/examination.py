@@ -29,8 +29,10 @@ from .judge import Judge, Key, Question, Truth
 from .lost_nan import lost_nan
 from .narrower import narrower_reference
 from .port_draws import draws_note
-from .precision import Again, Precision
+from .precision import Again as Redrawn
+from .precision import Precision
 from .scales import Scales
+from .second_call import Again, second_call
 from .yardstick import Difference
 
 if TYPE_CHECKING:
@@ -158,10 +160,13 @@ class Examination:
             tensors = self._tensors(differences, answers, again) + own.tensors
         # of a port that is wrong anyway, a gradient that differs at a kink says nothing more
         warnings = own.warnings if all(t.equal for t in tensors) else []
+        left = Again()
         if side == "jax" and usual is not None and not self.judge.is_large and all(t.equal for t in tensors):
             asked = [t.question for t in truths if t.question.mode == "inference" and t.question.is_random]
             with quiet():
                 warnings += [told for q in asked[:1] if (told := lost_nan(usual, self.judge.usual, q))]  # type: ignore[arg-type]
+                left = second_call(self, self.port_side(variant, "float64"))
+            tensors += left.tensors
         if side == "jax" and usual is not None:
             warnings += narrower_reference(tensors, truths, self.dtype)
         if apart.trained:
@@ -193,7 +198,7 @@ class Examination:
             notes=list(dict.fromkeys(notes)),
             readings=readings,
             dtype=self.dtype,
-            divergences=seen.divergences,
+            divergences=seen.divergences + left.divergences,
             modules=seen.modules,
             warnings=[*self._coverage, *warnings] if side == "jax" else warnings,
             duration_s=time.perf_counter() - start,
@@ -316,7 +321,7 @@ class Examination:
             )
         return answer
 
-    def _again(self, candidate: TorchSide | PortSide, side: str, variant: str) -> Again:
+    def _again(self, candidate: TorchSide | PortSide, side: str, variant: str) -> Redrawn:
         """Further draws of an edge input, with the candidate's answers."""
 
         @functools.cache
@@ -327,7 +332,7 @@ class Examination:
         return draw
 
     def _tensors(
-        self, differences: list[dict[Key, Difference]], answers: list[Observation] | None, again: Again | None
+        self, differences: list[dict[Key, Difference]], answers: list[Observation] | None, again: Redrawn | None
     ) -> list[Tensor]:
         """Every tensor's verdicts, the worst over all inputs."""
         judged = []
@@ -344,7 +349,7 @@ class Examination:
         rows: list[int],
         differences: list[dict[Key, Difference]],
         answers: list[Observation] | None,
-        again: Again | None,
+        again: Redrawn | None,
     ) -> Tensor:
         kind, name = key
         worst, at = Difference(0.0), ""

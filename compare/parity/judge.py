@@ -275,13 +275,16 @@ class Judge:
                     rng = generator(self.case, self.seed, f"cotangents {label}")
                     cotangents = {
                         name: np.asarray(rng.standard_normal(shape), np.float32)
-                        for name, shape in self._output_shapes(inputs).items()
+                        for name, shape in self._output_shapes(inputs, mode).items()
                     }
                 yield Question(label, mode, inputs, cotangents, is_random, is_timed)
 
-    def _output_shapes(self, inputs: Inputs) -> dict[str, tuple[int, ...]]:
-        """Of the floating outputs, by name."""
-        outputs = self.usual.run(inputs, "inference").outputs
+    def _output_shapes(self, inputs: Inputs, mode: Mode) -> dict[str, tuple[int, ...]]:
+        """Of the floating outputs, by name: some models give others in training, as auxiliary heads."""
+        try:
+            outputs = self.usual.outputs(inputs, mode)
+        except Exception:  # it comes again, and is told by name, when the question is asked
+            return {}
         return {name: value.shape for name, value in outputs.items() if is_floating(value)}
 
     def _truth(self, question: Question) -> Truth:

@@ -34,15 +34,17 @@ def witnessed(case: Case, name: str, side: TorchSide, question: Question) -> Obs
     module = side.set_mode(question.mode)
     batch = side.place(question.inputs, question.mode, question.cotangents)
     given, parameters = _named_inputs(batch), dict(module.named_parameters())
-    before = {id(t): t.detach().clone() for t in (*given.values(), *parameters.values())}
+    before = {id(t): t.detach().clone() for t in given.values()}
+    values = {name: t.detach().clone() for name, t in parameters.items()}
     gradients: Any = None
-    with Snapshot(list(module.buffers())).restored():
+    with Snapshot.of_buffers(module).restored():
         if question.mode == "inference":
             with torch.no_grad():
                 outputs = module(*batch.args, **batch.kwargs)
         else:
             outputs, gradients = forward_backward(module, list(side.parameters.values()), batch, side.loss)
-        if changed := [n for n, t in parameters.items() if not _same(t, before[id(t)])]:
+        now = dict(module.named_parameters())  # it may have put others in their places
+        if changed := [n for n, value in values.items() if n not in now or not _same(now[n], value)]:
             raise CaseError(
                 f"{whose} changes its own parameters in forward ({_listed(changed)}) {where}, so that each run is of "
                 "another model; keep what forward updates in a buffer, and leave parameters to the optimizer"

@@ -1,5 +1,7 @@
 """Parameters that the reference has with `requires_grad=False`, beside ports that leave them alone and that do not."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -76,3 +78,50 @@ def test_a_step_that_trains_them_fails_and_is_explained():
         "frozen",
         "trains base.bias, base.weight, which the reference freezes (requires_grad=False)",
     )
+
+
+class Position(torch.nn.Module):
+    """A fixed position, as a parameter that is not trained."""
+
+    def __init__(self):
+        super().__init__()
+        self.proj = torch.nn.Linear(WIDTH, WIDTH)
+        self.position = torch.nn.Parameter(torch.randn(4, WIDTH), requires_grad=False)
+
+    def forward(self, x):
+        return torch.tanh(self.proj(x) + self.position)
+
+
+class Fixed(nnx.Variable):
+    pass
+
+
+class PositionPort(nnx.Module):
+    moves = False
+
+    def __init__(self, rngs):
+        self.proj = nnx.Linear(WIDTH, WIDTH, rngs=rngs)
+        self.position = Fixed(jnp.zeros((4, WIDTH)))
+
+    def __call__(self, x):
+        y = jnp.tanh(self.proj(x) + self.position[...])
+        if self.moves:
+            self.position[...] = self.position[...] + 1
+        return y
+
+
+class PositionMoves(PositionPort):
+    moves = True
+
+
+def test_it_may_be_held_as_no_parameter_and_must_then_stay():
+    def position(port):
+        return check(dataclasses.replace(case(port, **STEPS), reference=Position, modes=MODES))
+
+    assert position(PositionPort).passed
+    report = position(PositionMoves)
+    assert not report.passed
+    assert {t.name for t in report.parity[0].tensors if not t.equal and t.kind == "buffer"} == {"position"}
+
+
+MODES = ("inference", "forward_backward", "train_step")

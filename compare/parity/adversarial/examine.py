@@ -107,7 +107,8 @@ class OwnInputs:
     def notes(self) -> Iterator[str]:
         case = self.exam.case
         if case.adversarial is not None:
-            yield f"the case asks of the check's own inputs {', '.join(case.adversarial) or 'none'} alone"
+            kinds = ", ".join(case.adversarial) or "none"
+            yield f"of the inputs that the check derives by itself, {kinds} were tried: the case's adversarial says so"
         elif self.exam.judge.is_large:
             yield "the check asked none of its own inputs, since the model is large; adversarial= in the case asks them"
         if self.left_out:

@@ -89,7 +89,7 @@ class Graph:
                 return run(module, *args, **kwargs) if through is None else through(at, module, run, args, kwargs)
 
         def forward(params: Any, rest: Any, args: Any, kwargs: Any) -> Any:
-            outputs = program.forward(params, rest, args, kwargs, through=numbered(note))[1][0]
+            outputs = program.forward(params, rest, args, kwargs, through=numbered(note), with_heads=False)[1][0]
             return outputs, beside()
 
         given = program.params, program.rest, *batch.call

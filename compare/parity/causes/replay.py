@@ -103,7 +103,7 @@ class Replay:
         self.tensors = mode.tensors
         before = {name: x.clone() for name, x in self.module.named_buffers() if name in change.unwritten}
         with contextlib.ExitStack() as stack:
-            stack.enter_context(Snapshot(list(self.module.buffers())).restored())
+            stack.enter_context(Snapshot.of_buffers(self.module).restored())
             stack.enter_context(self._stubs(evidence, given, mode))
             if change.other_mode:
                 stack.enter_context(_in_other_mode(self.module))

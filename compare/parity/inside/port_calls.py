@@ -343,7 +343,8 @@ class PortRun:
         """Runs the model forward, each call through `note`; gives its outputs, and the state after it."""
         with self.side.context(), jax.disable_jit():
             program = self.program
-            return program.forward(program.params, program.rest, *self.batch.call, through=numbered(note))[1]
+            given = program.params, program.rest, *self.batch.call
+            return program.forward(*given, through=numbered(note), with_heads=False)[1]
 
 
 def _of_another_structure(call: Call, received: list[Seen], given: list[Seen]) -> bool:

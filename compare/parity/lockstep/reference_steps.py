@@ -50,7 +50,7 @@ class ReferenceTrainer:
         of = signature(inputs)
         if of not in self._shapes:
             batch = self.side.place(inputs, "train_step")
-            with self._random(number), Snapshot(list(self.module.buffers())).restored(), torch.no_grad():
+            with self._random(number), Snapshot.of_buffers(self.module).restored(), torch.no_grad():
                 leaves = named_leaves(self.module(*batch.args, **batch.kwargs))
             self._shapes[of] = {k: tuple(v.shape) for k, v in leaves.items() if is_floating(v)}
         rng = generator(case, self.seed, "lockstep cotangents", number)

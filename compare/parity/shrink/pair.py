@@ -170,7 +170,7 @@ class ModulePair:
         spec, module = self.spec, self.reference
         tensors = {name: torch.from_numpy(np.array(value)) for name, value in inputs.items()}
         leaves = {k: t.requires_grad_() for k, t in tensors.items() if t.is_floating_point()} if backward else {}
-        with Snapshot(list(module.buffers())).restored(), torch.enable_grad():
+        with Snapshot.of_buffers(module).restored(), torch.enable_grad():
             # what it writes into an input is not to be there at the next run
             args, kwargs = spec.reference_call.filled({k: t.clone() for k, t in tensors.items()})
             with self._in_float64():

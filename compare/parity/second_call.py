@@ -1,0 +1,146 @@
+"""A second call, on what the first one left: state that a port keeps, forgets, or writes otherwise than the reference.
+
+Every other question is asked of a module in its first state. What is left over from the call before, such as a position
+in a cache that is not set back, or a running mean that moves in evaluation, shows in the next call alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+from flax import nnx
+
+from ..case import CaseError
+from ..observation import Observation
+from ..report.records import Cause, Divergence, Finding, Tensor
+from ..untraceable import port_failure
+from .yardstick import difference, magnitude
+
+if TYPE_CHECKING:
+    from ..jax_side import PortSide
+    from .examination import Examination
+    from .judge import Truth
+
+RESET = (
+    "set it back at the start of a call, or take it as an argument and give it back: the reference gives the same for "
+    "the same input"
+)
+Names = Sequence[str]
+
+
+@dataclass
+class Again:
+    """What is off after a second call, and why; nothing mostly."""
+
+    tensors: list[Tensor] = field(default_factory=list)
+    divergences: list[Divergence] = field(default_factory=list)
+
+
+def second_call(exam: Examination, port: PortSide) -> Again:
+    """Calls both sides twice on the first random input, in each mode in which one of them writes state.
+
+    Args:
+      exam: whose judge answered.
+      port: in float64; equal as far as it was asked.
+
+    Raises:
+      CaseError: where the port fails when it is called again.
+    """
+    found = Again()
+    for mode in (mode for mode in exam.case.modes if mode != "train_step"):
+        asked = (t for t in exam.truths if (t.question.mode, t.question.label) == (mode, "random 0"))
+        for truth in asked:
+            _compare(exam, port, truth, found)
+    return found
+
+
+def _compare(exam: Examination, port: PortSide, truth: Truth, into: Again) -> None:
+    question = truth.question
+    try:
+        ours, kept = port.called_twice(question.inputs, question.mode, question.cotangents)
+    except Exception as error:
+        where = f"when it is called again on the input {question.label!r} in {question.mode}"
+        raise CaseError(f"case {exam.case.name!r}: the port {port_failure(error, where)}") from error
+    theirs, written = exam.judge.exact.called_twice(question.inputs, question.mode)
+    if not kept and not written:
+        return
+    tensors = list(_wrong(exam, truth, ours.renamed(theirs), theirs))
+    if not tensors:
+        return
+    into.tensors += tensors
+    into.divergences.append(_divergence(exam, port, tensors, kept, written))
+
+
+def _wrong(exam: Examination, truth: Truth, ours: Observation, theirs: Observation) -> Iterator[Tensor]:
+    for kind, name, wanted in theirs.tensors():
+        given = ours.find((kind, name))
+        if given is None or name.endswith("num_batches_tracked"):
+            continue  # what a port has not is told of the first call
+        scale = magnitude(wanted) if kind == "buffer" else exam.scales.of(truth, (kind, name))
+        apart = difference(given, wanted, scale)
+        if not apart.equal:
+            yield Tensor(
+                name=name,
+                kind=kind,
+                mode=truth.question.mode,
+                equal=False,
+                precise=False,
+                error=apart.error if np.isfinite(apart.error) else None,
+                input=f"{truth.question.label}, called again",
+                index=apart.index,
+                port_value=apart.port,
+                reference_value=apart.reference,
+                note=apart.note,
+            )
+
+
+def _divergence(
+    exam: Examination, port: PortSide, tensors: Sequence[Tensor], kept: Names, written: Names
+) -> Divergence:
+    findings = [
+        Finding(
+            what=t.kind,  # type: ignore[arg-type]
+            tensor=f"{t.name} after a second call",
+            error=t.error,
+            index=t.index,
+            port_value=t.port_value,
+            reference_value=t.reference_value,
+            note=t.note,
+        )
+        for t in tensors
+    ]
+    holders = {name.rpartition(".")[0] for name in kept}
+    path = holders.pop() if len(holders) == 1 else ""
+    modules = {".".join(map(str, where)): module for where, module in nnx.iter_modules(port.model)}
+    return Divergence(
+        mode=tensors[0].mode,
+        input=tensors[0].input,
+        module=path,
+        kind=type(modules.get(path, port.model)).__name__,
+        reference_kind=type(exam.judge.exact.module).__name__ if not path else "",
+        findings=findings,
+        causes=[_cause(tensors, kept, written)],
+    )
+
+
+def _cause(tensors: Sequence[Tensor], kept: Names, written: Names) -> Cause:
+    off = ", ".join(t.name for t in tensors if t.kind == "buffer")
+    if not written:
+        id, says, fix = (
+            "state-left",
+            f"keeps {', '.join(kept)} for the next call, and the reference keeps nothing",
+            RESET,
+        )
+    elif not kept:
+        says = f"keeps nothing of what the reference writes into {', '.join(written)}"
+        id, fix = "buffer-not-written", "write it into a variable of the module, and carry the state out of the step"
+    else:
+        says = f"makes {off or 'something'} otherwise than the reference of what the call before left"
+        id, fix = (
+            "state-otherwise",
+            "look at the factor of what it held before: where that is zero, as at first, it is hidden",
+        )
+    return Cause(id=id, says=says, fix=fix, residual=0.0)

@@ -1,0 +1,199 @@
+"""State from one call to the next: left over, forgotten, or made otherwise; and buffers that forward assigns anew."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from flax import nnx
+from graphmode.compare import Case, CaseError, check
+
+WIDTH = 5
+
+
+class Kept(nnx.Variable):
+    pass
+
+
+class Reference(torch.nn.Module):
+    """A mean of what came by in training, from zero, assigned anew or written in place."""
+
+    anew = False
+
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(WIDTH, WIDTH)
+        self.register_buffer("mean", torch.zeros(WIDTH))
+
+    def forward(self, x):
+        h = self.fc(x)
+        if self.training:
+            mean = 0.9 * self.mean + 0.1 * h.detach().mean(0)
+            if self.anew:
+                self.mean = mean
+            else:
+                self.mean.copy_(mean)
+        return h - self.mean
+
+
+class Anew(Reference):
+    anew = True
+
+
+class Port(nnx.Module):
+    def __init__(self, rngs: nnx.Rngs):
+        self.fc = nnx.Linear(WIDTH, WIDTH, rngs=rngs)
+        self.mean = Kept(jnp.zeros(WIDTH))
+        self.training = True
+
+    def moved(self, h):
+        return 0.9 * self.mean[...] + 0.1 * jax.lax.stop_gradient(h).mean(0)
+
+    def moves(self):
+        return self.training
+
+    def __call__(self, x):
+        h = self.fc(x)
+        if self.moves():
+            self.mean[...] = self.moved(h)
+        return h - self.mean[...]
+
+
+class WithoutDecay(Port):
+    """From zero, it is the same after one call."""
+
+    def moved(self, h):
+        return self.mean[...] + 0.1 * jax.lax.stop_gradient(h).mean(0)
+
+
+class Forgets(Port):
+    def __call__(self, x):
+        h = self.fc(x)
+        return h - (self.moved(h) if self.training else self.mean[...])
+
+
+class LateInEvaluation(Port):
+    """It moves in evaluation, too, after it has been used."""
+
+    def __call__(self, x):
+        if self.training:
+            return super().__call__(x)
+        h = self.fc(x)
+        given = h - self.mean[...]
+        self.mean[...] = self.moved(h)
+        return given
+
+
+def case(reference, port, **fields):
+    return Case(
+        name="c",
+        summary="s",
+        reference=reference,
+        model=port,
+        inputs=lambda rng: (rng.standard_normal((4, WIDTH)).astype(np.float32),),
+        **fields,
+    )
+
+
+@pytest.mark.parametrize("reference", [Reference, Anew])
+def test_a_port_that_keeps_the_same_state_passes(reference):
+    report = check(case(reference, Port))
+    assert report.passed, report
+
+
+@pytest.mark.parametrize("reference", [Reference, Anew])
+@pytest.mark.parametrize(
+    ("port", "mode", "id", "word"),
+    [
+        (WithoutDecay, "forward_backward", "state-otherwise", "makes mean otherwise"),
+        (LateInEvaluation, "inference", "state-left", "keeps mean for the next call"),
+    ],
+)
+def test_what_shows_in_the_next_call_alone_is_caught(reference, port, mode, id, word):
+    report = check(case(reference, port))
+    (each,) = report.divergences
+    (cause,) = each.causes
+    assert not report.passed
+    assert (each.mode, each.input, cause.id) == (mode, "random 0, called again", id)
+    assert cause.says.startswith(word)
+    assert {finding.what for finding in each.findings} == {"output", "buffer"}
+
+
+@pytest.mark.parametrize("reference", [Reference, Anew])
+def test_a_buffer_that_is_not_written_is_caught_in_the_first_call(reference):
+    report = check(case(reference, Forgets))
+    assert [cause.id for each in report.divergences for cause in each.causes] == ["buffer-not-written"]
+
+
+def test_a_position_that_is_not_set_back_is_named_with_its_module():
+    class Cached(nnx.Module):
+        def __init__(self):
+            self.position = nnx.Cache(jnp.zeros((), jnp.int32))
+
+        def __call__(self, x):
+            start = self.position[...]
+            self.position[...] = start + 1
+            return jnp.roll(x, start)
+
+    class Holder(nnx.Module):
+        def __init__(self, rngs: nnx.Rngs):
+            self.inner = Cached()
+
+        def __call__(self, x):
+            return self.inner(x)
+
+    report = check(case(torch.nn.Identity, Holder, modes=("inference",)))
+    (each,) = report.divergences
+    assert (each.module, each.kind) == ("inner", "Cached")
+    assert each.causes[0].says == "keeps inner.position for the next call, and the reference keeps nothing"
+    assert "error arises in inner (Cached)" in str(report)
+
+
+def test_parameters_that_forward_replaces_are_refused():
+    class Replaces(Reference):
+        def forward(self, x):
+            self.fc.weight = torch.nn.Parameter(self.fc.weight * 0.5)
+            return self.fc(x)
+
+    with pytest.raises(CaseError, match=r"changes its own parameters in forward \(fc.weight\)"):
+        check(case(Replaces, Port))
+
+
+class Auxiliary(torch.nn.Module):
+    """Another structure in training, as models with auxiliary heads give."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc, self.aux = torch.nn.Linear(WIDTH, WIDTH), torch.nn.Linear(WIDTH, 2)
+
+    def forward(self, x):
+        h = torch.tanh(self.fc(x))
+        return (h, self.aux(h)) if self.training else h
+
+
+class AuxiliaryPort(nnx.Module):
+    factor = 1.0
+
+    def __init__(self, rngs: nnx.Rngs):
+        self.fc, self.aux = nnx.Linear(WIDTH, WIDTH, rngs=rngs), nnx.Linear(WIDTH, 2, rngs=rngs)
+        self.training = True
+
+    def __call__(self, x):
+        h = jnp.tanh(self.factor * self.fc(x))
+        return (h, self.aux(h)) if self.training else h
+
+
+LOSS = (lambda given: given[0].sum() + given[1].sum(), lambda given: given[0].sum() + given[1].sum())
+
+
+@pytest.mark.parametrize("loss", [None, LOSS], ids=["cotangents", "loss"])
+def test_outputs_may_have_another_structure_in_training(loss):
+    assert check(case(Auxiliary, AuxiliaryPort, loss=loss)).passed
+
+    class Doubled(AuxiliaryPort):
+        factor = 2.0
+
+    report = check(case(Auxiliary, Doubled, loss=loss))
+    assert not report.passed
+    assert report.divergences[0].causes
+    assert not any("no look inside" in note for note in report.parity[0].notes)
