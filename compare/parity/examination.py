@@ -25,6 +25,7 @@ from .adversarial import Found, OwnInputs
 from .coverage import coverage_warnings, listed, nan_notes
 from .diagnosis import Diagnosis, diagnose, diagnose_precision, look_inside
 from .differences import Differences
+from .dropout_rates import dropout_warning
 from .judge import Judge, Key, Question, Truth
 from .lost_nan import lost_nan
 from .narrower import narrower_reference
@@ -33,7 +34,7 @@ from .precision import Again as Redrawn
 from .precision import Precision
 from .scales import Scales
 from .second_call import Again, second_call
-from .yardstick import Difference
+from .yardstick import JUDGED_ELEMENTS, Difference
 
 if TYPE_CHECKING:
     import torch
@@ -41,6 +42,10 @@ if TYPE_CHECKING:
     from ..jax_side import PortSide
     from ..torch_side import TorchSide
 
+NOT_JUDGED = (
+    f"the precision of no tensor was judged: all have fewer than {JUDGED_ELEMENTS} elements, too few for statistics of "
+    "rounding; give the case larger inputs, or such by check_inputs"
+)
 DRAWS = 3
 REDRAWS = 4  # of an edge input in which a candidate seems imprecise
 
@@ -169,6 +174,10 @@ class Examination:
             tensors += left.tensors
         if side == "jax" and usual is not None:
             warnings += narrower_reference(tensors, truths, self.dtype)
+            said = dropout_warning(self.judge.references[self.judge.name], usual.model)  # type: ignore[union-attr]
+            warnings += [said] if said and self.case.modes != ("inference",) else []
+            if all(t.equal and t.precise for t in tensors) and all(t.ratio is None for t in tensors):
+                warnings.append(NOT_JUDGED)
         if apart.trained:
             names = ", ".join(dict.fromkeys(apart.trained))
             warnings.append(

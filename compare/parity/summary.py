@@ -75,6 +75,8 @@ def _failure(p: Parity) -> Iterable[str]:
 def _verdict(p: Parity) -> str:
     if p.error:
         return p.error
+    if not p.is_precision_judged:
+        return "NOT EQUAL"
     return f"{'equal' if p.equal else 'NOT EQUAL'} and {'precise' if p.precise else 'NOT PRECISE'}"
 
 

@@ -132,7 +132,7 @@ def _verdict(p: Parity) -> tuple[Entry, ...]:
         Entry(p.dtype),
         Entry("JAX port" if p.side == "jax" else "PyTorch variant"),
         _holds(p, p.equal),
-        _holds(p, p.precise),
+        _holds(p, p.precise) if p.error or p.is_precision_judged else Entry("not judged", "warn"),
         Entry(error_text(error.error, holds=error.equal) if error else "-"),
         Entry(error_text(ratio.ratio, holds=ratio.precise) if ratio else "-"),
         Entry(str(len(p.tensors))),

@@ -139,6 +139,8 @@ def parity_verdict(parity: Parity) -> str:
     """Both verdicts in words."""
     if parity.error:
         return "not judged"
+    if not parity.is_precision_judged:
+        return "equal, precision not judged" if parity.equal else "NOT equal"
     words = ("equal" if parity.equal else "NOT equal", "precise" if parity.precise else "NOT precise")
     return (" and " if parity.equal == parity.precise else ", ").join(words)
 

@@ -168,6 +168,11 @@ class Parity(msgspec.Struct, frozen=True, kw_only=True):
         return self.equal and self.precise and not self.error
 
     @property
+    def is_precision_judged(self) -> bool:
+        """Whether some tensor was large enough for statistics of its rounding, or grossly wrong in the dtype in use."""
+        return not self.precise or any(t.ratio is not None for t in self.tensors)
+
+    @property
     def worst_error(self) -> Tensor | None:
         """The tensor with the largest float64 error, a failed one before any that passed."""
         judged = [t for t in self.tensors if t.error is not None or not t.equal]

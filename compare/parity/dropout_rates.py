@@ -1,0 +1,38 @@
+"""Dropout, which is off on both sides while they are compared: its rates, held beside each other."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from flax import nnx
+
+if TYPE_CHECKING:
+    import torch
+
+HELD_BY_OTHERS = ("dropout", "dropout_rate", "dropout_p")  # attributes of attention and recurrent layers
+
+
+def dropout_warning(reference: torch.nn.Module, port: nnx.Module) -> str:
+    """What to say of a port whose rates of dropout are other ones, or not as many; empty where they are the same."""
+    theirs = Counter(rate for module in reference.modules() for rate in _rates(module))
+    ours = Counter(rate for _, module in nnx.iter_modules(port) for rate in _rates(module))
+    if ours == theirs:
+        return ""
+    return (
+        f"dropout is off on both sides, and not compared: the rates are {_told(theirs)} in the reference, and "
+        f"{_told(ours)} in the port; a rate is the share that is dropped (what Flax and PyTorch take, and not what is "
+        "kept)"
+    )
+
+
+def _rates(module: Any) -> list[float]:
+    names = ("p", "rate") if "dropout" in type(module).__name__.lower() else HELD_BY_OTHERS
+    values = [getattr(module, name, None) for name in names]
+    return [round(float(value), 6) for value in values if isinstance(value, float) and value > 0][:1]
+
+
+def _told(rates: Counter[float]) -> str:
+    if not rates:
+        return "none"
+    return ", ".join(f"{rate:g}" + (f" ({count} times)" if count > 1 else "") for rate, count in sorted(rates.items()))
