@@ -3,9 +3,11 @@
 from .find import as_training, kinds_of
 from .record import Training, training_of
 from .report import write_training
-from .runs import TrainingResult, Way, run_training
+from .result import Apart, TrainingResult, Way
+from .runs import run_training
 
 __all__ = [
+    "Apart",
     "Training",
     "TrainingResult",
     "Way",

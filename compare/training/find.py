@@ -22,11 +22,11 @@ def as_training(text: str) -> Training:
     if text in zoo.TRAININGS:
         return zoo.load_training(text)
     if text in zoo.CASES:
-        return training_of(zoo.load(text))
+        return training_of(zoo.load(text), text)
     if not is_location(text):
         return zoo.load_training(text)  # which tells what there is
     found: Training | Case = locate(text, (Training, Case), "training")
-    return training_of(found) if isinstance(found, Case) else found
+    return training_of(found, text) if isinstance(found, Case) else found
 
 
 def kinds_of(rows: Sequence[str] | None) -> tuple[Kind, ...] | None:

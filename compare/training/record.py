@@ -34,7 +34,8 @@ class Training:
       reference: gives the `torch.nn.Module`, freshly initialised.
       model: takes `nnx.Rngs`, gives the port.
       reference_step: of the PyTorch script: `(module, kind) -> step`, where `step(batch)` trains on tensors and gives
-        the loss before it, and `kind` is `"eager"`, `"compile"` or `"cudagraph"`.
+        the loss before it, and `kind` is `"eager"`, `"compile"` or `"cudagraph"`. A
+        `torch.optim.swa_utils.AveragedModel` that it makes is compared with the port's average.
       model_step: of the JAX script: `module -> gm.train_step(...)`.
       batches: `(generator, count)` gives so many batches: pytrees of numpy arrays in the reference's layout, floating
         ones in float32.
@@ -43,6 +44,7 @@ class Training:
       to_model: takes a batch to the port's layout.
       scores: a pair, of the reference's module and of the port's, each in evaluation mode after the last step, to
         numbers by name: an accuracy. None for none.
+      case: that it is made of, as `graphmode check` takes it; empty for a script of its own.
 
     Raises:
       CaseError: where a field has the wrong type.
@@ -59,6 +61,7 @@ class Training:
     weights: Sequence[WeightRule] = ()
     to_model: Callable[[Any], Any] = identity
     scores: tuple[Callable[[Any], Mapping[str, float]], Callable[[Any], Mapping[str, float]]] | None = None
+    case: str = ""
 
     def __post_init__(self) -> None:
         wrong = [
@@ -74,8 +77,12 @@ class Training:
             raise CaseError(f"training {self.name!r}: {'; '.join(wrong)}")
 
 
-def training_of(case: Case) -> Training:
+def training_of(case: Case, location: str = "") -> Training:
     """A case with an optimizer and a loss, trained on its random inputs.
+
+    Args:
+      case: of any file.
+      location: where it is, as `graphmode check` takes it.
 
     Raises:
       CaseError: where it has none.
@@ -112,6 +119,7 @@ def training_of(case: Case) -> Training:
         batches=lambda rng, count: (_float32(case.inputs(rng)) for _ in range(count)),
         weights=case.weights,
         to_model=case.to_model,
+        case=location,
     )
 
 

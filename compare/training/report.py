@@ -7,13 +7,13 @@ from pathlib import Path
 
 import msgspec
 
-from ..parity.yardstick import PRECISE_RATIO
+from ..parity.yardstick import JUDGED_ELEMENTS, PRECISE_RATIO
 from ..report.atomic import write_atomically
 from ..report.page import Column, Entry, Headline, Page, Paragraph, Plot, Plots, Section, Table, Tile, Tone
 from ..report.pages import prepare_folder, write_page
 from ..report.plots.losses import difference_plot, loss_plot
 from ..report.wording import duration, number, plain
-from .runs import EAGER, EQUAL, PORT, TrainingResult, Way
+from .result import EAGER, EQUAL, PORT, Apart, TrainingResult, Way
 
 RESULTS = "training.json"
 WAYS = (
@@ -24,6 +24,14 @@ WAYS = (
     Column("time a step", "number"),
     Column("to torch.eager", "number"),
     Column("scores", "prose"),
+)
+APART = (
+    Column("what"),
+    Column("name"),
+    Column("error", "number"),
+    Column("port", "number"),
+    Column("PyTorch", "number"),
+    Column("note", "prose"),
 )
 
 
@@ -44,13 +52,20 @@ def page(result: TrainingResult) -> Page:
     """The page of one run."""
     wide, port = result.way(EAGER, "float64"), result.way(PORT, "float64")
     usual = [way for way in result.ways if way.dtype == "float32" and not way.reason]
-    verdict, tone = _verdict(result)
+    verdict, tone = verdict_on(result)
     return Page(
         title=f"graphmode train: {plain(result.name)}",
         source=f"{len(wide.losses)} steps on a {result.device.upper()}; {plain(result.summary)}",
-        headline=Headline(verdict, tone, (), tuple(_tiles(result)), plots=(Plot(loss_plot(wide.losses, port.losses)),)),
+        headline=Headline(
+            verdict,
+            tone,
+            tuple(_lines(result)),
+            tuple(_tiles(result)),
+            plots=(Plot(loss_plot(wide.losses, port.losses)),),
+        ),
         sections=(
             Section("Every way of running it", "ways", (table(result), Paragraph(_HOW))),
+            *([Section("What is off after the last step", "apart", (_apart_table(result),))] if result.apart else []),
             Section(
                 "How far the losses are apart",
                 "differences",
@@ -88,13 +103,82 @@ def _row(result: TrainingResult, way: Way) -> tuple[Entry, ...]:
     )
 
 
-def _verdict(result: TrainingResult) -> tuple[str, Tone]:
-    if not result.equal:
-        at = f"{result.error:.1e} at step {result.error_step}" if math.isfinite(result.error) else "not finite alone"
-        return f"The losses part: {at} in float64, and {EQUAL:.0e} is the bar.", "bad"
+def verdict_on(result: TrainingResult) -> tuple[str, Tone]:
+    """In one sentence."""
+    if result.first_step is not None:
+        return (
+            f"The losses part at step {result.first_step} in float64{_how_far(result)}; {EQUAL:.0e} is the bar.",
+            "bad",
+        )
+    if result.apart:
+        return (
+            f"The losses agree, and {len(result.apart)} of {sum(result.compared.values())} tensors and scores after "
+            f"the last step in float64 do not; {EQUAL:.0e} is the bar."
+        ), "bad"
     if result.precise is False:
         return f"Equal in float64, and {number(result.ratio)} times PyTorch's error in float32.", "bad"
+    if result.precise is None:
+        return (
+            f"Both scripts take the same steps in float64; precision was not judged, which takes {JUDGED_ELEMENTS} "
+            "steps."
+        ), "warn"
+    if result.is_narrower:
+        return "Both scripts take the same steps in float64, and run in different precisions.", "warn"
     return "Both scripts take the same steps.", "good"
+
+
+def _how_far(result: TrainingResult) -> str:
+    """At the first step above the bar, and at the one that is farthest off."""
+    if not math.isfinite(result.error):
+        loss = result.way(PORT, "float64").losses[result.error_step]
+        return f", and the port's is {loss} at step {result.error_step}"
+    return f", and at step {result.error_step}, where they are farthest apart, by {result.error:.1e} of the loss"
+
+
+def _lines(result: TrainingResult) -> list[str]:
+    lines = []
+    if result.apart:
+        first, worst = result.apart[0], max(result.apart, key=lambda each: each.error)
+        lines = [f"The first and the worst of them: {_told(first)}."]
+        if first is not worst:
+            lines = [f"The first of them: {_told(first)}.", f"The worst: {_told(worst)}."]
+    if result.case and not result.equal:
+        steps = len(result.way(EAGER, "float64").losses) if result.first_step is None else result.first_step + 1
+        lines.append(
+            f"graphmode check {result.case} --steps {steps} names the first tensor that goes wrong, and where."
+        )
+    return [plain(line) for line in (*lines, *result.warnings)]
+
+
+def _told(apart: Apart) -> str:
+    values = f", {apart.port} for {apart.reference}" if apart.port else ""
+    where = f" at {list(apart.index)}" if apart.index else ""
+    size = apart.note or (f"off by {apart.error:.1e} of its size" if math.isfinite(apart.error) else "zero in PyTorch")
+    return f"the {apart.kind} {apart.name} is {size}{where}{values}"
+
+
+def _apart_table(result: TrainingResult) -> Table:
+    return Table(
+        APART,
+        tuple(
+            (
+                Entry(each.kind),
+                Entry(each.name, code=True),
+                Entry(f"{each.error:.1e}", value=each.error),
+                Entry(each.port),
+                Entry(each.reference),
+                Entry(plain(each.note)),
+            )
+            for each in result.apart
+        ),
+        f"Of {', '.join(f'{count} {kind}s' for kind, count in result.compared.items())} in float64.",
+    )
+
+
+def _precision_tone(result: TrainingResult) -> Tone:
+    if result.precise is None:
+        return ""
+    return "bad" if not result.precise else "warn" if result.is_narrower else "good"
 
 
 def _tiles(result: TrainingResult) -> list[Tile]:
@@ -105,9 +189,9 @@ def _tiles(result: TrainingResult) -> list[Tile]:
     ratio = result.way(PORT, "float32").median_s / fastest.median_s
     return [
         Tile(f"{result.error:.1e}", f"largest relative difference of the losses in float64 (bar {EQUAL:.0e})",
-             "good" if result.equal else "bad"),
+             "good" if result.first_step is None else "bad"),
         Tile(number(result.ratio), f"float32 error over PyTorch's own (bar {PRECISE_RATIO:g})",
-             "bad" if result.precise is False else "good" if result.precise else ""),
+             _precision_tone(result)),
         Tile(number(ratio), f"time of a step over {fastest.name}", "good" if ratio < 1 else "warn"),
         Tile(str(result.traces), "compilations of the step"),
     ]  # fmt: skip

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import dataclasses
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
@@ -21,82 +22,16 @@ from ..dtypes import allow_tf32
 from ..errors import describe_briefly, describe_with_line
 from ..parity.yardstick import PRECISE_RATIO, error_ratio
 from ..untraceable import port_failure
+from .draws import what_to_do
+from .left import Left, compare, nudge
 from .record import Training, in_dtype
+from .result import EAGER, EQUAL, NARROWER_RATIO, PORT, Apart, Kept, TrainingResult, Way
+from .runners import PortRunner, Runner, TorchRunner
 from .torch_steps import Kind
 
-EQUAL = 1e-8  # of the loss, at each step in float64
 FURTHER_DRAWS = 4  # of weights and batches, where the first says that the port is imprecise
-EAGER = "torch.eager"
-PORT = "jax.jit"
 
 Told = Callable[[str], None]
-
-
-@dataclass
-class Way:
-    """One way of running the script.
-
-    Attributes:
-      name: `torch.eager`, `torch.compile`, `torch.cudagraph` or `jax.jit`.
-      dtype: float64 or float32.
-      losses: before each step.
-      seconds: of each step, its loss fetched.
-      scores: after the last step.
-      reason: why it did not run; empty where it did.
-    """
-
-    name: str
-    dtype: str
-    losses: list[float] = field(default_factory=list)
-    seconds: list[float] = field(default_factory=list)
-    scores: dict[str, float] = field(default_factory=dict)
-    reason: str = ""
-
-    @property
-    def median_s(self) -> float:
-        """Of a step, the first ones left out, in which graphs are made."""
-        return float(np.median(self.seconds[min(5, len(self.seconds) // 2) :]))
-
-
-@dataclass(frozen=True)
-class TrainingResult:
-    """What came of both scripts.
-
-    Attributes:
-      name, summary: the training's.
-      device: cpu or gpu.
-      ways: in float64 the reference and the port; in float32 all.
-      error: the largest relative difference of the losses in float64; infinite where one side is not finite alone.
-      error_step: where it is.
-      ratio: the port's float32 error of the losses over PyTorch's own, both against float64; None for fewer than 64
-        steps.
-      traces: compilations of the port's step.
-    """
-
-    name: str
-    summary: str
-    device: str
-    ways: tuple[Way, ...]
-    error: float
-    error_step: int
-    ratio: float | None
-    traces: int
-
-    @property
-    def equal(self) -> bool:
-        return self.error <= EQUAL
-
-    @property
-    def precise(self) -> bool | None:
-        """None where too few steps were made to tell."""
-        return None if self.ratio is None else self.ratio <= PRECISE_RATIO
-
-    @property
-    def passed(self) -> bool:
-        return self.equal and self.precise is not False
-
-    def way(self, name: str, dtype: str) -> Way:
-        return next(way for way in self.ways if (way.name, way.dtype) == (name, dtype))
 
 
 def run_training(
@@ -127,63 +62,171 @@ def run_training(
     kinds = kinds or (("eager", "compile", "cudagraph") if device == "gpu" else ("eager", "compile"))
     if "eager" not in kinds:
         kinds = ("eager", *kinds)
-    wide, _ = _trained(training, ("eager",), "float64", count, seed, device, told)
-    usual, traces = _trained(training, kinds, "float32", count, seed, device, told)
-    finite = np.isfinite(wide[0].losses)
+    wide = _trained(training, ("eager",), "float64", count, seed, device, told)
+    finite = np.isfinite(wide.torch.losses)
     if not finite.all():
         raise CaseError(
-            f"training {training.name!r}: PyTorch's own loss is {wide[0].losses[int(finite.argmin())]} in float64 at "
-            f"step {int(finite.argmin())}, so there is nothing to compare; mend it first, or give fewer steps"
+            f"training {training.name!r}: PyTorch's own loss is {wide.torch.losses[int(finite.argmin())]} in float64 "
+            f"at step {int(finite.argmin())}, so there is nothing to compare; mend it first, or give fewer steps"
         )
-    error, at = _difference(wide[-1].losses, wide[0].losses)
+    gaps = _gaps(wide.port.losses, wide.torch.losses)
+    first = int((gaps > EQUAL).argmax()) if gaps.max() > EQUAL else None
+    warnings = []
+    if first is not None and (wide.torch_draws or wide.port_draws):
+        why = what_to_do(wide.torch_draws, wide.port_draws)
+        if wide.torch_draws:
+            raise CaseError(f"training {training.name!r}: the losses part at step {first}, and {why}")
+        warnings.append(why[0].upper() + why[1:])
+    apart: list[Apart] = []
+    compared: dict[Kept, int] = {}
+    if first is None:
+        apart, compared, notes = _compared(training, wide, count, seed, device, told)
+        warnings += notes
+    usual = _trained(training, kinds, "float32", count, seed, device, told)
     ratio = _ratio([wide], [usual])
-    if ratio is not None and ratio > PRECISE_RATIO:
+    if first is None and not apart and ratio is not None and ratio > PRECISE_RATIO:
         wides, usuals = [wide], [usual]
         for draw in range(1, FURTHER_DRAWS + 1):
             told(f"float32 looks imprecise; draw {draw + 1} of {FURTHER_DRAWS + 1}")
-            wides.append(_trained(training, ("eager",), "float64", count, seed + draw, device, told)[0])
-            usuals.append(_trained(training, ("eager",), "float32", count, seed + draw, device, told)[0])
+            wides.append(_trained(training, ("eager",), "float64", count, seed + draw, device, told))
+            usuals.append(_trained(training, ("eager",), "float32", count, seed + draw, device, told))
         ratio = _ratio(wides, usuals)
-    return TrainingResult(training.name, training.summary, device, (*wide, *usual), error, at, ratio, traces)
+    if ratio is not None and ratio < NARROWER_RATIO:
+        warnings.append(
+            f"In float32 the port's error is {ratio:.1e} of PyTorch's own: it does not run in the precision of the "
+            "PyTorch script, which computes in a narrower dtype (torch.autocast, .half()); give train_step that "
+            'precision: precision="bfloat16", or "float16" for a GradScaler'
+        )
+    return TrainingResult(
+        name=training.name,
+        summary=training.summary,
+        device=device,
+        ways=(*wide.ways, *usual.ways),
+        error=float(gaps.max()),
+        error_step=int(gaps.argmax()),
+        first_step=first,
+        apart=tuple(apart),
+        compared=compared,
+        ratio=ratio,
+        traces=usual.traces,
+        warnings=tuple(warnings),
+        case=training.case,
+    )
+
+
+@dataclass(frozen=True)
+class _Trained:
+    """One pass over the batches.
+
+    Attributes:
+      ways: PyTorch's, and the port's last.
+      left: of PyTorch's first way and of the port, in float64.
+      torch_draws, port_draws: what draws random numbers in float64; empty where nothing does.
+      traces: of the port's step.
+    """
+
+    ways: list[Way]
+    left: tuple[Left, Left] | None
+    torch_draws: str
+    port_draws: str
+    traces: int
+
+    @property
+    def torch(self) -> Way:
+        return self.ways[0]
+
+    @property
+    def port(self) -> Way:
+        return self.ways[-1]
 
 
 def _trained(
     training: Training, kinds: tuple[Kind, ...], dtype: str, count: int, seed: int, device: str, told: Told
-) -> tuple[list[Way], int]:
+) -> _Trained:
     """PyTorch's ways and then the port's, a batch at a time through each in turn."""
-    allow_tf32("float32")
-    torch.manual_seed(seed)
-    with _named(training, "building the reference"):
-        first = training.reference().train()  # drawn in float32 for every dtype of a run
+    exact = dtype == "float64"
+    first = _reference(training, seed)
     with _in(dtype, device):
-        with _named(training, "batches"):
-            batches = iter(training.batches(np.random.default_rng(seed), count))
         with _named(training, "building the model"):
             model = training.model(nnx.Rngs(seed))
         load(model, first.state_dict(), training.weights)
-        runners: list[tuple[Way, _Runner]] = []
+        runners: list[tuple[Way, Runner]] = []
         for kind in kinds:
-            module = copy.deepcopy(first).to(device="cuda" if device == "gpu" else "cpu", dtype=getattr(torch, dtype))
-            runners.append((Way(f"torch.{kind}", dtype), _TorchRunner(training, module, kind, device)))
-        port = _PortRunner(training, model, dtype, device)
+            module = _placed(first, dtype, device)
+            runners.append((Way(f"torch.{kind}", dtype), TorchRunner(training, module, kind, watched=exact)))
+        port = PortRunner(training, model, dtype)
         runners.append((Way(PORT, dtype), port))
-        for number in range(count):
-            with _named(training, "batches"):
-                batch = next(batches, None)
-            if batch is None:
-                raise CaseError(f"training {training.name!r}: batches gives {number} of the {count} asked for")
+        for number, batch in enumerate(_batches(training, count, seed)):
             for way, runner in runners:
                 if not way.reason:
                     _step(training, way, runner, in_dtype(batch, dtype, "torch", device) if runner is not port else
                           in_dtype(training.to_model(batch), dtype, "jax", device))  # fmt: skip
             if (number + 1) % max(1, count // 4) == 0:
                 told(f"{dtype}: step {number + 1} of {count}, loss {runners[0][0].losses[-1]:.4g}")
-        if training.scores is not None:
-            for way, runner in runners:
-                if not way.reason:
-                    score = training.scores[0] if runner is not port else training.scores[1]
-                    way.scores = {name: float(value) for name, value in score(runner.evaluated()).items()}
-        return [way for way, _ in runners], port.step.traces
+        for way, runner in runners:
+            if not way.reason:
+                way.scores = _scores(training, runner)
+        sides = (runners[0], runners[-1])
+        left = [dataclasses.replace(runner.left(), scores=way.scores) for way, runner in sides] if exact else []
+    return _Trained(
+        ways=[way for way, _ in runners],
+        left=(left[0], left[1]) if left else None,
+        torch_draws=runners[0][1].draws(),
+        port_draws=port.draws(),
+        traces=port.step.traces,
+    )
+
+
+def _compared(
+    training: Training, wide: _Trained, count: int, seed: int, device: str, told: Told
+) -> tuple[list[Apart], dict[Kept, int], list[str]]:
+    """What both are left with; where something is off, the reference is trained once more to tell its own rounding."""
+    assert wide.left is not None
+    reference, port = wide.left
+    found = compare(port, reference, None, training.weights)
+    if not found[0]:
+        return found
+    told(f"{len(found[0])} of what is left are off; the reference once more, from weights one rounding apart")
+    module = _reference(training, seed)
+    with _in("float64", device):
+        module = _placed(module, "float64", device)
+        nudge(module, seed)
+        runner = TorchRunner(training, module, "eager", watched=False)
+        for batch in _batches(training, count, seed):
+            runner(in_dtype(batch, "float64", "torch", device))
+        scores = _scores(training, runner)
+        moved = dataclasses.replace(runner.left(), scores=scores)
+    return compare(port, reference, moved, training.weights)
+
+
+def _reference(training: Training, seed: int) -> torch.nn.Module:
+    """Drawn in float32 for every dtype of a run."""
+    allow_tf32("float32")
+    torch.manual_seed(seed)
+    with _named(training, "building the reference"):
+        return training.reference().train()
+
+
+def _placed(module: torch.nn.Module, dtype: str, device: str) -> torch.nn.Module:
+    return copy.deepcopy(module).to(device="cuda" if device == "gpu" else "cpu", dtype=getattr(torch, dtype))
+
+
+def _batches(training: Training, count: int, seed: int) -> Iterator[Any]:
+    with _named(training, "batches"):
+        batches = iter(training.batches(np.random.default_rng(seed), count))
+    for number in range(count):
+        with _named(training, "batches"):
+            batch = next(batches, None)
+        if batch is None:
+            raise CaseError(f"training {training.name!r}: batches gives {number} of the {count} asked for")
+        yield batch
+
+
+def _scores(training: Training, runner: Runner) -> dict[str, float]:
+    if training.scores is None:
+        return {}
+    score = training.scores[isinstance(runner, PortRunner)]
+    return {name: float(value) for name, value in score(runner.evaluated()).items()}
 
 
 @contextlib.contextmanager
@@ -197,7 +240,7 @@ def _named(training: Training, what: str) -> Iterator[None]:
         raise CaseError(f"training {training.name!r}: {what} fails: {describe_with_line(error)}") from error
 
 
-def _step(training: Training, way: Way, runner: _Runner, batch: Any) -> None:
+def _step(training: Training, way: Way, runner: Runner, batch: Any) -> None:
     began = perf_counter()
     try:
         loss = runner(batch)
@@ -216,56 +259,18 @@ def _step(training: Training, way: Way, runner: _Runner, batch: Any) -> None:
     way.losses.append(loss)
 
 
-class _Runner:
-    def __call__(self, batch: Any) -> float:
-        raise NotImplementedError
-
-    def evaluated(self) -> Any:
-        """The module after the last step, in evaluation mode."""
-        raise NotImplementedError
-
-
-class _TorchRunner(_Runner):
-    def __init__(self, training: Training, module: torch.nn.Module, kind: Kind, device: str):
-        self._module, self._device = module, device
-        self._step = training.reference_step(module, kind)
-
-    def __call__(self, batch: Any) -> float:
-        return float(self._step(batch))
-
-    def evaluated(self) -> torch.nn.Module:
-        return self._module.eval()
-
-
-class _PortRunner(_Runner):
-    def __init__(self, training: Training, model: nnx.Module, dtype: str, device: str):
-        for _, variable in nnx.to_flat_state(nnx.state(model)):
-            value = variable.get_raw_value()
-            if jax.numpy.issubdtype(value.dtype, jax.numpy.floating):
-                variable.set_value(value.astype(dtype))
-        self.step = training.model_step(model)
-        self._state = self.step.init()
-
-    def __call__(self, batch: Any) -> float:
-        self._state, metrics = self.step(self._state, batch)
-        return float(metrics["loss"])
-
-    def evaluated(self) -> nnx.Module:
-        return self.step.objective.evaluated(self._state.params, self._state.rest)
-
-
-def _difference(port: list[float], reference: list[float]) -> tuple[float, int]:
+def _gaps(port: list[float], reference: list[float]) -> np.ndarray:
+    """Relative, of each step; infinite where the port's loss alone is not finite."""
     ours, theirs = np.asarray(port), np.asarray(reference)
     gaps = np.abs(ours - theirs) / np.maximum(np.abs(theirs), np.finfo(float).tiny)
-    gaps = np.where(np.isfinite(ours), gaps, np.inf)
-    return float(gaps.max()), int(gaps.argmax())
+    return np.where(np.isfinite(ours), gaps, np.inf)
 
 
-def _ratio(wide: list[list[Way]], usual: list[list[Way]]) -> float | None:
+def _ratio(wide: list[_Trained], usual: list[_Trained]) -> float | None:
     return error_ratio(
-        [np.asarray(ways[-1].losses) for ways in usual],
-        [np.asarray(ways[0].losses) for ways in usual],
-        [np.asarray(ways[0].losses) for ways in wide],
+        [np.asarray(each.port.losses) for each in usual],
+        [np.asarray(each.torch.losses) for each in usual],
+        [np.asarray(each.torch.losses) for each in wide],
     )
 
 

@@ -92,6 +92,7 @@ CASE = Case(
     loss=(lambda y: ((y - 1) ** 2).mean(), lambda y: jnp.mean((y - 1) ** 2)),
     optimizer=(lambda parameters: torch.optim.SGD(parameters, lr=0.1), gm.optim.sgd(lr=0.1)),
 )
+WRONG_CASE = dataclasses.replace(CASE, optimizer=(CASE.optimizer[0], gm.optim.sgd(lr=0.2)))
 WITHOUT_LOSS = dataclasses.replace(CASE, loss=None)
 FEW = dataclasses.replace(TRAINING, batches=lambda rng, count: list(batches(rng, 3)))
 NOT_FINITE = dataclasses.replace(

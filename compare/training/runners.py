@@ -1,0 +1,119 @@
+"""One step after the other of either script, and what it is left with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import torch
+from flax import nnx
+from torch.nn.modules.module import register_module_module_registration_hook
+from torch.optim.swa_utils import AveragedModel
+
+import graphmode as gm
+
+from ..case import CaseError
+from .draws import jax_sources, jax_streams, torch_sources, torch_streams
+from .left import Left, of_port, of_reference
+from .record import Training
+from .torch_steps import Kind
+
+
+class Runner:
+    def __call__(self, batch: Any) -> float:
+        raise NotImplementedError
+
+    def evaluated(self) -> Any:
+        """The module after the last step, in evaluation mode."""
+        raise NotImplementedError
+
+    def left(self) -> Left:
+        """Without scores."""
+        raise NotImplementedError
+
+    def draws(self) -> str:
+        """What drew random numbers in the steps so far; empty where nothing did."""
+        raise NotImplementedError
+
+
+class TorchRunner(Runner):
+    """Of PyTorch's script.
+
+    Args:
+      training: whose script it is.
+      module: that it trains.
+      kind: of its step.
+      watched: whether it is looked whether steps draw random numbers.
+    """
+
+    def __init__(self, training: Training, module: torch.nn.Module, kind: Kind, *, watched: bool):
+        self._module, self._watched, self._drew = module, watched, False
+        self._averages: list[AveragedModel] = []
+        hook = register_module_module_registration_hook(self._note_average)
+        try:
+            self._step = training.reference_step(module, kind)
+        finally:
+            hook.remove()
+
+    def __call__(self, batch: Any) -> float:
+        if not self._watched or self._drew:
+            return float(self._step(batch))
+        before = torch_streams()
+        loss = float(self._step(batch))
+        self._drew = torch_streams() != before
+        return loss
+
+    def evaluated(self) -> torch.nn.Module:
+        return self._module.eval()
+
+    def left(self) -> Left:
+        return of_reference(self._module, self._averages)
+
+    def draws(self) -> str:
+        return torch_sources(self._module) if self._drew else ""
+
+    def _note_average(self, parent: torch.nn.Module, name: str, inner: torch.nn.Module | None) -> None:
+        """An average is a module that holds a copy of the model; the script keeps it to itself."""
+        if isinstance(parent, AveragedModel) and name == "module":
+            self._averages.append(parent)
+
+
+class PortRunner(Runner):
+    """Of the port's script.
+
+    Args:
+      training: whose script it is.
+      model: with the reference's weights.
+      dtype: that its floating variables get.
+    """
+
+    def __init__(self, training: Training, model: nnx.Module, dtype: str):
+        for _, variable in nnx.to_flat_state(nnx.state(model)):
+            value = variable.get_raw_value()
+            if jax.numpy.issubdtype(value.dtype, jax.numpy.floating):
+                variable.set_value(value.astype(dtype))
+        self._weights = training.weights
+        self.step = training.model_step(model)
+        if not isinstance(self.step, gm.training.TrainStep):
+            several = isinstance(self.step, tuple | list)
+            held = f" of {len(self.step)}" if several else ""
+            advice = "a loss of several, gm.training.Loss with `present`, and groups of the optimizer are one step"
+            raise CaseError(
+                f"training {training.name!r}: model_step gives a {type(self.step).__name__}{held}, and one "
+                f"gm.train_step(...) was wanted{f'; {advice}' if several else ''}"
+            )
+        self._state = self.step.init()
+        self._streams = jax_streams(self._state)
+
+    def __call__(self, batch: Any) -> float:
+        self._state, metrics = self.step(self._state, batch)
+        return float(metrics["loss"])
+
+    def evaluated(self) -> nnx.Module:
+        return self.step.objective.evaluated(self._state.params, self._state.rest)
+
+    def left(self) -> Left:
+        return of_port(self.step, self._state, self._weights)
+
+    def draws(self) -> str:
+        return jax_sources(self._streams, jax_streams(self._state))
