@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
+import tempfile
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -21,7 +23,9 @@ from .stored import as_state, targets, to_store
 if TYPE_CHECKING:
     from .step import TrainStep
 
+LOG = logging.getLogger(__name__)
 REMOVED = ".removed"
+INCOMPLETE = ".incomplete"  # what had the name of a checkpoint that is saved, and was none
 UNFINISHED = ".orbax-checkpoint-tmp"  # Orbax's own suffix of what it has not renamed yet
 
 
@@ -37,7 +41,7 @@ class Checkpoints:
     all processes see), not of an object store.
 
     Args:
-      folder: is made by the first save.
+      folder: is made when `fit` starts, or by the first save.
       every: steps from one checkpoint to the next; `save` does nothing in between.
       keep: how many of the newest stay; None keeps all.
       asynchronous: whether `save` returns as soon as the state is copied to host memory, and the disk is written to
@@ -128,8 +132,7 @@ class Checkpoints:
             raise TypeError(f"state is a {type(state).__name__}; give the TrainState of a TrainStep")
         if self._running is not None and self._running.done():
             self.wait()
-        if not self._prepared:
-            self._prepare()
+        self.prepare()
         if self._last is None:
             self._last = max(self.steps, default=-1)
         at = int(state.step) if step is None else as_integer("step", step, least=0)
@@ -146,6 +149,7 @@ class Checkpoints:
                 f"it first, give another folder, or remove what is later by discard_after({actual - 1})"
             )
         manifest = make_manifest(state, actual, data, metrics)
+        self._make_way(actual)
         quiet = Quiet()
         try:
             with self._context:
@@ -169,7 +173,8 @@ class Checkpoints:
           at: another step than the newest.
 
         Returns:
-          The state and the position in the data; None where there is no checkpoint yet.
+          The state and the position in the data; None where there is no checkpoint yet. One that is newer and not
+          complete is passed over, with a warning in the log.
 
         Raises:
           ValueError: where arrays are missing, left over or of another shape or dtype, all of them named; where the
@@ -183,6 +188,11 @@ class Checkpoints:
             at = numbered[-1]
         elif at is None:
             at = complete[-1]
+            if later := [other for other in numbered if other > at]:
+                LOG.warning(
+                    "%s is passed over, since it is not complete (it has no %s/data.json that can be read); going on "
+                    "from step %d", self.folder / str(later[-1]), FOLDER, at
+                )  # fmt: skip
         elif at not in numbered:
             raise ValueError(f"at is {at}, and {self.folder} has {', '.join(map(str, complete)) or 'no checkpoint'}")
         checkpoint = self.folder / str(at)
@@ -195,9 +205,13 @@ class Checkpoints:
                 read = self._orbax.load_checkpointables(checkpoint, {"state": targets(wanted)})["state"]
         except Exception as error:
             others = [other for other in complete if other != at]
+            advice = ""
+            if others:
+                advice = f", which restore(step, at={others[-1]}) gives"
+            if earlier := [other for other in others if other < at]:
+                advice += f"; after discard_after({earlier[-1]}) a run goes on from there"
             raise ValueError(
-                f"{checkpoint} is damaged: {why(error)[1]}. Others in {self.folder}: {others or 'none'}, which "
-                "restore(step, at=...) gives"
+                f"{checkpoint} is damaged: {why(error)[1]}. Others in {self.folder}: {others or 'none'}{advice}"
             ) from error
         finally:
             quiet.end()
@@ -243,14 +257,40 @@ class Checkpoints:
             return []
         return sorted(int(path.name) for path in self.folder.iterdir() if re.fullmatch(r"0|[1-9]\d*", path.name))
 
-    def _prepare(self) -> None:
-        """Makes the folder, and clears away what a killed process left."""
+    def prepare(self) -> None:
+        """Makes the folder, tries to write to it, and clears away what a killed process left; once.
+
+        Raises:
+          OSError: where it cannot be written to.
+        """
+        if self._prepared:
+            return
         if jax.process_index() == 0:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            try:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                with tempfile.TemporaryFile(dir=self.folder):
+                    pass
+            except OSError as error:
+                raise OSError(
+                    error.errno,
+                    f"folder is {self.folder}, and nothing can be written there ({error.strerror}); give another one, "
+                    "or see to its permissions",
+                ) from error
             for path in self.folder.iterdir():
                 if re.fullmatch(rf"\d+({re.escape(UNFINISHED)}.*|{re.escape(REMOVED)})", path.name):
                     shutil.rmtree(path, ignore_errors=True)
         self._prepared = True
+
+    def _make_way(self, step: int) -> None:
+        """What is no complete checkpoint and has this one's name gets another: Orbax writes over nothing."""
+        taken = self.folder / str(step)
+        if jax.process_index() == 0 and taken.exists():
+            aside = self.folder / f"{step}{INCOMPLETE}"
+            shutil.rmtree(aside, ignore_errors=True)
+            taken.rename(aside)
+            LOG.warning(
+                "%s is not complete, and is now %s: the checkpoint of step %d takes its name", taken, aside, step
+            )
 
     def _finish(self, step: int, writing: Any, quiet: Quiet) -> None:
         """In the background: until the checkpoint has its name and is on the disk, and then the oldest ones go."""

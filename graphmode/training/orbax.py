@@ -75,10 +75,17 @@ def _close_all() -> None:
 
 
 def why(error: BaseException) -> tuple[int | None, str]:
-    """The system's error number, where there is one, and what happened; tensorstore has the number in its message."""
+    """The system's error number, where there is one, and what happened; tensorstore has the number in its message.
+
+    Orbax wraps what happened into a listing of all its handlers, and tensorstore adds its whole configuration.
+    """
+    found = re.search(r"os_error_code='(\d+)'", str(error))
+    while error.__cause__ is not None and not isinstance(error, OSError):
+        error = error.__cause__
     lines = str(error).strip().splitlines()
-    reason = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    told = re.split(r" \[(?:tensorstore_spec|source locations)", lines[0])[0].rstrip(".") if lines else ""
+    reason = f"{type(error).__name__}: {told}" if told else type(error).__name__
     if isinstance(error, OSError):
         return error.errno, reason
-    found = re.search(r"os_error_code='(\d+)'", str(error))
+    found = found or re.search(r"os_error_code='(\d+)'", str(error))
     return int(found[1]) if found else None, reason

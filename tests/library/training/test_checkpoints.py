@@ -193,8 +193,10 @@ def test_damaged_arrays_are_told_and_the_older_checkpoint_is_there(saved):
     folder, step = saved
     for path in (folder / "4" / "state").rglob("d/*"):
         path.write_bytes(b"\0" * 50)
-    with pytest.raises(ValueError, match=r"4 is damaged: .*Others .*\[2, 3\]"):
+    with pytest.raises(ValueError, match=r"4 is damaged: .*Others .*\[2, 3\], .*at=3\).* discard_after\(3\)") as raised:
         Checkpoints(folder).restore(step)
+    assert len(str(raised.value)) < 800
+    assert "registry" not in str(raised.value)
     assert Checkpoints(folder).restore(step, at=3)[0].step == 3
 
 
@@ -206,6 +208,30 @@ def test_a_numbered_folder_that_is_no_checkpoint_is_refused(content, once, tmp_p
     for at in (None, 7):
         with pytest.raises(ValueError, match=r"7 is no checkpoint of graphmode"):
             Checkpoints(tmp_path).restore(once[1], at=at)
+
+
+def test_one_that_is_incomplete_is_passed_over_and_gives_up_its_name(saved, caplog):
+    folder, step = saved
+    (folder / "4" / "manifest" / "data.json").write_text("")
+    with Checkpoints(folder, every=1) as checkpoints:
+        state, _ = checkpoints.restore(step)
+        assert int(state.step) == 3
+        assert "4 is passed over, since it is not complete" in caplog.text
+        state, _ = run(step, state, range(3, 4))
+        assert checkpoints.save(state)
+    assert checkpoints.steps == [2, 3, 4]
+    assert f"{folder / '4'} is not complete, and is now {folder / '4.incomplete'}" in caplog.text
+
+
+@pytest.mark.parametrize("lost", ["manifest.ocdbt", "_METADATA"])
+def test_what_is_damaged_is_told_in_a_line(lost, saved):
+    folder, step = saved
+    (folder / "4" / "state" / lost).unlink()
+    with pytest.raises(ValueError, match="4 is damaged: ") as raised:
+        Checkpoints(folder).restore(step)
+    assert "registry" not in str(raised.value)
+    assert "tensorstore_spec" not in str(raised.value)
+    assert len(str(raised.value)) < 800
 
 
 def test_wrong_arguments(saved, tmp_path):
