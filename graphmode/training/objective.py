@@ -76,6 +76,17 @@ class Objective:
         value = found.value if scale is None else found.value.astype(jnp.float32) * scale.value
         return value, (found, after, others)
 
+    def check_variables(self, params: Any, rest: Any) -> None:
+        """Raises `ValueError` where a state's variables are not those of the model."""
+        wanted, found = ({**_types(p), **_types(r)} for p, r in ((self.params, self.rest), (params, rest)))
+        if wanted == found:
+            return
+        name = next(name for name in {**wanted, **found} if wanted.get(name) != found.get(name))
+        told = {True: f"has a variable {name}, and the model has none", False: f"has no variable {name}"}[name in found]
+        if name in wanted and name in found:
+            told = f"has {found[name]} as {name}, and the model {wanted[name]}"
+        raise ValueError(f"state is of another model: it {told}; give one of this step: step.init()")
+
     def split(self, model: nnx.Module) -> tuple[Any, Any, Any]:
         """Its structure, the trained parameters, and all else."""
         found: Any = nnx.split(model, self._is_trained, ..., graph=True)

@@ -114,6 +114,17 @@ class Placement:
             for leaf in jax.tree.leaves(batch)
         )
 
+    def check_state(self, array: Any) -> None:
+        """Raises `ValueError` unless an array of the state lies on the mesh's devices."""
+        if not isinstance(array, jax.Array) or isinstance(array, jax.core.Tracer):
+            return
+        held, wanted = array.sharding.device_set, self.replicated().device_set
+        if held is not wanted and held != wanted:
+            raise ValueError(
+                f"state lies on {_ids(held)}, and the step's placement is on {_ids(wanted)}: give the state of "
+                "step.init(), or this one as step.placement.put_state(state)"
+            )
+
     def check_batch(self, rows: int, parts: int) -> None:
         """Raises `ValueError` unless the devices divide the rows of the whole batch."""
         if rows % (self.devices * parts):
@@ -127,11 +138,32 @@ class Placement:
 def _mesh(mesh: Mesh | None, axis: str) -> Mesh:
     if mesh is None:
         return jax.make_mesh((jax.device_count(),), (axis,), axis_types=(AxisType.Auto,))
+    if not isinstance(mesh, Mesh):
+        raise TypeError(
+            f"mesh is {_given(mesh)}; leave it out for all {jax.device_count()} devices, or give "
+            f"jax.make_mesh(({_size(mesh)},), ({axis!r},))"
+        )
     if axis not in mesh.shape:
         raise ValueError(f"axis is {axis!r}, and the mesh has {', '.join(map(repr, mesh.shape))}")
     if any(kind != AxisType.Auto for kind in mesh.axis_types):  # shardings follow from those of state and batch here
         return Mesh(mesh.devices, mesh.axis_names)
     return mesh
+
+
+def _ids(devices: set[jax.Device]) -> str:
+    ids = sorted(device.id for device in devices)
+    return f"device {ids[0]}" if len(ids) == 1 else f"{len(ids)} devices, {ids[0]} to {ids[-1]}"
+
+
+def _given(mesh: Any) -> str:
+    return f"a {type(mesh).__name__} of {len(mesh)}" if isinstance(mesh, list | tuple) else repr(mesh)
+
+
+def _size(mesh: Any) -> int:
+    """Of the mesh that was meant: a number of devices, or a list of them."""
+    if isinstance(mesh, int) and mesh > 0:
+        return mesh
+    return len(mesh) if isinstance(mesh, list | tuple) and mesh else jax.device_count()
 
 
 def _put(array: Any, sharding: NamedSharding) -> jax.Array:

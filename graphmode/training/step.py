@@ -200,12 +200,14 @@ class TrainStep:
 
         Raises:
           ValueError, TypeError: for a batch of another shape or dtype than those before, beyond `shapes` of them; for a
-            state that was consumed. The state given is then as it was.
+            state that was consumed, is of another model or lies on other devices. The state given is then as it was.
         """
         if not isinstance(state, TrainState):
             raise TypeError(f"state is a {type(state).__name__}; give the one of init, or of the step before")
         if (is_deleted := getattr(state.step, "is_deleted", None)) and is_deleted():
             raise ValueError("state was consumed by an earlier step; go on with the one which that step returned")
+        if self.placement is not None:
+            self.placement.check_state(state.step)
         if self.placement is not None and not self.placement.holds(batch, lead=self.steps_per_launch):
             batch = self.place(batch)
         batch = jax.tree.map(_strong, batch)
@@ -261,6 +263,7 @@ class TrainStep:
         return jax.lax.scan(self._step, state, batches, unroll=self._options["unroll"])
 
     def _step(self, state: TrainState, batch: Any) -> tuple[TrainState, dict[str, jax.Array]]:
+        self.objective.check_variables(state.params, state.rest)
         self.traces += 1
         found, params, rest, grads = self._gradients(state, batch)
         scaling: LossScaling | None = self._options["loss_scaling"]

@@ -109,6 +109,9 @@ def on_devices() -> dict[str, Any]:
         "rows": refusal(lambda: step(state, batches(1, rows=12)[0])),
         "string": refusal(lambda: step(state, {"image": "a"})),
         "scalar": refusal(lambda: step(state, {"image": np.float32(1)})),
+        "state": refusal(
+            lambda: step(gm.train_step(Net(0.0), cross_entropy, gm.optim.sgd()).init(), batches(1, rows=24)[0])
+        ),
         "axis": refusal(lambda: data_parallel(axes, axis="data")),
         "parts": refusal(
             lambda: (lambda s: s(s.init(), batches(1, rows=24)[0]))(

@@ -216,6 +216,26 @@ def test_a_consumed_state_and_what_is_none_are_named():
     step(after, GOOD)
 
 
+def test_a_state_of_another_model_is_named():
+    class Wider(nnx.Module):
+        def __init__(self):
+            self.linear = gm.nn.Linear(3, 5, rngs=nnx.Rngs(0))
+
+    class Deeper(Model):
+        def __init__(self):
+            super().__init__()
+            self.more = gm.nn.Linear(2, 2, rngs=nnx.Rngs(0))
+
+    step = gm.train_step(Model(), squared_error, gm.optim.sgd())
+    told = {Wider(): r"it has float32\[5\] as linear.bias, and the model float32\[2\]",
+            Deeper(): r"it has a variable more.bias, and the model has none"}  # fmt: skip
+    for other, words in told.items():
+        state = gm.train_step(other, squared_error, gm.optim.sgd()).init()
+        with pytest.raises(ValueError, match=f"state is of another model: {words}; give one of this step"):
+            step(state, GOOD)
+    assert step.traces == 0
+
+
 @pytest.mark.usefixtures("double")
 def test_a_label_out_of_range_stops_before_its_step():
     net, model = pair()

@@ -116,6 +116,10 @@ def test_batches_on_one_device_are_spread(eight):
         ("parts", "ValueError: the batch has 24 rows in 2 parts"),
         ("string", "TypeError: batch['image'] is a str, and an array was wanted"),
         ("scalar", "ValueError: batch['image'] has shape [], and a batch axis was wanted"),
+        (
+            "state",
+            "ValueError: state lies on device 0, and the step's placement is on 8 devices, 0 to 7",
+        ),
         ("axis", "ValueError: axis is 'data', and the mesh has 'rows', 'more'"),
     ],
 )
@@ -178,6 +182,19 @@ def test_an_axis_that_the_mesh_lacks_is_named():
     assert data_parallel(mesh, axis="rows").devices == 1
     with pytest.raises(ValueError, match="axis is 'data', and the mesh has 'rows', 'columns'"):
         fully_sharded(mesh)
+
+
+@pytest.mark.parametrize(
+    ("mesh", "words"),
+    [
+        (4, r"mesh is 4; .*jax.make_mesh\(\(4,\), \('data',\)\)"),
+        ("devices", "mesh is a list of 1; leave it out for all 1"),
+    ],
+)
+@pytest.mark.parametrize("make", [data_parallel, fully_sharded])
+def test_what_is_no_mesh_is_told(make, mesh, words):
+    with pytest.raises(TypeError, match=words):
+        make(jax.devices()[:1] if mesh == "devices" else mesh)
 
 
 def test_tensors_and_words_are_no_batch():
