@@ -19,6 +19,7 @@ from .evaluation import Evaluation
 from .loggers import Logger
 from .nonfinite import NonfiniteError, first_nonfinite
 from .progress import Report, reporter
+from .rates import tell_kept_rates
 from .state import TrainState
 from .step import TrainStep
 
@@ -34,7 +35,8 @@ class Fit:
 
     Attributes:
       state: after the last step.
-      history: each metric of each step, `[steps]`, from the step at which the run (or its resumption) began.
+      history: each metric of each step, `[steps]`, from the step at which the run (or its resumption) began; empty
+        arrays where no step was left to take.
       evaluations: `(steps taken, metrics)` of each evaluation.
       stopped: by the number of steps, the end of the data, or early.
     """
@@ -66,7 +68,7 @@ def fit(
 
     Batches are read and placed ahead of the device. Metrics stay on it and are fetched every `log_every` steps, which
     is also when a loss that is not finite is found; the state is then the one before that step, whatever came after.
-    With checkpoints a run goes on from the newest one, data position included.
+    With checkpoints a run goes on from the newest one, data position and learning rate included.
 
     Args:
       step: of `gm.train_step`.
@@ -175,6 +177,7 @@ class _Run:
         self.evaluation, self.early_stopping, self.plateau = evaluation, early_stopping, plateau
         self.checkpoints, self.log_every, self.on_step = checkpoints, log_every, on_step
         self.history: dict[str, list[np.ndarray]] = {}
+        self.metrics = ["loss"]  # of the run before, where it goes on from a checkpoint
         self.evaluations: list[tuple[int, dict[str, float]]] = []
 
     def through(self, state: TrainState | None, report: Report, loggers: Sequence[Logger], ahead: int) -> Fit:
@@ -222,6 +225,8 @@ class _Run:
             if self.checkpoints is not None:
                 self._save(state, batches.state(), last=True)
         history = {name: np.concatenate(parts) for name, parts in self.history.items()}
+        if not history:
+            history = {name: np.empty(0, np.float32) for name in self.metrics}
         return Fit(state, history, self.evaluations, stopped)
 
     @property
@@ -229,11 +234,17 @@ class _Run:
         return max(1, self.log_every // self.step.steps_per_launch)
 
     def _start(self, state: TrainState | None) -> TrainState:
-        found = None if self.checkpoints is None else self.checkpoints.restore(self.step)
+        found = None
+        if self.checkpoints is not None:
+            self.checkpoints.prepare()
+            found = self.checkpoints.restore(self.step)
         if found is None:
             return self.step.init() if state is None else state
         state, kept = found
         self.source.restore(kept["source"])
+        self.metrics = kept.get("metrics", self.metrics)
+        if self.plateau is None:
+            tell_kept_rates(self.step.optimizer, state.optimizer, "the checkpoint")
         for name, watcher in self._watchers().items():
             if name in kept:
                 watcher.load_state_dict(kept[name])
@@ -248,7 +259,8 @@ class _Run:
         if last and int(state.step) in self.checkpoints.steps:
             return
         watchers = {name: watcher.state_dict() for name, watcher in self._watchers().items()}
-        self.checkpoints.save(state, data={"source": position, **watchers}, force=last)
+        metrics = list(self.history) or self.metrics
+        self.checkpoints.save(state, data={"source": position, "metrics": metrics, **watchers}, force=last)
 
     def _evaluates(self, number: int, ends_epoch: bool) -> bool:
         if self.evaluation is None:
@@ -309,7 +321,8 @@ class _Run:
                 self.source.restore(launches[-1])
                 batch = next(self.source)
             except ValueError:
-                return NonfiniteError(bad, "of a batch that cannot be read again", state)
+                tensor = "its batch cannot be read again, so that the first bad tensor is not known"
+                return NonfiniteError(bad, tensor, state)
             within = bad % self.step.steps_per_launch
             if self.step.steps_per_launch > 1:
                 batch = jax.tree.map(lambda x: x[within : within + 1], batch)

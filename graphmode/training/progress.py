@@ -63,10 +63,13 @@ class _Silence:
 
 class _Lines:
     def __init__(self, total: int | None):
+        self._total = total
         self._of = "" if total is None else f"/{total}"
 
     def start(self, step: int) -> None:
-        if step:
+        if step and self._total is not None and step >= self._total:
+            self._print(f"at step {step} of {self._total} already: nothing is left to train")
+        elif step:
             self._print(f"going on from step {step}")
 
     def trained(self, step: int, metrics: Mapping[str, float]) -> None:

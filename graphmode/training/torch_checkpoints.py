@@ -17,6 +17,7 @@ from ..weights.files import load_torch
 from ..weights.formats import as_numpy, import_torch
 from ..weights.plan import as_rules, make_plan
 from .loss_scaling import LossScaling, Scale
+from .rates import tell_kept_rates, tell_scheduled_rates
 from .state import TrainState
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ def from_torch_checkpoint(
 ) -> TrainState:
     """The state from which `step` goes on as PyTorch's loop would have.
 
+    The learning rate is PyTorch's, or that of a schedule of `step`; where it is another one, the log says which counts.
     Averages begin anew. PyTorch's random numbers are not JAX's, so dropout differs from here on.
 
     Args:
@@ -67,6 +69,7 @@ def from_torch_checkpoint(
             f"source has no {', '.join(map(repr, missing))}; it has {', '.join(map(repr, content))}: say what is what "
             "with model_key, optimizer_key and scaler_key"
         )
+    _check_kept(content, model_key, optimizer_key)
     begun = step.init()
     model = step.model(begun)
     load(model, content[model_key], rules)
@@ -76,6 +79,8 @@ def from_torch_checkpoint(
     if names is None and not all("param_names" in group for group in of_optimizer["param_groups"]):
         names = _in_torchs_order(content[model_key], model, state, rules)
     optimizer = from_torch(of_optimizer, tx, model, rules=rules, names=names, count=count, wrt=_trained(state))
+    tell_kept_rates(tx, optimizer, "PyTorch's optimizer")
+    tell_scheduled_rates(tx, optimizer)
     state = state._replace(step=jnp.asarray(optimizer.count, jnp.int32), optimizer=optimizer)
     if scaling is not None:
         state = state._replace(scale=_scale(content[scaler_key], scaling))
@@ -125,6 +130,21 @@ def to_torch_checkpoint(
 
 
 SCALER = ("growth_factor", "backoff_factor", "growth_interval")
+
+
+def _check_kept(content: Mapping[str, Any], model_key: str, optimizer_key: str) -> None:
+    """Both are dicts; Lightning keeps a list of optimizers'."""
+    for name, key in {"model_key": model_key, "optimizer_key": optimizer_key}.items():
+        kept = content[key]
+        if isinstance(kept, Mapping):
+            continue
+        told = f"{name} is {key!r}, which is a {type(kept).__name__} in source, and a state_dict was wanted"
+        if isinstance(kept, list | tuple):
+            told += (
+                f" ({len(kept)} in the {type(kept).__name__}): give source as {{{model_key!r}: source[{model_key!r}], "
+            )
+            told += f": give {{**source, {key!r}: source[{key!r}][0]}}, which is the first of {len(kept)}"
+        raise TypeError(told)
 
 
 def _optimizer(step: TrainStep) -> Optimizer:

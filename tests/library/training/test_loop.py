@@ -214,7 +214,7 @@ def test_names_the_first_tensor_that_is_not_finite(loss, batch, told):
 
 def test_one_that_cannot_be_read_again_is_told_all_the_same():
     batches = iter([{"x": X[:8] * np.nan, "y": Y[:8]}])
-    with pytest.raises(NonfiniteError, match="at step 0: of a batch that cannot be read again"):
+    with pytest.raises(NonfiniteError, match="at step 0: its batch cannot be read again, so that the first bad"):
         fit(make_step(), batches, steps=1, progress=False)
 
 
@@ -313,6 +313,43 @@ def test_a_plateau_and_its_patience_are_kept_in_a_checkpoint(tmp_path):
     rest = run(6, tmp_path / "parts")
     np.testing.assert_array_equal(rest.history["lr"], whole.history["lr"][9:])
     assert len(set(whole.history["lr"].tolist())) == 2
+
+
+def test_a_run_that_is_over_has_an_empty_history(tmp_path, capfd):
+    pytest.importorskip("orbax.checkpoint")
+    for _ in range(2):
+        run = fit(make_step(clip_norm=1.0), make_data(), steps=4, checkpoints=Checkpoints(tmp_path / "run"))
+    assert {name: array.shape for name, array in run.history.items()} == {"loss": (0,), "lr": (0,), "grad_norm": (0,)}
+    assert run.stopped == "steps"
+    assert capfd.readouterr().err.splitlines()[-1] == "at step 4 of 4 already: nothing is left to train"
+    assert fit(make_step(), make_data(), state=run.state, steps=4, progress=False).history["loss"].size == 0
+
+
+def test_the_rate_that_counts_is_told_where_another_is_given(tmp_path, caplog):
+    pytest.importorskip("orbax.checkpoint")
+
+    def run(lr, steps):
+        kept = Checkpoints(tmp_path, every=2)
+        return fit(make_step(lr=lr), make_data(), steps=steps, checkpoints=kept, progress=False).history["lr"]
+
+    run(0.05, 2)
+    run(0.05, 4)
+    assert not caplog.records
+    np.testing.assert_array_equal(run(0.3, 5), [np.float32(0.05)])
+    assert "lr is given as 0.3, and the checkpoint has 0.05, which counts" in caplog.text
+    caplog.clear()
+    np.testing.assert_array_equal(run(lambda count: 0.5 * count, 6), [2.5])
+    assert not caplog.records
+
+
+def test_a_folder_that_cannot_be_made_is_told_before_the_first_step(tmp_path):
+    pytest.importorskip("orbax.checkpoint")
+    (tmp_path / "file").write_text("")
+    folder, step = tmp_path / "file" / "run", make_step()
+    told = rf"folder is {folder}, and nothing can be written there \(.*\); give another one"
+    with pytest.raises(NotADirectoryError, match=told):
+        fit(step, make_data(), steps=2, checkpoints=Checkpoints(folder), progress=False)
+    assert step.traces == 0
 
 
 def test_a_bar_on_a_terminal():

@@ -198,6 +198,10 @@ def test_what_does_not_match_is_refused(tmp_path):
         gm.training.from_torch_checkpoint(content, step)
     with pytest.raises(ValueError, match="source has no 'net'; it has 'model'"):
         gm.training.from_torch_checkpoint(content, step, model_key="net")
+    of_lightning = {"state_dict": content["model"], "optimizer_states": [content["optimizer"]]}
+    keys = {"model_key": "state_dict", "optimizer_key": "optimizer_states"}
+    with pytest.raises(TypeError, match=r"optimizer_key is 'optimizer_states', which is a list .*\[0\]}, which is"):
+        gm.training.from_torch_checkpoint(of_lightning, step, **keys)
     torch.save(theirs, tmp_path / "pickled.pt")
     with pytest.raises(ValueError, match="refuses"):
         gm.training.from_torch_checkpoint(tmp_path / "pickled.pt", step)
@@ -206,3 +210,25 @@ def test_what_does_not_match_is_refused(tmp_path):
         gm.training.from_torch_checkpoint(content, chained)
     with in_double(), pytest.raises(ValueError, match="momentum_buffer"):
         gm.training.from_torch_checkpoint(content, make_step("sgd"))
+
+
+def test_the_rate_that_counts_is_told_where_another_is_given(caplog):
+    theirs = Torch("adam")
+    theirs.run(range(2))
+    theirs.model.float()
+    content = theirs.content()
+    rate = content["optimizer"]["param_groups"][0]["lr"]
+
+    def goes_on(lr):
+        caplog.clear()
+        step = gm.train_step(Port(nnx.Rngs(0)), squared_error, gm.optim.adam(lr=lr))
+        return gm.training.from_torch_checkpoint(content, step)
+
+    goes_on(rate)
+    assert not caplog.records
+    assert float(goes_on(7.0).optimizer.lr[0]) == pytest.approx(rate)
+    assert f"lr is given as 7, and PyTorch's optimizer has {rate:.6g}, which counts" in caplog.text
+    goes_on(lambda count: rate)
+    assert not caplog.records
+    goes_on(lambda count: 3.0 * count)
+    assert f"a schedule, which gives 6 for update 2, and counts; PyTorch's optimizer has {rate:.6g}" in caplog.text

@@ -1,0 +1,55 @@
+"""Which learning rate a run goes on with, where the one that is given is another than the one that was kept."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from ..optim import Optimizer, OptimizerState
+
+LOG = logging.getLogger(__name__)
+
+
+def tell_kept_rates(optimizer: Any, state: Any, source: str) -> None:
+    """Warns in the log where numbers for `lr` are not those of the state, which count.
+
+    A schedule is followed, whatever the state says, and nothing is told of it.
+
+    Args:
+      optimizer: of the step that goes on; one of optax is passed over.
+      state: of it, as it was kept.
+      source: where from.
+    """
+    if not isinstance(optimizer, Optimizer) or not isinstance(state, OptimizerState):
+        return
+    if not (state.lr.is_fully_addressable or state.lr.is_fully_replicated):
+        return
+    count, held = (jnp.asarray(np.asarray(array)) for array in (state.count, state.lr))  # on one device of this process
+    given, kept = (np.asarray(optimizer.stepper.rates(count, lr)) for lr in (None, held))
+    if not np.array_equal(given.astype(kept.dtype), kept):
+        LOG.warning(
+            "lr is given as %s, and %s has %s, which counts; another is given by "
+            "gm.optim.with_lr(state.optimizer, lr)", _told(given), source, _told(kept)
+        )  # fmt: skip
+
+
+def tell_scheduled_rates(optimizer: Optimizer, state: OptimizerState) -> None:
+    """Warns in the log where PyTorch's rates are not those that the schedules give, which count.
+
+    Args:
+      optimizer: of the step that goes on.
+      state: made of PyTorch's, with its rates.
+    """
+    follows, theirs = np.asarray(optimizer.stepper.rates(state.count, state.lr)), np.asarray(state.lr)
+    if not np.allclose(follows, theirs, rtol=1e-5, atol=0):
+        LOG.warning(
+            "lr is a schedule, which gives %s for update %d, and counts; PyTorch's optimizer has %s. Say count= where "
+            "the schedule stands elsewhere", _told(follows), int(state.count), _told(theirs)
+        )  # fmt: skip
+
+
+def _told(rates: np.ndarray) -> str:
+    return ", ".join(f"{rate:.6g}" for rate in rates.tolist())
