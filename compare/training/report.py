@@ -117,13 +117,13 @@ def verdict_on(result: TrainingResult) -> tuple[str, Tone]:
         ), "bad"
     if result.precise is False:
         return f"Equal in float64, and {number(result.ratio)} times PyTorch's error in float32.", "bad"
+    if result.narrow:
+        return "Both scripts take the same steps in float64, and run in different precisions.", "warn"
     if result.precise is None:
         return (
             f"Both scripts take the same steps in float64; precision was not judged, which takes {JUDGED_ELEMENTS} "
             "steps."
         ), "warn"
-    if result.is_narrower:
-        return "Both scripts take the same steps in float64, and run in different precisions.", "warn"
     return "Both scripts take the same steps.", "good"
 
 
@@ -178,7 +178,7 @@ def _apart_table(result: TrainingResult) -> Table:
 def _precision_tone(result: TrainingResult) -> Tone:
     if result.precise is None:
         return ""
-    return "bad" if not result.precise else "warn" if result.is_narrower else "good"
+    return "bad" if not result.precise else "warn" if result.narrow else "good"
 
 
 def _tiles(result: TrainingResult) -> list[Tile]:

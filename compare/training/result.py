@@ -11,7 +11,6 @@ import numpy as np
 from ..parity.yardstick import PRECISE_RATIO
 
 EQUAL = 1e-8  # of the loss at each step, and of what both are left with, in float64
-NARROWER_RATIO = 0.01  # of PyTorch's error in float32: no way of summing is as much better, and bfloat16 is 1e-5
 EAGER = "torch.eager"
 PORT = "jax.jit"
 
@@ -82,6 +81,7 @@ class TrainingResult:
       ratio: the port's float32 error of the losses over PyTorch's own, both against float64; None for fewer than 64
         steps.
       traces: compilations of the port's step.
+      narrow: the dtypes narrower than float32 in which PyTorch's script runs, and the port does not.
       warnings: what a reader should know of the two scripts, and of what could not be compared.
       case: that the training was made of, as `graphmode check` takes it; empty for a script.
     """
@@ -97,6 +97,7 @@ class TrainingResult:
     compared: Mapping[Kept, int]
     ratio: float | None
     traces: int
+    narrow: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     case: str = ""
 
@@ -108,11 +109,6 @@ class TrainingResult:
     def precise(self) -> bool | None:
         """None where too few steps were made to tell."""
         return None if self.ratio is None else self.ratio <= PRECISE_RATIO
-
-    @property
-    def is_narrower(self) -> bool:
-        """Whether PyTorch rounds so much more that its script must run in a narrower dtype than the port's."""
-        return self.ratio is not None and self.ratio < NARROWER_RATIO
 
     @property
     def passed(self) -> bool:

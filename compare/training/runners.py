@@ -15,6 +15,7 @@ import graphmode as gm
 from ..case import CaseError
 from .draws import jax_sources, jax_streams, torch_sources, torch_streams
 from .left import Left, of_port, of_reference
+from .narrow import SeenDtypes
 from .record import Training
 from .torch_steps import Kind
 
@@ -35,6 +36,10 @@ class Runner:
         """What drew random numbers in the steps so far; empty where nothing did."""
         raise NotImplementedError
 
+    def narrow_dtypes(self) -> set[str]:
+        """Narrower ones than float32 in which the first step ran, where that is known."""
+        return set()
+
 
 class TorchRunner(Runner):
     """Of PyTorch's script.
@@ -44,10 +49,12 @@ class TorchRunner(Runner):
       module: that it trains.
       kind: of its step.
       watched: whether it is looked whether steps draw random numbers.
+      seen: whether it is looked which dtypes the first step computes in.
     """
 
-    def __init__(self, training: Training, module: torch.nn.Module, kind: Kind, *, watched: bool):
+    def __init__(self, training: Training, module: torch.nn.Module, kind: Kind, *, watched: bool, seen: bool = False):
         self._module, self._watched, self._drew = module, watched, False
+        self._seen, self._dtypes = seen, SeenDtypes()
         self._averages: list[AveragedModel] = []
         hook = register_module_module_registration_hook(self._note_average)
         try:
@@ -56,6 +63,10 @@ class TorchRunner(Runner):
             hook.remove()
 
     def __call__(self, batch: Any) -> float:
+        if self._seen:
+            self._seen = False
+            with self._dtypes:
+                return float(self._step(batch))
         if not self._watched or self._drew:
             return float(self._step(batch))
         before = torch_streams()
@@ -71,6 +82,9 @@ class TorchRunner(Runner):
 
     def draws(self) -> str:
         return torch_sources(self._module) if self._drew else ""
+
+    def narrow_dtypes(self) -> set[str]:
+        return self._dtypes.narrow
 
     def _note_average(self, parent: torch.nn.Module, name: str, inner: torch.nn.Module | None) -> None:
         """An average is a module that holds a copy of the model; the script keeps it to itself."""

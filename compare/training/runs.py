@@ -24,8 +24,9 @@ from ..parity.yardstick import PRECISE_RATIO, error_ratio
 from ..untraceable import port_failure
 from .draws import what_to_do
 from .left import Left, compare, nudge
+from .narrow import is_more_precise
 from .record import Training, in_dtype
-from .result import EAGER, EQUAL, NARROWER_RATIO, PORT, Apart, Kept, TrainingResult, Way
+from .result import EAGER, EQUAL, PORT, Apart, Kept, TrainingResult, Way
 from .runners import PortRunner, Runner, TorchRunner
 from .torch_steps import Kind
 
@@ -91,11 +92,13 @@ def run_training(
             wides.append(_trained(training, ("eager",), "float64", count, seed + draw, device, told))
             usuals.append(_trained(training, ("eager",), "float32", count, seed + draw, device, told))
         ratio = _ratio(wides, usuals)
-    if ratio is not None and ratio < NARROWER_RATIO:
+    narrow: tuple[str, ...] = ()
+    if first is None and is_more_precise(usual.port.losses, usual.torch.losses, wide.torch.losses):
+        narrow = tuple(sorted(usual.torch_dtypes))
+    if narrow:
         warnings.append(
-            f"In float32 the port's error is {ratio:.1e} of PyTorch's own: it does not run in the precision of the "
-            "PyTorch script, which computes in a narrower dtype (torch.autocast, .half()); give train_step that "
-            'precision: precision="bfloat16", or "float16" for a GradScaler'
+            f"The PyTorch script computes in {' and '.join(narrow)}, and the port in float32: its error is a hundredth "
+            f'of PyTorch\'s own, or less. Give train_step the same: precision="{narrow[0]}"'
         )
     return TrainingResult(
         name=training.name,
@@ -109,6 +112,7 @@ def run_training(
         compared=compared,
         ratio=ratio,
         traces=usual.traces,
+        narrow=narrow,
         warnings=tuple(warnings),
         case=training.case,
     )
@@ -122,6 +126,7 @@ class _Trained:
       ways: PyTorch's, and the port's last.
       left: of PyTorch's first way and of the port, in float64.
       torch_draws, port_draws: what draws random numbers in float64; empty where nothing does.
+      torch_dtypes: narrower ones than float32 in which PyTorch's first way ran.
       traces: of the port's step.
     """
 
@@ -129,6 +134,7 @@ class _Trained:
     left: tuple[Left, Left] | None
     torch_draws: str
     port_draws: str
+    torch_dtypes: set[str]
     traces: int
 
     @property
@@ -153,7 +159,9 @@ def _trained(
         runners: list[tuple[Way, Runner]] = []
         for kind in kinds:
             module = _placed(first, dtype, device)
-            runners.append((Way(f"torch.{kind}", dtype), TorchRunner(training, module, kind, watched=exact)))
+            seen = kind == "eager" and not exact
+            in_torch = TorchRunner(training, module, kind, watched=exact, seen=seen)
+            runners.append((Way(f"torch.{kind}", dtype), in_torch))
         port = PortRunner(training, model, dtype)
         runners.append((Way(PORT, dtype), port))
         for number, batch in enumerate(_batches(training, count, seed)):
@@ -173,6 +181,7 @@ def _trained(
         left=(left[0], left[1]) if left else None,
         torch_draws=runners[0][1].draws(),
         port_draws=port.draws(),
+        torch_dtypes=sides[0][1].narrow_dtypes(),
         traces=port.step.traces,
     )
 

@@ -83,6 +83,17 @@ def rounded(model, batch):
     return loss(model, {**batch, "x": batch["x"].astype(jnp.bfloat16).astype(jnp.float32)})
 
 
+def rounded_reference_step(module, kind):
+    step = reference_step(module, kind)
+
+    def rounds(batch):
+        x = batch["x"]
+        return step({**batch, "x": x if x.dtype == torch.float64 else (x * 1024).round() / 1024})
+
+    return rounds
+
+
+ROUNDED = dataclasses.replace(TRAINING, reference_step=rounded_reference_step)
 CASE = Case(
     name="regression_case",
     summary="the same as a case",
