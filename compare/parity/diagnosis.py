@@ -150,6 +150,9 @@ def diagnose_precision(exam: Examination, variant: str, tensors: Sequence[Tensor
     from .inside.localise import Look
 
     diagnosis = Diagnosis()
+    update = next((t for t in tensors if t.kind == "update" and not t.precise), None)
+    if update is not None:
+        diagnosis.divergences.append(_of_optimizer(exam, update, dtype=exam.dtype))
     failed = {t.mode for t in tensors if not t.precise}
     looked = False
     with quiet():
@@ -159,12 +162,13 @@ def diagnose_precision(exam: Examination, variant: str, tensors: Sequence[Tensor
                 try:
                     looks = [Look(exact, exam.judge.exact, question, exam.case.modules) for question in pool]
                     diagnosis.modules = diagnosis.modules or looks[0].modules()
-                    diagnosis.divergences = _imprecise(exam, looks, usual, diagnosis.notes)
+                    found = _imprecise(exam, looks, usual, diagnosis.notes)
                 except Exception as error:
                     told = describe_briefly(error)
                     diagnosis.notes.append(f"{mode}: no look for lost digits on {pool[0].label!r}: {told}")
                     continue
-                if diagnosis.divergences:
+                if found:
+                    diagnosis.divergences = found + diagnosis.divergences
                     return diagnosis
                 looked = True
     if looked:
@@ -207,9 +211,9 @@ def _place(divergence: Divergence) -> Place:
     return divergence.module, divergence.outside
 
 
-def _of_optimizer(exam: Examination, update: Tensor) -> Divergence:
-    """The optimizer as the place of the error: given the same gradients it steps otherwise."""
-    from .causes import explain_optimizer
+def _of_optimizer(exam: Examination, update: Tensor, dtype: str = "") -> Divergence:
+    """The optimizer as the place of the error: given the same gradients it steps otherwise; with a dtype, in that."""
+    from .causes import explain_optimizer, explain_optimizer_digits
 
     finding = Finding(
         what="update",
@@ -219,8 +223,13 @@ def _of_optimizer(exam: Examination, update: Tensor) -> Divergence:
         port_value=update.port_value,
         reference_value=update.reference_value,
     )
-    causes = explain_optimizer(exam.case, seed=exam.seed, device=exam.device)
-    return Divergence(mode="train_step", input=update.input, module=OPTIMIZER, findings=[finding], causes=causes)
+    if dtype:
+        causes = explain_optimizer_digits(exam.case, seed=exam.seed, dtype=dtype, device=exam.device)
+    else:
+        causes = explain_optimizer(exam.case, seed=exam.seed, device=exam.device)
+    return Divergence(
+        mode="train_step", input=update.input, module=OPTIMIZER, findings=[finding], causes=causes, dtype=dtype
+    )
 
 
 def _of_steps(exam: Examination, moved: Sequence[Tensor]) -> Divergence:

@@ -5,11 +5,12 @@ import optax
 import pytest
 import torch
 from flax import nnx
-from graphmode.compare import Case
+from graphmode.compare import Case, check
 from graphmode.compare.parity.causes import explain_optimizer
 from graphmode.compare.parity.optimizer import examine_optimizer
+from graphmode.compare.report.divergence_text import OPTIMIZER
 
-from graphmode.optim import adam, clip_grad_norm
+from graphmode.optim import adam, adamw, clip_grad_norm
 
 
 @pytest.mark.parametrize(
@@ -273,3 +274,16 @@ def test_an_optimizer_of_no_class_of_torchs_is_looked_into_all_the_same():
     (cause,) = explain_optimizer(with_optimizer(Descent, optax.sgd(0.3)), seed=0, device="cpu")
     assert (cause.id, cause.says) == ("learning-rate", "has lr=0.3")
     assert explain_optimizer(with_optimizer(Descent, optax.sign_sgd(0.1)), seed=0, device="cpu") == []
+
+
+@pytest.mark.parametrize(
+    ("port", "causes"),
+    [(optax.adamw(1e-3, weight_decay=0.01), ["shared-factor"]), (adamw(lr=1e-3, weight_decay=0.01), None)],
+    ids=["optax", "gm.optim"],
+)
+def test_digits_that_all_elements_lose_together_are_told(port, causes):
+    report = check(with_optimizer(lambda p: torch.optim.AdamW(p, 1e-3), port))
+    assert report.passed == (causes is None)
+    if causes:
+        (each,) = report.divergences
+        assert (each.module, each.dtype, [cause.id for cause in each.causes]) == (OPTIMIZER, "float32", causes)

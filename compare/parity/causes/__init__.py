@@ -4,6 +4,6 @@ from .casts import explain_casts
 from .digits import explain_digits
 from .explain import explain
 from .first_line import astray
-from .optimizer import explain_optimizer
+from .optimizer import explain_optimizer, explain_optimizer_digits
 
-__all__ = ["astray", "explain", "explain_casts", "explain_digits", "explain_optimizer"]
+__all__ = ["astray", "explain", "explain_casts", "explain_digits", "explain_optimizer", "explain_optimizer_digits"]
