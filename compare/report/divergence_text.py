@@ -61,7 +61,8 @@ def told(divergence: Divergence) -> Iterator[str]:
 def unexplained(divergence: Divergence) -> str:
     """What is said in place of a cause."""
     if divergence.cut_short:
-        return "none found before the time was over; not all of the known ones were tried"
+        long = f"in {divergence.tried_s:.0f} s, when" if divergence.tried_s else "before"
+        return f"none found {long} the time was over; not all of the known ones were tried"
     return "none of the known ones explains it"
 
 

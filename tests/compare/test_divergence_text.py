@@ -47,6 +47,8 @@ def test_what_nothing_explains_is_said_to_be_so():
     assert place(unknown) == "the model itself"
     short = msgspec.structs.replace(unknown, cut_short=True)
     assert "  cause: none found before the time was over; not all of the known ones were tried" in told(short)
+    long = msgspec.structs.replace(short, tried_s=24.8)
+    assert "  cause: none found in 25 s, when the time was over; not all of the known ones were tried" in told(long)
 
 
 @pytest.mark.parametrize(

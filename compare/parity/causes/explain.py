@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 
@@ -20,6 +19,7 @@ from .composite import composites
 from .dropout import dropout_on
 from .extra import extra_activations, extra_factors
 from .known.mask import compares_places
+from .limit import Limit
 from .loss import LossAgain, loss_call
 from .origins import origins
 from .parameters import own_parameters, parameter_variants
@@ -40,10 +40,11 @@ MOST = 3  # causes that are told, where an input cannot tell them apart
 
 
 class Explanation(NamedTuple):
-    """The causes that were found, and whether time was over before all had been tried."""
+    """The causes that were found, and whether time was over before all had been tried, after how many seconds."""
 
     causes: list[Cause]
     cut_short: bool = False
+    tried_s: float = 0.0
 
 
 def explain(
@@ -62,15 +63,15 @@ def explain(
     Args:
       look: in which the divergence was found.
       divergence: of a module that has a counterpart, or of the case's loss.
-      deadline: of `time.monotonic`; 25 s are given at most.
+      deadline: of `time.monotonic`; 25 s are given at most, as `Limit` counts them.
       second: gives a look at another input of the same kind, or None; it is called where a cause was found, and not
         before.
     """
     port = CallId(divergence.module, divergence.call)
     if not divergence.outside and (look.matching.to_reference(port.path) is None or port not in look.matches):
         return Explanation([])
-    now = time.monotonic()
-    if now > deadline:
+    limit = Limit(SUSPECT_S, deadline)
+    if limit.is_over:
         return Explanation([], cut_short=True)
     call = loss_call(look) if divergence.outside else WrongCall(look, port)
     if call is None or not call.settle():
@@ -79,9 +80,10 @@ def explain(
         return Explanation([cause])
     other = None if divergence.outside else elsewhere(look, divergence)
     again = (LossAgain if divergence.outside else Again)(call, divergence.module, second)
-    trial = Trial(call, min(deadline, now + SUSPECT_S), other, again)
+    trial = Trial(call, limit, other, again)
     causes = _Search(trial, look).causes()
-    return Explanation(causes, cut_short=not causes and trial.is_over)
+    is_cut_short = not causes and trial.is_over
+    return Explanation(causes, is_cut_short, limit.taken if is_cut_short else 0.0)
 
 
 class _Search:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -31,6 +30,7 @@ from ..inside.port_calls import taken_apart, with_theirs
 from ..yardstick import difference
 from .change import Change, Site
 from .graph import Graph, Operation, Run
+from .limit import Limit
 from .replay import Replay
 from .values import LARGEST, Values
 
@@ -79,15 +79,15 @@ def astray(
     Args:
       look: in which the divergence was found.
       divergence: of a module that has a counterpart.
-      deadline: of `time.monotonic`; 30 s are given at most.
+      deadline: of `time.monotonic`; 30 s are given at most, as `Limit` counts them.
       others: looks beside the reference with its constants in other digits: what it has there, it has.
     """
     with contextlib.suppress(_Late):
-        return _astray(look, divergence, min(deadline, time.monotonic() + LONGEST_S), others)
+        return _astray(look, divergence, Limit(LONGEST_S, deadline), others)
     return None
 
 
-def _astray(look: Look, divergence: Divergence, deadline: float, others: Sequence[Look]) -> Astray | None:
+def _astray(look: Look, divergence: Divergence, limit: Limit, others: Sequence[Look]) -> Astray | None:
     at = CallId(divergence.module, divergence.call)
     if divergence.outside or at not in look.run.forced:
         return None
@@ -96,8 +96,8 @@ def _astray(look: Look, divergence: Divergence, deadline: float, others: Sequenc
         return None
     also = (_made(other, at)[1] for other in others if at in other.run.forced)
     theirs = Values(itertools.chain(had, *also))
-    steps, wrong = _port(look, at, deadline)
-    first = _leaving(steps, wrong, theirs, deadline)
+    steps, wrong = _port(look, at, limit)
+    first = _leaving(steps, wrong, theirs, limit)
     lines = _lines((step.operation.source, step.operation.eqn.primitive.name) for step in first)
     if not lines:
         return None
@@ -132,7 +132,7 @@ def _had(steps: Sequence[_Step], inside: Sequence[str]) -> Iterator[Any]:
             yield from step.given
 
 
-def _leaving(steps: Sequence[_Step], wrong: Sequence[Any], theirs: Values, deadline: float) -> list[_Step]:
+def _leaving(steps: Sequence[_Step], wrong: Sequence[Any], theirs: Values, limit: Limit) -> list[_Step]:
     """Back from what is wrong, the operations that are given nothing but what the reference has, in order."""
     maker = {id(result): step for step in steps for result in step.results}
 
@@ -147,7 +147,7 @@ def _leaving(steps: Sequence[_Step], wrong: Sequence[Any], theirs: Values, deadl
     waiting = [value for value in wrong if id(value) in maker]
     seen = set(map(id, waiting))
     while waiting:
-        _check(deadline)
+        _check(limit)
         step = maker[id(waiting.pop())]
         around[step.operation.number] = step
         for value in step.given:
@@ -157,8 +157,8 @@ def _leaving(steps: Sequence[_Step], wrong: Sequence[Any], theirs: Values, deadl
     return [step for _, step in sorted(around.items()) if not any(id(value) in seen for value in step.given)]
 
 
-def _check(deadline: float) -> None:
-    if time.monotonic() > deadline:
+def _check(limit: Limit) -> None:
+    if limit.is_over:
         raise _Late
 
 
@@ -220,7 +220,7 @@ def _source(site: Site) -> str:
     return ""
 
 
-def _port(look: Look, at: CallId, deadline: float) -> tuple[list[_Step], list[Any]]:
+def _port(look: Look, at: CallId, limit: Limit) -> tuple[list[_Step], list[Any]]:
     """The operations of the port when each module has the reference's inputs and hands on its outputs, and what is
     wrong at the borders of this call."""
     run, wrong, order = look.run, [], []
@@ -247,7 +247,7 @@ def _port(look: Look, at: CallId, deadline: float) -> tuple[list[_Step], list[An
     steps: list[_Step] = []
 
     def visit(operation: Operation, given: list[Any], wide: Run) -> list[Any]:
-        _check(deadline)
+        _check(limit)
         results = wide(given)
         steps.append(_Step(operation, given, results))
         return results

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
 
 import numpy as np
+
+from .limit import Limit
 
 STEPS = 12
 ENOUGH = 1e-13
@@ -16,7 +17,7 @@ def solve(
     left: Callable[[float], np.ndarray | None],
     known: float,
     likely: Iterable[float] = (),
-    deadline: float = np.inf,
+    limit: Limit | None = None,
 ) -> float | None:
     """The number with which least is left, by the damped steps of Gauss and Newton from the likeliest one.
 
@@ -24,7 +25,7 @@ def solve(
       left: what is left with a number, `[n]`; None where it cannot be told.
       known: the reference's.
       likely: others to start from.
-      deadline: of `time.monotonic`, after which the best so far is given.
+      limit: after which the best so far is given.
 
     Returns:
       None where the number changes nothing, or nothing can be told.
@@ -38,7 +39,7 @@ def solve(
     if vector is None or not vector.size:
         return None
     for _ in range(STEPS):
-        if size(vector) < ENOUGH or time.monotonic() > deadline:
+        if size(vector) < ENOUGH or (limit is not None and limit.is_over):
             break
         step = 1e-4 * abs(value) or 1e-6
         moved = left(value + step)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from ...report.records import Cause
 from .change import Change
 from .fit import plain, solve
+from .limit import Limit
 from .target import EXPLAINED
 from .variants import Fit
 from .wrong_call import Again, WrongCall
@@ -43,7 +43,7 @@ class Trial:
 
     Args:
       call: of the reference's module that goes wrong, settled.
-      deadline: of `time.monotonic`.
+      limit: of the search.
       elsewhere: a later wrong call of the module, where there is one.
       again: the same call on another input.
 
@@ -51,15 +51,15 @@ class Trial:
       found: causes, of different ids.
     """
 
-    def __init__(self, call: WrongCall, deadline: float, elsewhere: WrongCall | None, again: Again):
-        self.call, self.deadline, self.elsewhere, self.again = call, deadline, elsewhere, again
+    def __init__(self, call: WrongCall, limit: Limit, elsewhere: WrongCall | None, again: Again):
+        self.call, self.limit, self.elsewhere, self.again = call, limit, elsewhere, again
         self.replay, self.target, self.forward = call.replay, call.target, call.forward
         self.found: list[Cause] = []
         self._lengths: dict[str, int] = {}  # of the numbers in those, by id
 
     @property
     def is_over(self) -> bool:
-        return time.monotonic() > self.deadline
+        return self.limit.is_over
 
     def vary(self, id: str, says: str, fix: str, change: Change) -> None:
         """Adds a cause where this change makes the reference give what the port gives."""
@@ -76,7 +76,7 @@ class Trial:
                 return which.vector(self.replay.run(change(value), forward_only=which is self.forward))
             return None
 
-        value = solve(left, fit.known, fit.likely, self.deadline)
+        value = solve(left, fit.known, fit.likely, self.limit)
         if value is None:
             return
         if abs(value) < NOTHING and self.target.explains(self._residual(change(0.0))):

@@ -90,7 +90,7 @@ class Divergence(msgspec.Struct, frozen=True, kw_only=True):
     `inherited` is the error of what it receives in a free run: what earlier modules introduced. `outside` marks an
     error that arises in no module, but in the case's `to_model`, `to_reference` or `loss`. With a `dtype` the module is
     equal in float64, and loses digits in this dtype that PyTorch keeps. `cut_short` says that the time was over before
-    all known causes had been tried. `astray` is looked for where there is no cause.
+    all known causes had been tried, after `tried_s` seconds. `astray` is looked for where there is no cause.
     """
 
     mode: str
@@ -107,6 +107,7 @@ class Divergence(msgspec.Struct, frozen=True, kw_only=True):
     outside: bool = False
     dtype: str = ""
     cut_short: bool = False
+    tried_s: float = 0.0
     astray: Astray | None = None
 
     def __post_init__(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -12,6 +11,7 @@ import torch
 from ....report.records import Cause
 from ...optimizer import in_torch
 from ..fit import plain, solve
+from ..limit import Limit
 from .steps import EXPLAINED, Steps, group_of, largest
 
 ID = "gradient-clipping"
@@ -52,7 +52,7 @@ VALUE = Way("values", lambda x, limit: x.clamp(-limit, limit))
 WAYS = (NORM, PURE_NORM, VALUE)
 
 
-def clipping(steps: Steps, deadline: float) -> list[Cause]:
+def clipping(steps: Steps, limit: Limit) -> list[Cause]:
     """Clipping that is left out, added, or of another kind, limit or place than the reference's."""
     own = _own(steps)
     if own is not None:
@@ -61,7 +61,7 @@ def clipping(steps: Steps, deadline: float) -> list[Cause]:
             says = f"leaves gradients as they are, where the reference {own.says} before each step"
             return [Cause(id=ID, says=says, fix=_fix(own), residual=off)]
     whole = Own("does not") if own is None else own
-    for way, found in _limits(steps, whole, deadline):
+    for way, found in _limits(steps, whole, limit):
         value, off, of_update = found
         same = own is not None and own.limit is not None and abs(value - own.limit) <= ALIKE * own.limit
         beside = f", where the reference {whole.says}"
@@ -121,11 +121,11 @@ def _limit(way: Way, given: list[np.ndarray], taken: list[np.ndarray]) -> float 
     return value if holds(value) else None
 
 
-def _limits(steps: Steps, own: Own, deadline: float) -> Iterator[tuple[Way, tuple[float, float, bool]]]:
+def _limits(steps: Steps, own: Own, limit: Limit) -> Iterator[tuple[Way, tuple[float, float, bool]]]:
     """The ways and limits that explain the port's steps, of gradients and of what a step moves."""
     for of_update in (False, True):
         for way in WAYS:
-            if time.monotonic() > deadline:
+            if limit.is_over:
                 return
 
             def left(limit: float, way: Way = way, of_update: bool = of_update) -> np.ndarray | None:
@@ -135,7 +135,7 @@ def _limits(steps: Steps, own: Own, deadline: float) -> Iterator[tuple[Way, tupl
                 return _left(steps, gradients=None if of_update else clip, update=clip if of_update else None)
 
             start = own.limit if own.limit is not None else 1.0
-            value = solve(left, start, LIKELY, deadline)
+            value = solve(left, start, LIKELY, limit)
             if value is None or value <= 0 or largest(left(value)) > EXPLAINED:
                 continue
             value = plain(value, lambda value, left=left: largest(left(value)) <= EXPLAINED)  # type: ignore[misc]

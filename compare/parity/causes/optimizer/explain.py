@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import time
-
 from ....case import Case
 from ....report.records import Cause
+from ..limit import Limit
 from .clipping import clipping
 from .rates import rates
 from .settings import settings
@@ -23,8 +22,8 @@ def explain_optimizer(case: Case, *, seed: int, device: str, budget_s: float = B
     steps = Steps(case, seed, device)
     if steps.residual() <= EXPLAINED:
         return []
-    deadline = time.monotonic() + budget_s  # the first step of all imports for seconds
+    limit = Limit(budget_s)  # the first step of all imports for seconds
     for stage in (settings, clipping, rates):
-        if causes := stage(steps, deadline):
+        if causes := stage(steps, limit):
             return causes
     return []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,6 +10,7 @@ import torch
 from ....report.records import Cause
 from ...optimizer import in_torch
 from ..fit import plain, solve
+from ..limit import Limit
 from .steps import EXPLAINED, Steps, group_of, largest
 
 ID = "learning-rate-schedule"
@@ -18,13 +18,13 @@ DIGITS = 4  # of a learning rate that somebody may have written
 CLOSE = 1e-7
 
 
-def rates(steps: Steps, deadline: float) -> list[Cause]:
+def rates(steps: Steps, limit: Limit) -> list[Cause]:
     """Learning rates, one a step, with which the reference makes the port's steps; then whether the port leaves out
     all that is hung on the reference's optimizer."""
     theirs = _reference_rates(steps)
     ours: list[float] = []
-    while theirs and len(ours) < len(steps.gradients) and time.monotonic() < deadline:
-        value = _rate(steps, ours, theirs, deadline)
+    while theirs and len(ours) < len(steps.gradients) and not limit.is_over:
+        value = _rate(steps, ours, theirs, limit)
         if value is None:
             break
         ours.append(value)
@@ -41,13 +41,13 @@ def rates(steps: Steps, deadline: float) -> list[Cause]:
     return []
 
 
-def _rate(steps: Steps, before: list[float], theirs: Sequence[float], deadline: float) -> float | None:
+def _rate(steps: Steps, before: list[float], theirs: Sequence[float], limit: Limit) -> float | None:
     """Of the next step, after those before; None where no rate explains it."""
 
     def left(value: float) -> np.ndarray | None:
         return _left(steps, [*before, value])
 
-    value = solve(left, theirs[len(before)], (*theirs, *before, 0.0), deadline)
+    value = solve(left, theirs[len(before)], (*theirs, *before, 0.0), limit)
     if value is None:
         return None
     value = plain(value, lambda value: largest(left(value)) <= EXPLAINED)

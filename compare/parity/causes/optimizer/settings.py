@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,6 +13,7 @@ from torch.overrides import TorchFunctionMode
 from ....report.records import Cause
 from ...optimizer import SHAPE
 from ..fit import plain, solve
+from ..limit import Limit
 from .steps import EXPLAINED, Make, Steps, group_of, largest
 
 LIKELY: dict[str, tuple[float, ...]] = {
@@ -40,7 +40,7 @@ Settings = dict[str, Any]
 Change = Callable[[Settings], None]
 
 
-def settings(steps: Steps, deadline: float) -> list[Cause]:
+def settings(steps: Steps, limit: Limit) -> list[Cause]:
     """The settings with which the reference's optimizer makes exactly the port's steps, one changed at a time."""
     usual, make = _settings(steps.make), steps.make
     where = "" if steps.groups == 1 else f", for a parameter of {len(SHAPE)} axes, of whose group the numbers are"
@@ -62,13 +62,13 @@ def settings(steps: Steps, deadline: float) -> list[Cause]:
             found.append(Cause(id="optimizer-epsilon-place", says=says, fix=fix, residual=off))
             break
     for name, known in _numbers(usual):
-        if found or time.monotonic() > deadline:
+        if found or limit.is_over:
             break
 
         def left(value: float, name: str = name) -> np.ndarray | None:
             return steps.left(_changed(make, _set(name, value)))
 
-        value = solve(left, known, LIKELY.get(name, ()), deadline)
+        value = solve(left, known, LIKELY.get(name, ()), limit)
         if value is None:
             continue
         value = plain(value, lambda value, left=left: largest(left(value)) <= EXPLAINED)  # type: ignore[misc]
