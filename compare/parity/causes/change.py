@@ -34,7 +34,8 @@ class Change:
     Attributes:
       apply: takes a function and its arguments, gives what the changed call gives; None changes no call.
       sites: the numbers of the calls that are changed.
-      parameters: by name below the module, functions that make another tensor of a parameter.
+      parameters: by name below the module, functions that make another tensor of a parameter, of a buffer, or of one
+        that is a plain attribute.
       exchanged: two tensors, by their numbers, each of which is taken for the other.
       later: what the two are, for a call that comes before one of them is made; no gradient flows through that.
       input, output: functions of each floating input that has a gradient, and of each floating output.

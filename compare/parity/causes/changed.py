@@ -33,6 +33,7 @@ class Changed(TorchFunctionMode):
       moved: the module that is called elsewhere.
       owners: paths of modules by identity, where words are to name them.
       tensors: what was made: in words, made before which call, and itself.
+      inside_calls: what modules inside that hand on what was recorded were given, and gave.
     """
 
     def __init__(self, change: Change, note: Callable[[Site], None] | None, until: CodeType):
@@ -42,6 +43,7 @@ class Changed(TorchFunctionMode):
         self.owners: dict[int, str] = {}
         self.count = 0
         self.tensors: list[tuple[str, int, torch.Tensor]] = []
+        self.inside_calls: list[tuple[list[torch.Tensor], list[torch.Tensor]]] = []
 
     def keep(self, value: Any, words: str) -> None:
         """Notes a tensor that another may be taken for; of integers many, since a few are alike by chance."""

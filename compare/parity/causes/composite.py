@@ -8,7 +8,9 @@ from typing import Any
 import torch
 
 from .change import Change, Site
-from .sites import is_floating, makers
+from .known.packed import padding_set_to_zero
+from .roots import epsilons
+from .sites import is_floating, makers, numbers
 from .variants import Variant
 from .written_out import written_out
 
@@ -23,6 +25,9 @@ def composites(sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
     yield from _ends(sites)
     yield from _orders(sites)
     yield from _detached(sites)
+    yield from epsilons(sites)
+    for variant, calls in padding_set_to_zero(sites):
+        yield variant, Change(variant.apply, numbers(calls))
     yield from written_out(sites)
 
 

@@ -13,11 +13,13 @@ import numpy as np
 from ...report.records import Cause, Divergence
 from ..inside.calls import CallId
 from . import known  # noqa: F401  (registers the variants)
+from .ancestry import Ancestry
 from .carried import held_otherwise
 from .change import Change, Site
 from .composite import composites
 from .dropout import dropout_on
 from .extra import extra_activations, extra_factors
+from .held import buffer_variants, own_buffers
 from .known.mask import compares_places
 from .limit import Limit
 from .loss import LossAgain, loss_call
@@ -94,7 +96,8 @@ class _Search:
         self.replay, self.target = trial.replay, trial.target
 
     def causes(self) -> list[Cause]:
-        sites = self.replay.sites()
+        self.ancestry = Ancestry(self.replay)
+        sites = self.ancestry.sites
         stages = (
             self._dropout,
             self._moved,
@@ -105,6 +108,7 @@ class _Search:
             self._composites,
             self._modes,
             self._together,
+            self._buffers,
             self._unwritten,
             self._fits,
             self._borders,
@@ -131,7 +135,7 @@ class _Search:
             self.trial.add(cause)
 
     def _origins(self, sites: list[Site]) -> None:
-        causes = list(origins(self.replay, self.target, sites))
+        causes = list(origins(self.replay, self.target, self.ancestry))
         if causes and self.trial.elsewhere is not None:
             causes = _also_of(self.trial.elsewhere, causes)
         if causes and _is_off_forward(again := self.trial.again.call):
@@ -232,14 +236,18 @@ class _Search:
             if self.trial.is_over:
                 return
             self.trial.vary(variant.id, variant.says, variant.fix, Change(parameters=variant.parameters))
-        for name, parameter in () if self.trial.found else own_parameters(self.replay).items():
-            if parameter.is_complex():
+        numbers = {**own_parameters(self.replay), **own_buffers(self.replay)}
+        for name, parameter in () if self.trial.found else numbers.items():
+            if not parameter.is_floating_point():
                 continue
             says = f"has {{value}} in all of {name}, which holds other numbers"
             self.trial.fit(
                 Fit("parameter-constant", says, f"load {name}", parameter.detach().mean().item(), unused, (0.25,)),
                 functools.partial(_constant, name),
             )
+
+    def _buffers(self, sites: list[Site]) -> None:
+        self._each(buffer_variants(self.replay))
 
     def _held(self, sites: list[Site]) -> None:
         self._each(held_otherwise(self.look, self.replay))
@@ -258,10 +266,10 @@ class _Search:
         self._each(moved(self.replay, self.target, sites))
 
     def _rewired(self, sites: list[Site]) -> None:
-        self._each(rewired(self.replay, sites))
+        self._each(rewired(self.ancestry))
 
     def _exchanged(self, sites: list[Site]) -> None:
-        self._each(exchanged(self.replay))
+        self._each(exchanged(self.ancestry))
 
     def _borders(self, sites: list[Site]) -> None:
         self._each(stopped(self.replay))
@@ -289,7 +297,7 @@ class _Search:
 
     def _of(self, site: Site) -> Iterator[Variant | Fit]:
         with contextlib.suppress(StopIteration):
-            for each in variants(site):
+            for each in variants(site, self.ancestry):
                 if self.trial.is_over:
                     return
                 yield each
@@ -306,7 +314,7 @@ def _is_off_forward(call: WrongCall | None) -> TypeGuard[WrongCall]:
 
 def _also_of(call: WrongCall, causes: list[Cause]) -> list[Cause]:
     """Those of the causes that a tensor in place of another is there, too."""
-    ids = {cause.id for cause in origins(call.replay, call.target, call.replay.sites())}
+    ids = {cause.id for cause in origins(call.replay, call.target, Ancestry(call.replay))}
     return [cause for cause in causes if cause.id in ids]
 
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import torch
-from torch.utils import _pytree as pytree
 
 from graphmode.weights import as_numpy
 
 from ...report.records import Cause
 from ..inside.calls import Call
+from .ancestry import Ancestry, tensors_of
 from .change import Site
 from .known.activation import NAMES
 from .replay import Replay
@@ -24,6 +24,8 @@ FIX = {
     "constant-missing": "add the constant",
     "branch-missing": "add what the branch gives",
     "residual-extra": "do not add it there",
+    "summand-missing": "add both, as the reference does",
+    "summand-extra": "do not add it there",
     "activation-missing": "apply the activation, as the reference does",
     "activation-extra": "do not apply the activation there",
     "factor-missing": "multiply by it, as the reference does",
@@ -47,7 +49,7 @@ class Known(NamedTuple):
     call: Call | None = None
 
 
-def origins(replay: Replay, target: Target, sites: list[Site]) -> Iterator[Cause]:
+def origins(replay: Replay, target: Target, ancestry: Ancestry) -> Iterator[Cause]:
     """Explains tensors that are not what they should be by being another tensor of the module, exactly.
 
     What a port computes from a wrong tensor is wrong too, so this explains a suspect only where each tensor that is off
@@ -56,15 +58,14 @@ def origins(replay: Replay, target: Target, sites: list[Site]) -> Iterator[Cause
     wrong = {key: aim for key, aim in target.forward.aims.items() if not aim.residual(aim.reference) <= 1e-9}
     if not wrong or any(key[0] == "buffer" for key in wrong):
         return
-    known = list(_known(replay, sites))
+    known = list(_known(replay, ancestry.sites))
     names = [(key, aim, _named(aim.port, aim, known)) for key, aim in wrong.items()]
     if any(found is None for _, _, found in names):
         return
     told = [(key, _named(aim.reference, aim, known), found) for key, aim, found in names]
     key, wanted, found = told[0]
     assert found is not None
-    made = [as_numpy(tensor.detach()) for _, _, tensor in replay.tensors]
-    kinds = {_kind(w, f, made) for _, w, f in told if f is not None}
+    kinds = {_kind(w, f, ancestry) for _, w, f in told if f is not None}
     kind = kinds.pop() if len(kinds) == 1 else "wiring"
     if len(told) > 1 and kind.startswith("layer"):
         kind = "wiring"  # layers in another order: none is left out
@@ -73,13 +74,21 @@ def origins(replay: Replay, target: Target, sites: list[Site]) -> Iterator[Cause
     if wanted is not None and wanted.words == found.words and wanted.site and found.site:  # two turns of a loop
         right = f" in {'an earlier' if found.site.number < wanted.site.number else 'a later'} call than the reference"
     left = max(aim.residual(each.value) for _, aim, each in names if each is not None)
-    yield Cause(id=kind, says=f"{where} {found.words}{_to(key)}{right}{_remark(kind)}", fix=FIX[kind], residual=left)
+    yield Cause(
+        id=kind,
+        says=f"{where} {found.words}{_to(key)}{right}{_remark(kind, wanted, found)}",
+        fix=FIX[kind],
+        residual=left,
+    )
 
 
-def _remark(kind: str) -> str:
+def _remark(kind: str, wanted: Known | None, found: Known) -> str:
     if kind == "limits":
         return ": no value is limited, or the limits are beyond them all"
     what, _, how = kind.rpartition("-")
+    one = wanted if how == "missing" else found
+    if what == "layer" and one is not None and one.site is not None:
+        what = f"call of {one.site.name}"
     return f": the {what} is {'left out' if how == 'missing' else 'too much there'}" if what else ""
 
 
@@ -93,7 +102,7 @@ def _known(replay: Replay, sites: list[Site]) -> Iterator[Known]:
             which = f" ({name})" if len(call.outputs) > 1 else ""
             yield Known(f"what {call.id} gives{which}", value, call=call)
     for site in sites:
-        for tensor in _tensors(site.result):
+        for tensor in tensors_of(site.result):
             yield Known(f"what {site.name} gives", as_numpy(tensor.detach()), site=site)
     for call in inside:
         for name, value in call.inputs.items():
@@ -108,32 +117,30 @@ def _named(value: np.ndarray, aim: Aim, known: list[Known]) -> Known | None:
     return None
 
 
-def _kind(wanted: Known | None, found: Known, made: list[np.ndarray]) -> str:
+def _kind(wanted: Known | None, found: Known, ancestry: Ancestry) -> str:
     """`residual-missing` for one summand in place of the sum, and so on."""
     if wanted is not None and _is_made_of(wanted, found):
         if wanted.site is not None and wanted.site.name in ("add", "add_", "__iadd__"):
-            # the residual is the summand that was there first; else it is the branch that is left out
-            others = [as_numpy(x.detach()) for x in _tensors(wanted.site.args)]
-            lost = [x for x in others if not _same(x, found.value)]
+            summands = tensors_of(wanted.site.args)
+            kept = [x for x in summands if _same(as_numpy(x.detach()), found.value)]
+            lost = [x for x in summands if not _same(as_numpy(x.detach()), found.value)]
             if not lost:  # a number was added
                 return "position-offset" if found.value.dtype.kind in "iu" else "constant-missing"
-            later = _age(found.value, made) < _age(lost[0], made)
-            return "branch-missing" if later else "residual-missing"
+            if not kept or ancestry.is_residual(lost[0], kept[0]):
+                return "residual-missing"
+            return "branch-missing" if ancestry.is_residual(kept[0], lost[0]) else "summand-missing"
         return _kind_of(wanted, "missing")
     if wanted is not None and _is_made_of(found, wanted):
-        return _kind_of(found, "extra")
+        added = tensors_of(found.site.args) if found.site else []
+        is_residual = any(ancestry.is_residual(a, b) for a, b in itertools.permutations(added, 2))
+        return _kind_of(found, "extra", "residual" if is_residual else "summand")
     return "wiring"
 
 
-def _age(value: np.ndarray, made: list[np.ndarray]) -> int:
-    """The place of a tensor among all in the order in which they were made."""
-    return next((i for i, each in enumerate(made) if _same(each, value)), len(made))
-
-
-def _kind_of(known: Known, what: str) -> str:
+def _kind_of(known: Known, what: str, summand: str = "residual") -> str:
     name = (known.call.kind if known.call else known.site.name if known.site else "").lower()
     if known.site and name in ("add", "add_", "__iadd__"):
-        return f"residual-{what}"
+        return f"{summand}-{what}"
     if known.site and name.rstrip("_") in ("mul", "div", "true_divide", "__rmul__"):
         return f"factor-{what}"
     if "norm" in name:
@@ -146,7 +153,7 @@ def _kind_of(known: Known, what: str) -> str:
 def _is_made_of(one: Known, other: Known) -> bool:
     """Whether the call that gives the one takes the other."""
     taken = list(one.call.inputs.values()) if one.call else []
-    taken += [as_numpy(x.detach()) for x in _tensors(one.site.args)] if one.site else []
+    taken += [as_numpy(x.detach()) for x in tensors_of(one.site.args)] if one.site else []
     return any(_same(value, other.value) for value in taken)
 
 
@@ -156,7 +163,3 @@ def _same(a: np.ndarray, b: np.ndarray) -> bool:
 
 def _to(key: Key) -> str:
     return f" to {key[1].partition(' of ')[2]}" if key[0] == "received" else ""
-
-
-def _tensors(args: Any) -> list[torch.Tensor]:
-    return [x for x in pytree.tree_leaves(args) if isinstance(x, torch.Tensor)]

@@ -26,7 +26,12 @@ class ParameterVariant:
 
 def own_parameters(replay: Replay) -> dict[str, torch.nn.Parameter]:
     """Those that the module holds itself, or in modules that the port has not, by name below it."""
-    return {n: p for n, p in replay.parameters.items() if not any(_below(replay, n, path) for path in replay.children)}
+    return {n: p for n, p in replay.parameters.items() if is_own(replay, n)}
+
+
+def is_own(replay: Replay, name: str) -> bool:
+    """Whether what has this name below the module is in none of the modules inside that the port has, too."""
+    return not any(_below(replay, name, path) for path in replay.children)
 
 
 def parameter_variants(replay: Replay) -> Iterator[ParameterVariant]:

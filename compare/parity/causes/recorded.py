@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
 from graphmode.weights import as_numpy
 
 from ..inside.calls import Call
+from ..inside.packed import PackedLayout, unpacked
 from .change import Change
 from .changed import Changed, Evidence
 
@@ -34,8 +36,9 @@ def stub(
         try:
             call = next(queue)
             tensors = [x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
-            for name, tensor in zip(call.inputs, tensors, strict=False):
-                evidence["received", f"{name} of {call.id}"] = as_numpy(tensor.detach().clone())
+            given_to_it = {n: as_numpy(x.detach().clone()) for n, x in zip(call.inputs, tensors, strict=False)}
+            for name, array in _unpacked(given_to_it, call).items():
+                evidence["received", f"{name} of {call.id}"] = array
             flat, structure = pytree.tree_flatten(call.result)
             places = [i for i, x in enumerate(flat) if isinstance(x, torch.Tensor)]
             given = _Recorded.apply(call, evidence, len(tensors), anchor, *tensors, *(flat[i] for i in places))
@@ -46,11 +49,29 @@ def stub(
                 mode.keep(tensor, f"what {call.id} gives")
             for i, tensor in zip(places, given, strict=True):
                 flat[i] = _changed(tensor, call, mode.change)
+            mode.inside_calls.append((tensors, [flat[i] for i in places]))
             return pytree.tree_unflatten(flat, structure)
         finally:
             mode.paused = before
 
     return forward
+
+
+def _unpacked(given: dict[str, np.ndarray], call: Call) -> dict[str, np.ndarray]:
+    """What a module is given, its packed sequences with lengths, and their data where the recorded ones have it: of
+    what has other lengths, what they leave out is as it was recorded, since a port's padded array still has it."""
+    found, packings = unpacked(given)
+    for name, packing in packings.items():
+        recorded, usual = call.inputs[name], unpacked(call.inputs)[1][name]
+        if np.array_equal(packing.order, usual.order) and np.array_equal(packing.sizes, usual.sizes):
+            continue
+        layout = PackedLayout(usual, (len(usual.order), len(usual.sizes), *recorded.shape[1:]), time_first=False)
+        padded = layout.to_port(recorded)
+        sequences, steps = packing.places
+        there = steps < padded.shape[1]
+        padded[sequences[there], steps[there]] = found[name][there]
+        found[name] = layout.to_reference(padded)
+    return found
 
 
 def _changed(tensor: torch.Tensor, call: Call, change: Change) -> torch.Tensor:

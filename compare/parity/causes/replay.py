@@ -71,16 +71,21 @@ class Replay:
             forms.append((type(module), [(name, p.shape) for name, p in module.named_parameters()]))
         return forms[0] == forms[1] and bool(forms[0][1])
 
+    def held(self) -> dict[str, torch.Tensor]:
+        """The tensors that the module holds, by name below it: parameters, buffers, and plain attributes."""
+        plain = {
+            f"{path}.{name}".lstrip("."): value
+            for path, module in self.module.named_modules()
+            for name, value in vars(module).items()
+            if isinstance(value, torch.Tensor)
+        }
+        return {**dict(self.module.named_parameters()), **dict(self.module.named_buffers()), **plain}
+
     def sites(self) -> list[Site]:
         """The function calls of an unchanged run, in order."""
         seen: list[Site] = []
         self.run(Change(), note=seen.append, forward_only=True)
         return seen
-
-    def described(self) -> list[tuple[str, int, torch.Tensor]]:
-        """The tensors of an unchanged run: in words, made before which call, and itself."""
-        self.run(Change(), forward_only=True, describe=True)
-        return list(self.tensors)
 
     def run(
         self,
@@ -100,8 +105,9 @@ class Replay:
         taken = [x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
         for name, tensor in zip(self.call.inputs, taken, strict=False):
             mode.keep(tensor, f"its input {name}" if len(taken) > 1 else "its input")
-        self.tensors = mode.tensors
+        self.tensors, self.inside_calls = mode.tensors, mode.inside_calls
         before = {name: x.clone() for name, x in self.module.named_buffers() if name in change.unwritten}
+        replaced = {name: x for name, x in self.module.named_buffers() if name in change.parameters}
         with contextlib.ExitStack() as stack:
             stack.enter_context(Snapshot.of_buffers(self.module).restored())
             stack.enter_context(self._stubs(evidence, given, mode))
@@ -109,6 +115,7 @@ class Replay:
                 stack.enter_context(_in_other_mode(self.module))
             for name, make in change.parameters.items():
                 stack.enter_context(_another(self.module, name, make))
+            versions = {name: (x, x._version) for name, x in self.module.named_buffers() if name in replaced}
             stack.enter_context(torch.enable_grad() if self.backward else torch.no_grad())
             if self.in_float64:
                 stack.enter_context(in_float64())
@@ -123,7 +130,8 @@ class Replay:
             named = dict(zip(self.call.outputs, tensors, strict=False))
             evidence.update({("output", name): as_numpy(x.detach()) for name, x in named.items()})
             for name, buffer in self.module.named_buffers():
-                kept = before.get(name, buffer)
+                is_written = name not in replaced or versions[name] != (buffer, buffer._version)
+                kept = before.get(name, buffer if is_written else replaced[name])
                 evidence["buffer", self.full(name)] = as_numpy(kept.detach().clone())
             if self.backward and not forward_only:
                 self._gradients(named, given, leaves, evidence)
@@ -230,19 +238,19 @@ def _in_other_mode(module: torch.nn.Module) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _another(module: torch.nn.Module, name: str, make: Callable[[torch.Tensor], torch.Tensor]) -> Iterator[None]:
+    """A tensor that the module holds, another for a while: a parameter, a buffer, or a plain attribute."""
     path, _, attribute = name.rpartition(".")
     holder = module.get_submodule(path)
-    parameter = holder._parameters[attribute]
-    assert parameter is not None
-    made = make(parameter)
-    _put(holder, attribute, made)
+    usual = getattr(holder, attribute)
+    _put(holder, attribute, make(usual))
     try:
         yield
     finally:
-        _put(holder, attribute, parameter)
+        _put(holder, attribute, usual)
 
 
 def _put(holder: torch.nn.Module, attribute: str, tensor: torch.Tensor) -> None:
-    holder._parameters[attribute] = tensor  # type: ignore[assignment]
+    places: tuple[dict[str, Any], ...] = (holder._parameters, holder._buffers, vars(holder))
+    next(place for place in places if attribute in place)[attribute] = tensor
     if isinstance(holder, torch.nn.RNNBase):  # it keeps a list of them, too
         holder._flat_weights = [holder._parameters.get(name) for name in holder._flat_weights_names]

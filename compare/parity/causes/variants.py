@@ -7,9 +7,12 @@ import itertools
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .change import Apply, Site
+
+if TYPE_CHECKING:
+    from .ancestry import Ancestry
 
 SIGNATURES: dict[str, tuple[str, ...]] = {}
 """The names of a function's arguments in order, by the function's name; those of tests of variants above all."""
@@ -81,6 +84,7 @@ class Called:
 
     site: Site
     names: tuple[str, ...] = field(default=())
+    ancestry: Ancestry | None = None  # of the run that the call is of, where it is known
 
     @property
     def name(self) -> str:
@@ -96,6 +100,19 @@ class Called:
             return self.site.kwargs[name]
         place = self.names.index(name) if name in self.names else len(self.site.args)
         return self.site.args[place] if place < len(self.site.args) else default
+
+    def is_made_in(self, function: str) -> bool:
+        """Whether the call is one that a function of this name makes, or what it calls."""
+        return any(code.co_name == function for code, *_ in self.site.place)
+
+    def name_of(self, place: int) -> str:
+        """Of the parameter, buffer or input that an argument is, or is cut out of; empty for what is computed."""
+        return self.ancestry.name(self.site.args[place]) if self.ancestry is not None else ""
+
+    def is_residual(self, place: int, other: int) -> bool:
+        """Whether an argument is an input or an earlier tensor, of which another argument is computed."""
+        args = self.site.args
+        return self.ancestry is not None and self.ancestry.is_residual(args[place], args[other])
 
     def with_(self, **changes: Any) -> Apply:
         """The same call with other arguments; a callable takes the usual argument and gives another."""
@@ -113,15 +130,16 @@ class Called:
         return apply
 
 
-def called(site: Site) -> Called:
-    return Called(site, SIGNATURES.get(site.name, ()))
+def called(site: Site, ancestry: Ancestry | None = None) -> Called:
+    return Called(site, SIGNATURES.get(site.name, ()), ancestry)
 
 
-def variants(site: Site) -> Iterator[Variant | Fit]:
+def variants(site: Site, ancestry: Ancestry | None = None) -> Iterator[Variant | Fit]:
     """All that is known to stand in for a call, the likeliest first."""
     for make in (*REGISTRY.get(site.name, ()), *(() if site.name in _PLAIN else REGISTRY.get("*", ()))):
         with contextlib.suppress(Exception):  # arguments that one kind of variant cannot be made of; others can
-            yield from map(_written_back, make(called(site))) if _IN_PLACE(site.name) else make(called(site))
+            made = make(called(site, ancestry))
+            yield from map(_written_back, made) if _IN_PLACE(site.name) else made
 
 
 _IN_PLACE = re.compile(r"[a-z0-9_]*[a-z0-9]_|__i(?!nvert)[a-z]+__").fullmatch

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from .ancestry import Ancestry
 from .change import Change, Site
 from .known.gradient import scaled
 from .replay import Replay
@@ -18,30 +19,29 @@ from .variants import Fit, Variant
 HAND_ON = "hand on what the reference does"
 
 
-def rewired(replay: Replay, sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
+def rewired(ancestry: Ancestry) -> Iterator[tuple[Variant, Change]]:
     """Another tensor of the module, made earlier, as an argument of a call."""
-    tensors = replay.described()
-    for site in sites:
+    tensors = ancestry.tensors
+    for site in ancestry.sites:
         for place, given in enumerate(site.args):
             if not isinstance(given, torch.Tensor) or given.is_complex() or given.dtype == torch.bool:
                 continue
-            usual = next((words for words, _, x in tensors if x.shape == given.shape and torch.equal(x, given)), None)
+            usual = ancestry.words(given)
             for source, (words, made, tensor) in enumerate(tensors):
                 if words == usual and given.is_floating_point():
                     continue  # one of several that the same line makes: a loop's turns, which no words tell apart
                 fits = tensor.shape == given.shape and tensor.dtype == given.dtype
                 if made <= site.number and fits and not torch.equal(tensor, given):
-                    says = f"gives {words} to {site.name} where the reference gives {usual or 'its usual one'}"
+                    says = f"gives {words} to {site.name} where the reference gives {usual}"
                     if words == usual:
                         says = f"gives {site.name} another tensor than the reference does, also {words}"
                     change = Change(rewired=(site.number, place, source))
                     yield Variant("wiring", says, HAND_ON, unused), change
 
 
-def exchanged(replay: Replay) -> Iterator[tuple[Variant, Change]]:
+def exchanged(ancestry: Ancestry) -> Iterator[tuple[Variant, Change]]:
     """Two tensors of the module, each in place of the other."""
-    tensors = replay.described()
-    for (i, (one, _, a)), (j, (other, _, b)) in itertools.combinations(enumerate(tensors), 2):
+    for (i, (one, _, a)), (j, (other, _, b)) in itertools.combinations(enumerate(ancestry.tensors), 2):
         if a.shape == b.shape and a.dtype == b.dtype and not torch.equal(a, b):
             says = f"takes {one} for {other}, and the other way round"
             if one == other:

@@ -2,12 +2,14 @@
 
 from . import (  # noqa: F401
     activation,
+    assigned,
     attention,
     axes,
     channel_norm,
     convolution,
     elementwise,
     embedding,
+    filled,
     fourier,
     gradient,
     indexed,
@@ -15,6 +17,7 @@ from . import (  # noqa: F401
     loss,
     mask,
     norm,
+    packed,
     pooling,
     recurrent,
     reduction,

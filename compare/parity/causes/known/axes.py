@@ -56,7 +56,7 @@ def split(call: Called) -> Iterator[Variant]:
             )
             yield Variant(
                 "axes-order",
-                f"has its axes in the order {axes} after {call.name}, and reshapes",
+                f"has its axes in the order {axes} after {call.name}{_and_reshapes(result, axes)}",
                 "keep the reference's order: a reshape does not move axes",
                 after(lambda x, axes=axes: _reordered(x, axes)),
             )
@@ -80,10 +80,11 @@ def other_order(call: Called) -> Iterator[Variant]:
     x, result = call.args[0], call.site.result
     if not isinstance(result, torch.Tensor) or result.dim() > LARGEST_RANK:
         return
+    reshapes = x.shape != result.shape
     yield Variant(
         "axes-order",
-        f"leaves {call.name} out, and reshapes",
-        f"move the axes as {call.name} does: a reshape keeps the order of the elements",
+        f"leaves {call.name} out" + (", and reshapes" if reshapes else ""),
+        f"move the axes as {call.name} does" + (": a reshape keeps the order of the elements" if reshapes else ""),
         lambda func, args, kwargs: args[0].reshape(func(*args, **kwargs).shape),
     )
     known = _axes_of(x, call)
@@ -97,6 +98,11 @@ def other_order(call: Called) -> Iterator[Variant]:
             "keep the reference's order",
             after(lambda x, axes=axes: _reordered(x, axes)),
         )
+
+
+def _and_reshapes(x: torch.Tensor, axes: Axes) -> str:
+    """Where the shape tells the orders apart, so that a reshape has to hide it."""
+    return "" if [x.shape[axis] for axis in axes] == list(x.shape) else ", and reshapes"
 
 
 def _reordered(x: torch.Tensor, axes: Axes) -> torch.Tensor:

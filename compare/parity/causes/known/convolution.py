@@ -64,11 +64,33 @@ def padding(call: Called) -> Iterator[Variant]:
             yield Variant(
                 "padding",
                 f"pads {words}: {pads}",
-                f"pad {usual}; a string such as 'SAME' pads otherwise in JAX where the stride is above 1",
+                f"pad {usual}{_cut_afterwards(call)}{_not_same(same, stride) if pads == same else ''}",
                 instead(_padded(pads)),
             )
     for mode in ("reflect", "replicate", "circular"):
         yield Variant("padding-mode", f"pads with {mode} values", "pad with zeros", instead(_padded(usual, mode)))
+
+
+def _not_same(same: list[tuple[int, int]], stride: list[int]) -> str:
+    by = "what the stride leaves over, and another number for another length" if max(stride) > 1 else str(same)
+    return f": JAX's 'SAME' pads {by}, so give numbers"
+
+
+def _cut_afterwards(call: Called) -> str:
+    """What the reference cuts off again, as where a causal convolution pads both ends: nothing where it is not seen."""
+    takers = call.ancestry.takers(call.site.result) if call.ancestry is not None else []
+    for site in takers:
+        whole, part = site.args[0], site.result
+        if site.name not in ("__getitem__", "narrow") or whole is not call.site.result or part.dim() != whole.dim():
+            continue
+        axis = next((axis for axis in range(2, whole.dim()) if part.shape[axis] < whole.shape[axis]), None)
+        if axis is None:
+            continue
+        start = (part.storage_offset() - whole.storage_offset()) // max(whole.stride(axis), 1)
+        end = whole.shape[axis] - part.shape[axis] - start
+        cuts = [f"{count} at the {place}" for count, place in ((start, "start"), (end, "end")) if count > 0]
+        return f", and cut {' and '.join(cuts)} of what comes of it, as the reference does" if cuts else ""
+    return ""
 
 
 @of(*CONVS)

@@ -35,17 +35,24 @@ def summands(call: Called) -> Iterator[Variant | Fit]:
         yield from _broadcast(call, b)
     both = a.shape == b.shape
     for kept, lost in ((0, "second"), (1, "first")):
-        id = "residual-missing" if both else "summand-missing"
-        what = "the residual" if both else f"the {lost} summand"
+        name = call.name_of(1 - kept)
+        of_the_sum = f" (of the sum, the {lost} is missing)"
+        what = name or f"the {lost} summand"
+        if call.is_residual(1 - kept, kept):
+            what = f"the residual{of_the_sum}"
+        elif call.is_residual(kept, 1 - kept):
+            what = f"to the residual what is computed from it{of_the_sum}"
+        elif name:
+            what += of_the_sum
         yield Variant(
-            id,
-            f"does not add {what} (of the sum, the {lost} is missing)",
+            "residual-missing" if both else "summand-missing",
+            f"does not add {what}",
             "add both, as the reference does",
             lambda func, args, kwargs, kept=kept: _shaped(args[kept], func(*args, **kwargs)),
         )
         yield Variant(
             "residual-twice" if both else "summand-twice",
-            f"adds the {lost} summand twice",
+            f"adds {name or f'the {lost} summand'} twice",
             "add it once",
             lambda func, args, kwargs, kept=kept: func(*args, **kwargs) + args[1 - kept],
         )
@@ -64,7 +71,7 @@ def summands(call: Called) -> Iterator[Variant | Fit]:
     for place, words in ((0, "first"), (1, "second")):
         yield Fit(
             "residual-scaled",
-            f"multiplies the {words} summand by {{value}}",
+            f"multiplies {call.name_of(place) or f'the {words} summand'} by {{value}}",
             "add it as it is",
             1.0,
             lambda value, place=place: _times(place, value),
@@ -74,7 +81,7 @@ def summands(call: Called) -> Iterator[Variant | Fit]:
 
 def _broadcast(call: Called, b: torch.Tensor) -> Iterator[Variant]:
     """The second summand laid over the first in another way: repeated in another order, or not at its ends."""
-    whole = call.site.result.shape
+    whole, name = call.site.result.shape, call.name_of(1) or "the second summand"
     aligned = (1,) * (len(whole) - b.dim()) + tuple(b.shape)
     for axis in range(len(whole) - 1):
         one, other = aligned[axis : axis + 2]
@@ -82,7 +89,7 @@ def _broadcast(call: Called, b: torch.Tensor) -> Iterator[Variant]:
             first = "whole" if one == 1 else "elements"
             yield Variant(
                 "repeat-order",
-                f"repeats the second summand's {'elements' if one == 1 else 'whole'} along axes {axis} and {axis + 1}, "
+                f"repeats {name}'s {'elements' if one == 1 else 'whole'} along axes {axis} and {axis + 1}, "
                 f"where the reference repeats its {first}",
                 f"repeat the {first}: {'jnp.tile' if one == 1 else 'jnp.repeat'}, or broadcast over axis {axis}",
                 lambda func, args, kwargs, axis=axis: func(args[0], _turned(args[1], args[0].shape, axis), **kwargs),
@@ -92,7 +99,7 @@ def _broadcast(call: Called, b: torch.Tensor) -> Iterator[Variant]:
             if whole[axis] > 2:
                 yield Variant(
                     "summand-missing",
-                    f"does not add the second summand to the {words} element of axis {axis}",
+                    f"does not add {name} to the {words} element of axis {axis}",
                     "add it to all",
                     lambda func, args, kwargs, a=axis, p=place: func(
                         args[0], _without(args[0], args[1], a, p), **kwargs
@@ -117,7 +124,7 @@ def factors(call: Called) -> Iterator[Variant | Fit]:
         for kept, lost in ((0, "second"), (1, "first")):
             yield Variant(
                 "factor-missing",
-                f"leaves the {lost} factor out",
+                f"leaves {call.name_of(1 - kept) or f'the {lost} factor'} out",
                 "multiply by it",
                 lambda func, args, kwargs, kept=kept: _shaped(args[kept], func(*args, **kwargs)),
             )
@@ -184,6 +191,7 @@ def function(call: Called) -> Iterator[Variant]:
 
 @of("gt", "lt", "ge", "le", "eq", "ne", "__gt__", "__lt__")
 def comparison(call: Called) -> Iterator[Variant]:
+    of_floats = any(isinstance(x, torch.Tensor) and x.is_floating_point() for x in call.args)
     for other in ("gt", "ge", "lt", "le", "eq", "ne"):
         if other != call.name.strip("_"):
             yield Variant(
@@ -191,6 +199,7 @@ def comparison(call: Called) -> Iterator[Variant]:
                 f"compares with {other} for {call.name.strip('_')}",
                 "compare as the reference does",
                 lambda func, args, kwargs, other=other: getattr(torch, other)(*args),
+                is_guess=of_floats and other in ("eq", "ne"),  # of none, and of all
             )
 
 

@@ -11,6 +11,7 @@ import torch
 from ..change import Site
 from ..variants import Called, Fit, Variant, after, before, of, signature
 
+MASKED_BY = ("masked_fill", "masked_scatter", "scaled_dot_product_attention", "multi_head_attention_forward")
 HIDES = -1e4  # what is added to scores so that nothing is left of them, at most
 
 signature("masked_fill masked_fill_", "input mask value")
@@ -91,15 +92,26 @@ def as_mask(call: Called) -> Iterator[Variant]:
 
 @of("tril", "triu", "tril_", "triu_")
 def triangle(call: Called) -> Iterator[Variant]:
-    known = call.get("diagonal", 0)
+    """Of a matrix; where that is one number throughout, or is then used as a mask, it is what hides the future."""
+    known, masks = call.get("diagonal", 0), _masks(call)
     for diagonal in dict.fromkeys((known - 1, known + 1, known - 2, known + 2, 0, -known)):
         if diagonal != known:
+            before = ", the length of what came before" if masks and known > 0 == diagonal else ""
             yield Variant(
-                "causal-mask",
+                "causal-mask" if masks else "triangle",
                 f"takes the triangle from diagonal {diagonal}",
-                f"take it from {known}" + (", the length of what came before" if known > 0 == diagonal else ""),
+                f"take it from {known}{before}",
                 call.with_(diagonal=diagonal),
             )
+    name = call.name.rstrip("_")
+    if not masks:
+        fix = f"write jnp.{name} with k={known}"
+        yield Variant("triangle", f"leaves {name} out", fix, lambda func, args, kwargs: args[0].clone())
+        other = {"tril": torch.triu, "triu": torch.tril}[name]
+        says = f"takes the other triangle, by {other.__name__} from diagonal {-known}"
+        yield Variant("triangle", says, fix, lambda func, args, kwargs: other(args[0], -known))
+        yield Variant("triangle", f"transposes what {name} gives", fix, after(lambda x: x.transpose(-1, -2)))
+        return
     yield Variant(
         "causal-mask",
         "masks nothing of the future",
@@ -136,6 +148,14 @@ def places(call: Called) -> Iterator[Variant]:
         "mask as the reference does: jnp.tril",
         after(lambda mask: mask.transpose(-1, -2)),
     )
+
+
+def _masks(call: Called) -> bool:
+    x = call.args[0]
+    if x.dtype == torch.bool or bool((x == x.flatten()[0]).all()):
+        return True
+    takers = call.ancestry.takers(call.site.result) if call.ancestry is not None else []
+    return any(site.name.rstrip("_") in MASKED_BY and call.site.result is not site.args[0] for site in takers)
 
 
 def compares_places(site: Site) -> bool:

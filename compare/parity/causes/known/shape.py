@@ -20,10 +20,14 @@ def pieces(call: Called) -> Iterator[Variant]:
     count = len(call.site.result)
     if count > 6:
         return
+    usual = tuple(range(count))
+    takes = f"takes the pieces of {call.name} in the order"
+    if call.is_made_in("__iter__"):  # a, b = x
+        takes = "unpacks a tensor in the order"
     for order in other_orders(count):
         yield Variant(
             "pieces-order",
-            f"takes the pieces of {call.name} in the order {order}",
+            f"{takes} {order}, where the reference's is {usual}",
             "take them in order",
             lambda func, args, kwargs, order=order: tuple(func(*args, **kwargs)[i] for i in order),
         )
@@ -45,7 +49,7 @@ def joined(call: Called) -> Iterator[Variant]:
     for order in other_orders(len(tensors)):
         yield Variant(
             "pieces-order",
-            f"joins the pieces in the order {order}",
+            f"joins the pieces in the order {order}, where the reference's is {tuple(range(len(tensors)))}",
             "join them in order",
             lambda func, args, kwargs, order=order: func([list(args[0])[i] for i in order], *args[1:], **kwargs),
         )

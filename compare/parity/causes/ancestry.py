@@ -1,0 +1,100 @@
+"""What the tensors of a module's unchanged run are: made by which call, of which others, taken by which, and called
+what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from .change import Change, Site
+from .replay import Replay
+
+HANDS_ON = {"contiguous", "clone", "to", "dropout", "float", "double", "type"}  # the same values
+CUTS_OUT = HANDS_ON | {"__getitem__", "select", "narrow", "squeeze", "unsqueeze", "expand", "expand_as", "detach"}
+CUTS_OUT |= {"view", "reshape", "flatten", "repeat", "broadcast_to"}
+
+
+class Ancestry:
+    """The calls of a run, in which each tensor is known by its identity.
+
+    Args:
+      replay: that is run, unchanged.
+
+    Attributes:
+      sites: the function calls, in order.
+      tensors: what was made, as `Replay.run` keeps it.
+    """
+
+    def __init__(self, replay: Replay):
+        self.sites: list[Site] = []
+        replay.run(Change(), note=self.sites.append, forward_only=True, describe=True)
+        self.tensors = list(replay.tensors)
+        self._inside = list(replay.inside_calls)
+        self._inputs = {id(x): words for words, made, x in self.tensors if made == 0 and words.startswith("its input")}
+        self._names = {id(x): name for name, x in replay.held().items()}
+        self._made: dict[int, list[Site]] = {}
+        self._taken: dict[int, list[Site]] = {}
+        for site in self.sites:
+            for tensor in tensors_of(site.result):
+                self._made.setdefault(id(tensor), []).append(site)
+            for tensor in tensors_of((site.args, site.kwargs)):
+                self._taken.setdefault(id(tensor), []).append(site)
+        self._of_inside = {id(x): given for given, results in self._inside for x in results}
+
+    def maker(self, tensor: Any) -> Site | None:
+        """The call that gives it first."""
+        return self._made[id(tensor)][0] if id(tensor) in self._made else None
+
+    def takers(self, tensor: Any) -> list[Site]:
+        """The calls that take it, in order."""
+        return self._taken.get(id(tensor), [])
+
+    def name(self, tensor: Any) -> str:
+        """Of the parameter, the buffer or the input that it is, or is cut out of; empty where it is computed."""
+        tensor = self._origin(tensor, CUTS_OUT)
+        return self._names.get(id(tensor), self._inputs.get(id(tensor), ""))
+
+    def words(self, tensor: torch.Tensor) -> str:
+        """`"what linear of head gives"`: of what it is itself, or has the values of."""
+        if id(tensor) in self._names:
+            return self._names[id(tensor)]
+        same = [words for words, _, x in self.tensors if x is tensor]
+        alike = (words for words, _, x in self.tensors if x.shape == tensor.shape and torch.equal(x, tensor))
+        return same[0] if same else next(alike, "its usual one")
+
+    def is_residual(self, tensor: Any, other: Any) -> bool:
+        """Whether the one is an input or an earlier tensor, handed on, of which the other is computed."""
+        origin = self._origin(tensor, HANDS_ON)
+        return origin is not other and id(origin) not in self._names and self._is_made_of(other, origin)
+
+    def _origin(self, tensor: Any, by: set[str]) -> Any:
+        """What it was before calls that hand on what they take."""
+        seen: set[int] = set()
+        while id(tensor) not in seen and (site := self.maker(tensor)) is not None and site.name in by and site.args:
+            seen.add(id(tensor))
+            tensor = site.args[0]
+        return tensor
+
+    def _is_made_of(self, tensor: Any, other: Any) -> bool:
+        waiting, seen = list(self._given(tensor)), {id(tensor)}
+        while waiting:
+            each = waiting.pop()
+            if each is other:
+                return True
+            if id(each) not in seen:
+                seen.add(id(each))
+                waiting.extend(self._given(each))
+        return False
+
+    def _given(self, tensor: Any) -> Iterator[torch.Tensor]:
+        for site in self._made.get(id(tensor), ()):
+            yield from tensors_of((site.args, site.kwargs))
+        yield from self._of_inside.get(id(tensor), ())
+
+
+def tensors_of(tree: Any) -> list[torch.Tensor]:
+    """Those among its leaves."""
+    return [x for x in pytree.tree_leaves(tree) if isinstance(x, torch.Tensor)]
