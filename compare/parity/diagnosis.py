@@ -104,6 +104,7 @@ def diagnose(exam: Examination, variant: str, tensors: Sequence[Tensor]) -> Diag
                     "shapes in the port than in the reference, so that it was judged as a part of what is around it"
                     f"{_more(look.unlike)}"
                 )
+            _hold_backward(look, found, deadline)
             divergences = [each for each in look.divergences() if _place(each) not in found]
             try:
                 for each in (look, *others):
@@ -124,6 +125,31 @@ def diagnose(exam: Examination, variant: str, tensors: Sequence[Tensor]) -> Diag
             found[OPTIMIZER, False] = _of_steps(exam, moved)
     diagnosis.divergences = list(found.values())
     return diagnosis
+
+
+def _hold_backward(look: Look, found: dict[Place, Divergence], deadline: float) -> None:
+    """Leaves of the causes that make right what is off in the forward pass those that do so for the gradients, too.
+
+    A place whose causes all fail there is taken out, to be looked at anew.
+    """
+    from .causes import HIDDEN_CAST, explain
+
+    for each in look.divergences() if look.question.mode == "forward_backward" else ():
+        place = _place(each)
+        before = found.get(place)
+        if before is None or before.mode != "inference":
+            continue
+        ids = frozenset(cause.id for cause in before.causes)
+        if not ids or HIDDEN_CAST in ids or all(finding.what in ("received", "output") for finding in each.findings):
+            continue
+        again = explain(look, each, deadline=deadline, only=ids)
+        if again.cut_short:
+            continue
+        said = {cause.says for cause in again.causes}
+        if held := [cause for cause in before.causes if cause.says in said]:
+            found[place] = msgspec.structs.replace(before, causes=held)
+        else:
+            del found[place]
 
 
 def _stands_for_another(
@@ -308,7 +334,7 @@ def _explained(
         if each.outside and casts and look.port.case.loss is None:
             continue  # a cotangent in the dtype of an output that was cast
         causes = own.causes or [*filter(None, [None if each.outside else casts.get(each.module)])]
-        yield msgspec.structs.replace(each, causes=causes, cut_short=own.cut_short and not causes)
+        yield msgspec.structs.replace(each, causes=causes, cut_short=own.cut_short and not causes, tried_s=own.tried_s)
 
 
 def _with_its_line(

@@ -1,9 +1,17 @@
 """Why a port goes wrong: known differences, tried on the reference until one gives exactly what the port gives."""
 
-from .casts import explain_casts
+from .casts import HIDDEN_CAST, explain_casts
 from .digits import explain_digits
 from .explain import explain
 from .first_line import astray
 from .optimizer import explain_optimizer, explain_optimizer_digits
 
-__all__ = ["astray", "explain", "explain_casts", "explain_digits", "explain_optimizer", "explain_optimizer_digits"]
+__all__ = [
+    "HIDDEN_CAST",
+    "astray",
+    "explain",
+    "explain_casts",
+    "explain_digits",
+    "explain_optimizer",
+    "explain_optimizer_digits",
+]

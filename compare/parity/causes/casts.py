@@ -39,6 +39,7 @@ class Cast:
 
 
 FORMATS = {(8, 10): "TF32", (8, 7): "bfloat16", (5, 10): "float16", (8, 23): "float32"}  # by bits of their two parts
+HIDDEN_CAST = "hidden-cast"
 CAST_FIX = "let the dtype follow the input (x.dtype), or name it as an argument of the port"
 
 
@@ -79,7 +80,7 @@ def explain_casts(port: PortSide, question: Question, reference: Observation, kn
         return {}
     causes: dict[str, Cause] = {}
     for cast in found:
-        cause = Cause(id="hidden-cast", says=cast.says, fix=CAST_FIX, residual=max(left))
+        cause = Cause(id=HIDDEN_CAST, says=cast.says, fix=CAST_FIX, residual=max(left))
         causes.setdefault(nearest(cast.module, known), cause)
     return causes
 

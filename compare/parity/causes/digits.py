@@ -12,7 +12,7 @@ from ...dtypes import HALF_ULP, JAX_DTYPES
 from ...report.records import Cause
 from ...trees import is_floating
 from ..yardstick import magnitude, rms, rms_error
-from .casts import CAST_FIX, Cast, cast_of, nearest
+from .casts import CAST_FIX, HIDDEN_CAST, Cast, cast_of, nearest
 from .graph import Graph, Operation, Run, Visit
 
 TRIED = 5  # operations, those that lose most first
@@ -133,7 +133,7 @@ def _cause(graph: Graph, loss: _Loss, dtype: str, residual: float) -> Cause:
     name = operation.eqn.primitive.name
     left = f"about {max(-np.log10(loss.lost), 0):.1f} of {dtype}'s {-np.log10(HALF_ULP[dtype]):.1f} digits are left"
     if (cast := _cast_before(graph, operation)) is not None:
-        return Cause(id="hidden-cast", says=cast.says, fix=CAST_FIX, residual=residual)
+        return Cause(id=HIDDEN_CAST, says=cast.says, fix=CAST_FIX, residual=residual)
     if not np.isfinite(loss.lost):
         says = f"overflows {dtype} in {name}{at}"
         fix = (

@@ -55,6 +55,7 @@ def explain(
     *,
     deadline: float = np.inf,
     second: Callable[[], Look | None] = lambda: None,
+    only: frozenset[str] = frozenset(),
 ) -> Explanation:
     """The known differences that make the reference's module give exactly what the port's gives.
 
@@ -68,6 +69,7 @@ def explain(
       deadline: of `time.monotonic`; 25 s are given at most, as `Limit` counts them.
       second: gives a look at another input of the same kind, or None; it is called where a cause was found, and not
         before.
+      only: ids of the causes that are tried; all where empty.
     """
     port = CallId(divergence.module, divergence.call)
     if not divergence.outside and (look.matching.to_reference(port.path) is None or port not in look.matches):
@@ -82,7 +84,7 @@ def explain(
         return Explanation([cause])
     other = None if divergence.outside else elsewhere(look, divergence)
     again = (LossAgain if divergence.outside else Again)(call, divergence.module, second)
-    trial = Trial(call, limit, other, again)
+    trial = Trial(call, limit, other, again, only)
     causes = _Search(trial, look).causes()
     is_cut_short = not causes and trial.is_over
     return Explanation(causes, is_cut_short, limit.taken if is_cut_short else 0.0)

@@ -46,13 +46,21 @@ class Trial:
       limit: of the search.
       elsewhere: a later wrong call of the module, where there is one.
       again: the same call on another input.
+      only: ids of those that are tried; all where empty.
 
     Attributes:
       found: causes, of different ids.
     """
 
-    def __init__(self, call: WrongCall, limit: Limit, elsewhere: WrongCall | None, again: Again):
-        self.call, self.limit, self.elsewhere, self.again = call, limit, elsewhere, again
+    def __init__(
+        self,
+        call: WrongCall,
+        limit: Limit,
+        elsewhere: WrongCall | None,
+        again: Again,
+        only: frozenset[str] = frozenset(),
+    ):
+        self.call, self.limit, self.elsewhere, self.again, self.only = call, limit, elsewhere, again, only
         self.replay, self.target, self.forward = call.replay, call.target, call.forward
         self.found: list[Cause] = []
         self._lengths: dict[str, int] = {}  # of the numbers in those, by id
@@ -63,12 +71,16 @@ class Trial:
 
     def vary(self, id: str, says: str, fix: str, change: Change) -> None:
         """Adds a cause where this change makes the reference give what the port gives."""
+        if not self._is_tried(id):
+            return
         left = self._residual(change)
         if self.target.explains(left) and not self._is_by_chance(id) and self._holds_elsewhere(change):
             self.add(Cause(id=id, says=says + self._part, fix=fix, residual=left))
 
     def fit(self, fit: Fit, change: Callable[[float], Change]) -> None:
         """Adds a cause where the change by some number does, with that number."""
+        if not self._is_tried(fit.id):
+            return
         which = self.forward if self.forward.aims and self.forward.before > EXPLAINED else self.target
 
         def left(value: float) -> np.ndarray | None:
@@ -106,8 +118,11 @@ class Trial:
 
     def add(self, cause: Cause) -> None:
         """Takes it among the found ones, unless one of its id is there."""
-        if all(cause.id != other.id for other in self.found):
+        if self._is_tried(cause.id) and all(cause.id != other.id for other in self.found):
             self.found.append(cause)
+
+    def _is_tried(self, id: str) -> bool:
+        return not self.only or id in self.only
 
     def _drop(self, id: str, longer_than: int) -> None:
         """Lets a number go that has clearly more digits than another one that does as well."""
