@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +11,8 @@ from .scales import Scales
 from .yardstick import Difference, difference, magnitude
 
 if TYPE_CHECKING:
+    from graphmode.weights import Drop
+
     from ..case import Case
     from ..observation import Observation
     from .judge import Judge, Key, Truth
@@ -26,8 +26,8 @@ class Differences:
       trained: parameters that have a gradient here, and that the reference freezes.
     """
 
-    def __init__(self, case: Case, judge: Judge, truths: Sequence[Truth], scales: Scales):
-        self._case, self._judge, self._truths, self._scales = case, judge, truths, scales
+    def __init__(self, case: Case, judge: Judge, scales: Scales):
+        self._case, self._judge, self._scales = case, judge, scales
         self.notes: list[str] = []
         self.trained: list[str] = []
 
@@ -51,9 +51,15 @@ class Differences:
             told = f"the port has the {kind.replace('_', ' ')} {name}, and the reference has it not as such"
             self.notes.append(f"{mode}: {told}")
             return Difference(0.0) if kind == "parameter_gradient" else Difference(np.inf, note="only the port has it")
-        if name not in self._kept or name.endswith("num_batches_tracked"):
-            self.notes.append(f"{mode}: the {kind} {name} is not kept by the port, and was not compared")
+        dropped = self._dropped(name)
+        if dropped is not None or name.endswith("num_batches_tracked"):
+            why = f" ({dropped.why})" if dropped is not None and dropped.why else ""
+            told = f"the {kind.replace('_', ' ')} {name} is not kept by the port{why}, and was not compared"
+            self.notes.append(f"{mode}: {told}")
             return Difference(0.0)
+        if kind == "buffer":
+            held = "hold it in an nnx.Variable that is no nnx.Param, such as nnx.BatchStat or a class of your own"
+            return Difference(np.inf, note=f"the port has it not as a buffer: {held}")
         return Difference(np.inf, note="the port has it not: parameters must be nnx.Params")
 
     def _of_frozen(self, truth: Truth, key: Key, ours: np.ndarray) -> Difference:
@@ -68,11 +74,8 @@ class Differences:
             self.trained.append(name)
         return Difference(0.0)
 
-    @functools.cached_property
-    def _kept(self) -> set[str]:
-        """Names that the case does not drop."""
+    def _dropped(self, name: str) -> Drop | None:
+        """The rule by which the case drops it."""
         from graphmode.weights import Drop
 
-        dropped = [rule for rule in self._case.weights if isinstance(rule, Drop)]
-        names = {name for truth in self._truths for _, name, _ in truth.reference.tensors()}
-        return {name for name in names if not any(rule.matches(name) for rule in dropped)}
+        return next((rule for rule in self._case.weights if isinstance(rule, Drop) and rule.matches(name)), None)

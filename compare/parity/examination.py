@@ -138,7 +138,7 @@ class Examination:
         notes = list(nan_notes(truths))
         if side == "jax":
             notes += self._not_learned
-        apart = Differences(self.case, self.judge, self.truths, self.scales)
+        apart = Differences(self.case, self.judge, self.scales)
         if self.judge.missing_weights:
             notes.append(f"checked with random weights: {self.judge.missing_weights}")
         exact, usual = build("float64"), None if self.hasty else build(self.dtype)
@@ -261,7 +261,7 @@ class Examination:
             dataclasses.replace(t, reference=judge.exact.run(q.inputs, q.mode, q.cotangents))
             for t, q in zip(truths, asked, strict=True)
         ]
-        apart = Differences(self.case, judge, self.truths, self.scales)
+        apart = Differences(self.case, judge, self.scales)
         again = [apart.of(t, self._answer(port, t, "jax", variant)) for t in finer]
         if _unequal(again) >= _unequal(found):
             judge.exact, judge.finer = judge.finer, judge.exact
