@@ -12,6 +12,7 @@ from typing import Literal
 import numpy as np
 from flax import nnx
 
+from ...case import identity
 from ...jax_side import PortSide
 from ...report.records import Divergence, Finding, ModuleEvidence
 from ...torch_side import TorchSide
@@ -125,15 +126,34 @@ class Look:
             self._backward()
 
     def _handed_out(self) -> None:
-        """Of outputs that are right in the port's layout, what the case's `to_reference` makes."""
+        """Of outputs that are right in the port's layout, what the case's `to_reference` makes of them, or, where it has
+        none, the module that gives them in another shape."""
         made = self.run.handed_out
         if made is None or ROOT not in self.matches or self.suspects:
             return
         ours = made.renamed(self.observed).outputs
         for name, wanted in self.observed.outputs.items():
             found = difference(ours[name], wanted) if name in ours else None
-            if found is not None and not found.equal:
+            if found is None or found.equal:
+                continue
+            if self.port.case.to_reference is identity:
+                at = self._giver(wanted)
+                self._blame(at.path, _finding("output", f"{name} of {at}", found), at.number)
+            else:
                 self.outside.append(_finding("output", f"{name} after to_reference", found))
+
+    def _giver(self, output: np.ndarray) -> CallId:
+        """The innermost call that gives this output of the reference in another shape; the model's, if none does."""
+
+        def gives(seen: Seen) -> bool:
+            if seen.what != "output" or seen.at not in forced or not np.array_equal(seen.reference, output):
+                return False
+            outputs = self.run.borders(seen.at).outputs
+            return any(each.layout.shape != output.shape for each in outputs if each.name == seen.name)
+
+        forced = set(self.run.forced)
+        found = [seen.at for seen in self.forced if gives(seen)]
+        return max(found, key=lambda at: len(at.path.split(".")) if at.path else 0, default=ROOT)
 
     def _backward(self) -> None:
         try:
