@@ -126,8 +126,8 @@ class Look:
             self._backward()
 
     def _handed_out(self) -> None:
-        """Of outputs that are right in the port's layout, what the case's `to_reference` makes of them, or, where it has
-        none, the module that gives them in another shape."""
+        """Of outputs that are right in the port's layout, what the case's `to_reference` makes of them, or, where there
+        is none, the module that gives them in another shape."""
         made = self.run.handed_out
         if made is None or ROOT not in self.matches or self.suspects:
             return
