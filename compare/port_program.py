@@ -162,9 +162,12 @@ def split(model: nnx.Module) -> tuple[Any, Any, Any]:
 
 def by_path(state: Any) -> dict[str, np.ndarray]:
     """The arrays of a module's state by dotted path, but those of random numbers."""
-    flat = nnx.to_flat_state(state)
-    kept = {path: leaf for path, leaf in flat if not isinstance(leaf, nnx.RngState)}
-    return {".".join(map(str, path)): np.asarray(leaf.get_value()) for path, leaf in kept.items()}
+    named = {}
+    for path, leaf in nnx.to_flat_state(state):
+        value = leaf.get_value() if isinstance(leaf, nnx.Variable) else leaf  # an array in a plain attribute
+        if not isinstance(leaf, nnx.RngState) and not jax.dtypes.issubdtype(value.dtype, jax.dtypes.extended):
+            named[".".join(map(str, path))] = np.asarray(value)
+    return named
 
 
 def is_trained(path: Any, value: Any) -> bool:

@@ -149,7 +149,7 @@ def test_a_shape_that_the_port_does_not_take_is_said_and_is_no_failure():
 
     report = check(case(lambda x: 2 * x, fixed), draws=1)
     assert report.passed, str(report)
-    (warning,) = report.parity[0].warnings
+    (warning,) = (each for each in report.parity[0].warnings if "precision" not in each)
     assert "on 'a batch of one'" in warning
     assert "made for four rows" in warning
 
