@@ -50,6 +50,7 @@ class Objective:
     ):
         self._loss, self._precision, self._remat = loss, precision, remat
         self._frozen = _frozen(model, frozen)
+        self._refuse_complex(model)
         self._graphdef, params, rest = self.split(model)
         self.params = jax.tree.map(lambda x: x, params)  # variables of its own, of the same arrays; so is `rest`
         self.rest, self._loaded_as = _without_dtypes(rest)
@@ -119,6 +120,16 @@ class Objective:
         """A module of these values, traced or not, in evaluation mode."""
         model = nnx.merge(self._graphdef, params, rest, copy=True)
         return nnx.view(model, deterministic=True, use_running_average=True, raise_if_not_found=False)
+
+    def _refuse_complex(self, model: nnx.Module) -> None:
+        for path, variable in nnx.to_flat_state(nnx.state(model, nnx.Param)):
+            name, dtype = ".".join(map(str, path)), variable.get_raw_value().dtype
+            if jnp.issubdtype(dtype, jnp.complexfloating) and name not in self._frozen:
+                raise TypeError(
+                    f"the parameter {name} is {dtype}, and a step trains floating ones: JAX's gradient of a complex one "
+                    "is the conjugate of PyTorch's, whose optimizers take its two parts for two numbers; hold these as "
+                    "two parameters and make the complex number of them, or name it in frozen"
+                )
 
     def _is_trained(self, path: Any, variable: Any) -> bool:
         name = ".".join(map(str, path))

@@ -58,6 +58,11 @@ ARGUMENTS = {
     ),
     "placement": ({"placement": "data"}, TypeError, "placement is a str; give gm.training.data_parallel()"),
     "frozen, nothing": ({"frozen": "encoder"}, ValueError, "frozen is 'encoder', which holds no parameter; there are"),
+    "complex": (
+        {"model": nnx.Linear(3, 2, param_dtype=jnp.complex64, rngs=nnx.Rngs(0))},
+        TypeError,
+        "the parameter bias is complex64, and a step trains floating ones",
+    ),
     "frozen, all": ({"frozen": "."}, ValueError, "the model has no parameters to train"),
     "frozen, broken": ({"frozen": "("}, ValueError, "frozen is '(', which is no regular expression"),
     "averaging": ({"averaging": "ema"}, TypeError, "averaging is 'ema'; give gm.optim.ema(decay) or gm.optim.swa()"),
