@@ -126,9 +126,9 @@ class Objective:
             name, dtype = ".".join(map(str, path)), variable.get_raw_value().dtype
             if jnp.issubdtype(dtype, jnp.complexfloating) and name not in self._frozen:
                 raise TypeError(
-                    f"the parameter {name} is {dtype}, and a step trains floating ones: JAX's gradient of a complex one "
-                    "is the conjugate of PyTorch's, whose optimizers take its two parts for two numbers; hold these as "
-                    "two parameters and make the complex number of them, or name it in frozen"
+                    f"the parameter {name} is {dtype}, and a step trains floating ones: JAX's gradient of a complex "
+                    "one is the conjugate of PyTorch's, whose optimizers take its two parts for two numbers; hold "
+                    "these as two parameters and make the complex number of them, or name it in frozen"
                 )
 
     def _is_trained(self, path: Any, variable: Any) -> bool:
