@@ -132,7 +132,7 @@ def _hold_backward(look: Look, found: dict[Place, Divergence], deadline: float) 
 
     A place whose causes all fail there is taken out, to be looked at anew.
     """
-    from .causes import HIDDEN_CAST, explain
+    from .causes import FORWARD_ONLY, explain
 
     for each in look.divergences() if look.question.mode == "forward_backward" else ():
         place = _place(each)
@@ -140,7 +140,7 @@ def _hold_backward(look: Look, found: dict[Place, Divergence], deadline: float) 
         if before is None or before.mode != "inference":
             continue
         ids = frozenset(cause.id for cause in before.causes)
-        if not ids or HIDDEN_CAST in ids or all(finding.what in ("received", "output") for finding in each.findings):
+        if not ids or ids & FORWARD_ONLY or all(finding.what in ("received", "output") for finding in each.findings):
             continue
         again = explain(look, each, deadline=deadline, only=ids)
         if again.cut_short:

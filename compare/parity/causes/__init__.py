@@ -5,9 +5,13 @@ from .digits import explain_digits
 from .explain import explain
 from .first_line import astray
 from .optimizer import explain_optimizer, explain_optimizer_digits
+from .wiring import EXCHANGED
+
+FORWARD_ONLY = frozenset({HIDDEN_CAST, EXCHANGED})
+"""Ids of causes that are tried without gradients: what is exchanged is put there as a value."""
 
 __all__ = [
-    "HIDDEN_CAST",
+    "FORWARD_ONLY",
     "astray",
     "explain",
     "explain_casts",

@@ -17,6 +17,7 @@ from .target import EXPLAINED, Target
 from .variants import Fit, Variant
 
 HAND_ON = "hand on what the reference does"
+EXCHANGED = "tensors-exchanged"
 
 
 def rewired(ancestry: Ancestry) -> Iterator[tuple[Variant, Change]]:
@@ -47,7 +48,7 @@ def exchanged(ancestry: Ancestry) -> Iterator[tuple[Variant, Change]]:
             if one == other:
                 says = f"takes two tensors for one another, each of which is {one}"
             change = Change(exchanged=(i, j), later=(a.detach(), b.detach()))
-            yield Variant("tensors-exchanged", says, HAND_ON, unused), change
+            yield Variant(EXCHANGED, says, HAND_ON, unused), change
 
 
 def moved(replay: Replay, target: Target, sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
