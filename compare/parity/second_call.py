@@ -127,20 +127,15 @@ def _divergence(
 
 
 def _cause(tensors: Sequence[Tensor], kept: Names, written: Names) -> Cause:
-    off = ", ".join(t.name for t in tensors if t.kind == "buffer")
     if not written:
-        id, says, fix = (
-            "state-left",
-            f"keeps {', '.join(kept)} for the next call, and the reference keeps nothing",
-            RESET,
-        )
+        id, fix = "state-left", RESET
+        says = f"keeps {', '.join(kept)} for the next call, and the reference keeps nothing"
     elif not kept:
-        says = f"keeps nothing of what the reference writes into {', '.join(written)}"
         id, fix = "buffer-not-written", "write it into a variable of the module, and carry the state out of the step"
+        says = f"keeps nothing of what the reference writes into {', '.join(written)}"
     else:
+        id = "state-otherwise"
+        fix = "look at the factor of what it held before: where that is zero, as at first, it is hidden"
+        off = ", ".join(t.name for t in tensors if t.kind == "buffer")
         says = f"makes {off or 'something'} otherwise than the reference of what the call before left"
-        id, fix = (
-            "state-otherwise",
-            "look at the factor of what it held before: where that is zero, as at first, it is hidden",
-        )
     return Cause(id=id, says=says, fix=fix, residual=0.0)
