@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from flax import nnx
@@ -13,17 +14,16 @@ if TYPE_CHECKING:
 HELD_BY_OTHERS = ("dropout", "dropout_rate", "dropout_p")  # attributes of attention and recurrent layers
 
 
-def dropout_warning(reference: torch.nn.Module, port: nnx.Module) -> str:
-    """What to say of a port whose rates of dropout are other ones, or not as many; empty where they are the same."""
+def dropout_warnings(reference: torch.nn.Module, port: nnx.Module) -> Iterator[str]:
+    """What to say of a port whose rates of dropout are other ones, or not as many."""
     theirs = Counter(rate for module in reference.modules() for rate in _rates(module))
     ours = Counter(rate for _, module in nnx.iter_modules(port) for rate in _rates(module))
-    if ours == theirs:
-        return ""
-    return (
-        f"dropout is off on both sides, and not compared: the rates are {_told(theirs)} in the reference, and "
-        f"{_told(ours)} in the port; a rate is the share that is dropped (what Flax and PyTorch take, and not what is "
-        "kept)"
-    )
+    if ours != theirs:
+        yield (
+            f"dropout is off on both sides, and not compared: the rates are {_told(theirs)} in the reference, and "
+            f"{_told(ours)} in the port; a rate is the share that is dropped (what Flax and PyTorch take, and not what "
+            "is kept)"
+        )
 
 
 def _rates(module: Any) -> list[float]:

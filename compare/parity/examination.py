@@ -25,7 +25,7 @@ from .adversarial import Found, OwnInputs
 from .coverage import coverage_warnings, listed, nan_notes
 from .diagnosis import Diagnosis, diagnose, diagnose_precision, look_inside
 from .differences import Differences
-from .dropout_rates import dropout_warning
+from .dropout_rates import dropout_warnings
 from .judge import Judge, Key, Question, Truth
 from .lost_nan import lost_nan
 from .narrower import narrower_reference
@@ -173,11 +173,7 @@ class Examination:
                 left = second_call(self, self.port_side(variant, "float64"))
             tensors += left.tensors
         if side == "jax" and usual is not None:
-            warnings += narrower_reference(tensors, truths, self.dtype)
-            said = dropout_warning(self.judge.references[self.judge.name], usual.model)  # type: ignore[union-attr]
-            warnings += [said] if said and self.case.modes != ("inference",) else []
-            if all(t.equal and t.precise for t in tensors) and all(t.ratio is None for t in tensors):
-                warnings.append(NOT_JUDGED)
+            warnings += self._untold(usual, truths, tensors)  # type: ignore[arg-type]
         if apart.trained:
             names = ", ".join(dict.fromkeys(apart.trained))
             warnings.append(
@@ -219,6 +215,15 @@ class Examination:
         if self.locate and not all(t.precise for t in tensors):
             return diagnose_precision(self, variant, tensors)
         return look_inside(self, variant) if self.inside else Diagnosis()
+
+    def _untold(self, port: PortSide, truths: Sequence[Truth], tensors: Sequence[Tensor]) -> Iterator[str]:
+        """What neither verdict tells of a port."""
+        yield from narrower_reference(tensors, truths, self.dtype)
+        if self.case.modes != ("inference",):
+            yield from dropout_warnings(self.judge.references[self.judge.name], port.model)
+        rounds = any(array.dtype.kind in "fc" for truth in truths for _, _, array in truth.reference.tensors())
+        if rounds and all(t.equal and t.precise and t.ratio is None for t in tensors):
+            yield NOT_JUDGED
 
     @functools.cached_property
     def _optimizer(self) -> Tensor | str:
