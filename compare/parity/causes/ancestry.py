@@ -66,9 +66,13 @@ class Ancestry:
         return same[0] if same else next(alike, "its usual one")
 
     def is_residual(self, tensor: Any, other: Any) -> bool:
-        """Whether the one is an input or an earlier tensor, handed on, of which the other is computed."""
+        """Whether the one is an input or an earlier tensor, handed on, of which the other is computed; or an input, and
+        the other computed of one, as where a module takes both what a block was given and what came of it."""
         origin = self._origin(tensor, HANDS_ON)
-        return origin is not other and id(origin) not in self._names and self._is_made_of(other, origin)
+        if origin is other or id(origin) in self._names:
+            return False
+        both = id(origin) in self._inputs and origin.shape == other.shape and self.maker(other) is not None
+        return both or self._is_made_of(other, origin)
 
     def _origin(self, tensor: Any, by: set[str]) -> Any:
         """What it was before calls that hand on what they take."""
