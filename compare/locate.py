@@ -52,7 +52,7 @@ def locate(text, kinds=(Case,), word="case"):
         raise CaseError(f"{place} has {len(found)} {word}s ({listing}); name one, as in {place}:{word.upper()}")
     its = f"its {word}s are {_listed(found)}" if found else f"it has no {kinds[0].__name__}"
     if not hasattr(module, attribute):
-        near = nearest(attribute, vars(module))
+        near = nearest(attribute, found or vars(module))
         hint = f"; did you mean {near[0]}?" if near else ""
         raise CaseError(f"{place} has no attribute {attribute!r}; {its}{hint}")
     value = getattr(module, attribute)

@@ -57,8 +57,8 @@ def of_reference(module: torch.nn.Module, averages: Sequence[AveragedModel]) -> 
         left.tensors.update({("average", name): array for name, array in to_arrays(matching[0]).items()})
     elif averages:
         told = f"{len(averages)} AveragedModels" if len(averages) > 1 else "an AveragedModel"
-        left.notes.append(f"Not compared: the averages. PyTorch's script has {told}, and which of the model's it "
-                          "averages is not clear")  # fmt: skip
+        why = f"PyTorch's script has {told}, and which of the model's it averages is not clear"
+        left.notes.append(f"Not compared: the averages. {why}")
     return left
 
 
@@ -142,7 +142,7 @@ def _kind(is_parameter: bool) -> Kept:
 def _of_average(
     module: torch.nn.Module, average: AveragedModel, trained: Mapping[str, torch.Tensor]
 ) -> dict[str, torch.Tensor]:
-    """Averaged parameters by the the model's names; empty where they are of none of its modules, or of several."""
+    """Averaged parameters by the model's names; empty where they are of none of its modules, or of several."""
     found = _parameters(average.module)
     shapes = {name: tensor.shape for name, tensor in found.items()}
     prefixes = [

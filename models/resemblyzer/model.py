@@ -172,11 +172,11 @@ class VoiceEncoder(nnx.Module):
 
 
 def sizes(windows: int) -> list[int]:
-    """Numbers below that of all windows, of which the first that holds those that count is computed.
+    """Numbers of windows, of which the first that holds those that count is computed.
 
     The recurrent network is slow on few windows at a time, so these are not far apart.
     """
-    return sorted({round(windows * share) for share in (0.4, 0.6, 0.8)} - {0, windows})
+    return sorted({round(windows * share) for share in (0.4, 0.6, 0.8)} - {0})
 
 
 def _windows(samples: int, slicing: Slicing) -> int:

@@ -7,6 +7,7 @@ array where the values are a pytree, and keeps what stands in the padding out of
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -205,11 +206,11 @@ class Padded(Generic[T]):
           batched: whether `fn` takes and gives rows instead of one of them.
           fill_value: stands in the padding of the result.
           chunk: how many rows `fn` is given at a time, at least 1; None for all.
-          sizes: growing numbers of rows below the capacity, which comes after them by itself; not with `chunk`.
+          sizes: growing numbers of rows; the capacity comes after them, in place of those above it. Not with `chunk`.
 
         Raises:
-          ValueError: where chunk is not positive, or sizes do not grow from at least 1 to below the capacity, or both
-            are given; where `fn`, batched, gives another number of rows than it took.
+          ValueError: where chunk is not positive, sizes do not grow from at least 1, or both are given; where `fn`,
+            batched, gives another number of rows than it took.
 
         Example:
           >>> import jax, jax.numpy as jnp
@@ -222,17 +223,18 @@ class Padded(Generic[T]):
             raise ValueError(f"chunk is {chunk} and sizes are {sizes}; give one of the two")
         if chunk is not None and as_capacity(chunk, name="chunk") < self.capacity:
             mapped = mapped_in_chunks(every, self.values, self.valid, fill_value, chunk)
-        elif sizes is not None and len(sizes):
-            mapped = mapped_in_sizes(every, self.values, self.valid, fill_value, self._growing(sizes))
+        elif smaller := self._smaller(() if sizes is None else sizes):
+            mapped = mapped_in_sizes(every, self.values, self.valid, fill_value, smaller)
         else:
             mapped = mapped_rows(every, self.values, self.valid, fill_value)
         return Padded(mapped, self.valid, self.count)
 
-    def _growing(self, sizes: Sequence[int]) -> list[int]:
+    def _smaller(self, sizes: Sequence[int]) -> list[int]:
+        """Those below the capacity."""
         whole = [as_capacity(size, name=f"sizes[{i}]") for i, size in enumerate(sizes)]
-        if not all(a < b for a, b in zip(whole, [*whole[1:], self.capacity], strict=True)):
-            raise ValueError(f"sizes are {whole}; give growing ones below the capacity, which is {self.capacity}")
-        return whole
+        if not all(a < b for a, b in itertools.pairwise(whole)):
+            raise ValueError(f"sizes are {whole}; give growing ones")
+        return [size for size in whole if size < self.capacity]
 
     @_of_one_collection
     def compact(

@@ -75,6 +75,12 @@ def test_a_batched_map_hands_on_as_many_rows_as_its_size():
     assert set(seen) == {2, 4, 5}
 
 
+@pytest.mark.parametrize("capacity", [0, 1, 3])
+def test_sizes_above_the_capacity_are_passed_over(capacity):
+    found = gm.Padded(jnp.arange(float(capacity)), jnp.ones(capacity, bool), capacity)
+    assert found.map(lambda v: v + 1, sizes=(1, 3, 9)).to_list() == [i + 1 for i in range(capacity)]
+
+
 def test_map_of_trees_changes_structure_and_dtype():
     found = gm.Padded({"box": jnp.ones((3, 4)), "id": jnp.arange(3)}, jnp.array([True, False, True]), 2)
     mapped = found.map(lambda row: (row["box"].sum() > 3, row["id"] + 1), fill_value=0)
@@ -244,7 +250,6 @@ def test_a_batch_of_collections_is_refused(name):
         (lambda p: p.map(jnp.sin, chunk=0), "chunk is 0"),
         (lambda p: p.map(jnp.sin, sizes=(0, 2)), r"sizes\[0\] is 0"),
         (lambda p: p.map(jnp.sin, sizes=(2, 1)), r"sizes are \[2, 1\]; give growing"),
-        (lambda p: p.map(jnp.sin, sizes=(2, 3)), "the capacity, which is 3"),
         (lambda p: p.map(jnp.sin, sizes=(2,), chunk=2), "give one of the two"),
         (lambda p: p.map(jnp.sum, batched=True), r"shape \(\) for 3 rows; give one for each"),
         (lambda p: p.map(lambda v: v[:1], batched=True, sizes=(2,)), r"shape \(1,\) for 3 rows"),
