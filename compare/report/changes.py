@@ -37,6 +37,11 @@ class Change:
     def verdict(self) -> Literal["faster", "slower", "level"]:
         return self.ratio.verdict
 
+    @property
+    def ran_in_several(self) -> bool:
+        """Processes, in both runs. The repeats of one share what it drew at its start, of which they tell no scatter."""
+        return bool(self.before.process_of) and bool(self.after.process_of)
+
 
 @dataclass(frozen=True, slots=True)
 class Turn:
@@ -75,7 +80,12 @@ class Changes:
     @property
     def moved(self) -> list[Change]:
         """Rows beyond noise."""
-        return [change for change in self.times if change.verdict != "level"]
+        return [change for change in self.times if change.verdict != "level" and change.ran_in_several]
+
+    @property
+    def perhaps(self) -> list[Change]:
+        """Rows beyond the noise of their repeats, which ran in one process before or after: another may differ."""
+        return [change for change in self.times if change.verdict != "level" and not change.ran_in_several]
 
     @property
     def moved_together(self) -> list[Together]:

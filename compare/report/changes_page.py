@@ -58,6 +58,7 @@ def _verdict(found: Changes) -> tuple[str, Tone]:
         f"{count(faster, 'row')} got faster" if faster else "",
         *(f"{_framework(one)} rows of {plain(one.cells[0].case)} all got {one.ratio.verdict}" for one in few),
         f"one framework's rows all got faster or slower in {count(len(moved), 'place')}" if moved and not few else "",
+        f"{count(len(found.perhaps), 'row')} of one process may have moved" if found.perhaps else "",
     ]
     if found.turns:
         parts.append(
@@ -77,19 +78,28 @@ def _lines(found: Changes) -> Iterator[str]:
         "What the rows of both frameworks moved by in a case is taken for the machine's, and taken out. What those of "
         "one moved by beyond that is told of them together. The intervals hold for all rows at once (95 %)."
     )
+    if found.perhaps:
+        yield (
+            "A row that ran in one process shows no scatter between processes: what it moved by may be what the two "
+            "drew at their start. 'graphmode compare CASE --row ROW --processes 4', before and after, tells."
+        )
     if found.untold:
         yield f"Of {count(len(found.untold), 'row')} nothing can be said: they have too few samples in one of the runs."
 
 
 def _sections(found: Changes) -> Iterator[Section]:
     blocks: list[tuple[str, str, Block]] = []
-    for verdict, tone in (("slower", "bad"), ("faster", "good")):
-        rows = tuple(_time(change, tone) for change in found.moved if change.verdict == verdict)  # type: ignore[arg-type]
+    tones: dict[str, Tone] = {"slower": "bad", "faster": "good"}
+    for verdict, tone in tones.items():
+        rows = tuple(_time(change, tone) for change in found.moved if change.verdict == verdict)
         if rows:
             blocks.append((f"What got {verdict}", verdict, Table(TIMES, rows)))
     if found.moved_together:
         shifts = tuple(map(_together, found.moved_together))
         blocks.append(("Where one framework's rows moved together", "together", Table(TOGETHER, shifts)))
+    if found.perhaps:
+        rows = tuple(_time(change, tones[change.verdict]) for change in found.perhaps)
+        blocks.append(("What may have moved, timed in one process", "perhaps", Table(TIMES, rows)))
     if found.turns:
         turned = tuple(
             (Entry(turn.what), Entry(turn.before), Entry(turn.after, "bad" if turn.is_worse else ""))

@@ -27,6 +27,7 @@ def again(results: Results, seed: int, *, slower: tuple[str, str, str] | None = 
             scale *= factor if (cell.case, cell.mode, cell.row) == slower else 1
             samples = scale * rng.lognormal(sigma=0.03, size=len(cell.samples_s))
             cell = msgspec.structs.replace(cell, samples_s=samples.tolist(), median_s=float(np.median(samples)))
+            cell = msgspec.structs.replace(cell, process_of=[i % 2 for i in range(len(samples))])
         cells.append(cell)
     return msgspec.structs.replace(results, cells=cells)
 
@@ -69,6 +70,22 @@ def test_a_row_that_moved_is_told_from_the_drift_of_its_case(run):
     key = ("resnet18", "forward_backward", "torch.compile")
     after = again(run, 1, slower=key, factor=1.3)
     assert [(c.after.case, c.after.mode, c.after.row) for c in changes(run, after).moved] == [key]
+
+
+def test_a_row_of_one_process_may_have_moved(run):
+    """What it drew at its start is in all of its repeats, and in no scatter that they show."""
+    key = ("efficientnet_lite0", "inference", "jax.graphed")
+    alone = [
+        msgspec.structs.replace(c, process_of=[]) if (c.case, c.mode, c.row) == key else c
+        for c in again(run, 1, slower=key, factor=1.3).cells
+    ]
+    found = changes(run, msgspec.structs.replace(run, cells=alone))
+    assert found.moved == []
+    (change,) = found.perhaps
+    assert (change.after.case, change.after.mode, change.after.row) == key
+    text = markdown.render_page(changes_page(run, msgspec.structs.replace(run, cells=alone), ("a", "b")))
+    assert "1 row of one process may have moved." in text
+    assert "What may have moved, timed in one process" in text
 
 
 def scaled(results: Results, factor: float, *wanted: str) -> Results:
