@@ -47,7 +47,8 @@ def witnessed(case: Case, name: str, side: TorchSide, question: Question) -> Obs
         if changed := [n for n, value in values.items() if n not in now or not _same(now[n], value)]:
             raise CaseError(
                 f"{whose} changes its own parameters in forward ({_listed(changed)}) {where}, so that each run is of "
-                "another model; keep what forward updates in a buffer, and leave parameters to the optimizer"
+                "another model; keep what forward updates in a buffer, and leave parameters to the optimizer; where "
+                "only the first call sets them, let the case's reference give a module that was called before"
             )
         if changed := [n for n, t in given.items() if not _same(t, before[id(t)])]:
             raise CaseError(
@@ -111,7 +112,8 @@ def _why(mode: str) -> str:
         )
     return (
         "It draws random numbers in training mode that are not switched off, as those of torch.nn.Dropout modules are "
-        f"(F.dropout, torch.rand), or keeps state outside of its buffers; {advice} make it a torch.nn.Dropout"
+        f"(F.dropout, torch.rand), or keeps state outside of its buffers; {advice} make it a torch.nn.Dropout, or "
+        "build both sides with a rate of 0"
     )
 
 

@@ -62,12 +62,15 @@ REFUSED = {
     ),
     "functional dropout in training": (
         lambda self, x: self.fc(F.dropout(x, 0.5, self.training)),
-        [*NOT_DETERMINISTIC, "in forward_backward", "torch.nn.Dropout"],
+        [*NOT_DETERMINISTIC, "in forward_backward", "torch.nn.Dropout", "a rate of 0"],
     ),
     "noise": (lambda self, x: (self.fc(x), torch.rand(3)), [*NOT_DETERMINISTIC, "the output 1"]),
     "state outside of buffers": (counts, [*NOT_DETERMINISTIC, "outside of its buffers"]),
     "changes its input": (lambda self, x: self.fc(x.add_(1)), ["changes its inputs in place (input.0)", "x.clone()"]),
-    "changes its parameters": (updates_itself, ["changes its own parameters in forward (fc.weight)", "buffer"]),
+    "changes its parameters": (
+        updates_itself,
+        ["changes its own parameters in forward (fc.weight)", "buffer", "called before"],
+    ),
     "gives None": (lambda self, x: None, ["gives None, without a tensor", "let forward return"]),
     "gives nothing": (lambda self, x: {"a": None}, ["gives dict, without a tensor"]),
     "gives a string": (lambda self, x: {"y": self.fc(x), "name": "x"}, ["gives str as name", "cannot be compared"]),
