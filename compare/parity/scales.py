@@ -32,15 +32,21 @@ class Scales:
         if not shares_scale(key[0]):
             own = magnitude(truth.reference.get(key))
             return max(own, SMALLEST_SCALE * self.magnitude(mode, key), least)
-        overall = max(t.shared_scale(key) for t in self._truths if t.question.mode == mode)
+        overall = max(t.shared_scale(key) for t in self._usual(mode))
         return max(truth.shared_scale(key), SMALLEST_SCALE * overall, least)
 
     def magnitude(self, mode: str, key: Key) -> float:
-        """Of a tensor, the largest over all inputs."""
+        """Of a tensor, the largest over the usual inputs."""
         if (mode, key) not in self._magnitudes:
-            arrays = (truth.reference.find(key) for truth in self._truths if truth.question.mode == mode)
+            arrays = (truth.reference.find(key) for truth in self._usual(mode))
             self._magnitudes[mode, key] = max((magnitude(array) for array in arrays if array is not None), default=0.0)
         return self._magnitudes[mode, key]
+
+    def _usual(self, mode: str) -> list[Truth]:
+        """The random inputs' answers, or all where there is none: one edge input whose tensors are 1e30 says nothing of
+        how large an error is on the others."""
+        answers = [truth for truth in self._truths if truth.question.mode == mode]
+        return [truth for truth in answers if truth.question.is_random] or answers
 
 
 def allowed_unrest(unrest: float) -> float:

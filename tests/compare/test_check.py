@@ -183,6 +183,18 @@ def test_one_unlucky_draw_of_an_edge_is_no_loss_of_digits_and_many_are(unlucky, 
     assert report.precise == precise, str(report)
 
 
+class TriplesAndMore(TriplesRoughly):
+    def __call__(self, x):
+        return 3 * x + 1e-3
+
+
+def test_an_edge_input_of_huge_numbers_hides_no_error_on_the_others():
+    huge = {"huge": lambda rng: (1e30 * rng.standard_normal(200),)}
+    settings = {"reference": Triples, "inputs": lambda rng: (rng.standard_normal(200),), "edge_inputs": huge}
+    shifted = case(TriplesAndMore, **settings, modes=("inference",), adversarial=())
+    assert not check(shifted, seed=0).equal
+
+
 def test_a_buffer_that_is_not_updated_is_caught():
     class WithNorm(torch.nn.Module):
         def __init__(self):
