@@ -22,7 +22,7 @@ from ..release import trim
 from ..trees import is_floating
 from . import yardstick
 from .coverage import Sides
-from .yardstick import difference, magnitude
+from .yardstick import difference, largest
 
 if TYPE_CHECKING:
     from ..report.records import Work
@@ -81,7 +81,7 @@ class Truth:
 
     @functools.cached_property
     def _magnitudes(self) -> Mapping[str, Mapping[str, float]]:
-        return self._sizes(magnitude)
+        return self._sizes(largest)
 
     @functools.cached_property
     def _rms(self) -> Mapping[str, Mapping[str, float]]:

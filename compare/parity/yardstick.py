@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import ml_dtypes
 import numpy as np
 
 from ..dtypes import HALF_ULP
@@ -18,6 +19,10 @@ EQUAL_TOLERANCE = 1e-10
 PRECISE_RATIO = 5.0
 JUDGED_ELEMENTS = 64
 SMALLEST_SCALE = 1e-6  # of a tensor's scale over all inputs: below, an output is a cancellation, its own scale noise
+LEAST_FILL = 1e4  # a mask's -1e4, -1e9 or least finite number, which is written where others are computed, and
+FAR_ABOVE = 1e3  # times the largest of these
+ALIKE = 1e-3  # of a fill: what a score leaves of it where it is added
+ROUNDING = (1e-18, 1e-13)  # of a fill: others of this size may be what float64 left of sums with it
 SMALLEST_GRADIENT = 1e-4  # of the largest of the model: inside it, less is rounding of what is zero, as before a norm
 
 
@@ -50,7 +55,8 @@ def difference(port: np.ndarray, reference: np.ndarray, scale: float | None = No
     Args:
       port: any shape and dtype.
       reference: the same shape, and the same kind of dtype.
-      scale: what the error is a fraction of; the largest finite magnitude of `reference` where None.
+      scale: what the error is a fraction of, but where `reference` is filled: there its own value, where it is larger;
+        the `magnitude` of `reference` where None.
     """
     if port.shape != reference.shape:
         return Difference(np.inf, note=f"shape {port.shape}, and the reference has {reference.shape}")
@@ -69,27 +75,76 @@ def difference(port: np.ndarray, reference: np.ndarray, scale: float | None = No
     with np.errstate(invalid="ignore", over="ignore"):
         gap = np.where(same, 0.0, np.abs(a - b))
     gap = np.where(np.isnan(gap), np.inf, gap)
-    index = tuple(int(i) for i in np.unravel_index(np.argmax(gap), gap.shape))
     scale = magnitude(reference) if scale is None else scale
-    worst = float(gap[index])
+    fills = filled(b)
+    beside = gap if fills is None else np.where(fills, gap * scale / np.maximum(np.abs(b), scale or 1.0), gap)
+    index = tuple(int(i) for i in np.unravel_index(np.argmax(beside), gap.shape))
+    worst = float(beside[index])
     note = "not finite on one side alone" if not np.isfinite(worst) else ""
     error = worst / scale if scale > 0 else np.inf
     return Difference(error, index, f"{a[index]:.17g}", f"{b[index]:.17g}", note)
 
 
+def filled(array: np.ndarray) -> np.ndarray | None:
+    """Where one huge number was written among, or added to, values far below it, as a mask does with scores.
+
+    No error of the others is a fraction of it. None where there is no such number, or where the others may be what
+    rounding left of sums with it.
+    """
+    if _kind(array) != "f" or not array.size:
+        return None
+    wide = _wide(array)
+    if max(wide.max(), -wide.min()) < LEAST_FILL:
+        return None
+    sizes = np.where(np.isfinite(wide), np.abs(wide), 0.0)
+    highest = float(sizes.max())
+    if highest < LEAST_FILL:
+        return None
+    fills = sizes > highest / 2
+    below = float(sizes.max(initial=0.0, where=~fills))
+    values = wide[fills]
+    is_one = values.min() > 0 or values.max() < 0
+    is_far = 0 < below <= highest / FAR_ABOVE and not ROUNDING[0] < below / highest < ROUNDING[1]
+    if not is_one or not is_far or sizes[fills].min() < (1 - ALIKE) * highest:
+        return None
+    return fills if len(values) > 1 or _is_written(float(values[0])) else None
+
+
+def _is_written(value: float) -> bool:
+    """Whether it is of one digit, or the end of a dtype's range."""
+    ends = {float(ml_dtypes.finfo(dtype).max) for dtype in ("float16", "bfloat16", "float32", "float64")}
+    return float(f"{value:.0e}") == value or abs(value) in ends
+
+
+def _computed(array: np.ndarray) -> np.ndarray:
+    """Its finite elements that are not filled, flat and wide."""
+    wide, fills = _wide(array), filled(array)
+    wanted = np.isfinite(wide) if fills is None else np.isfinite(wide) & ~fills
+    return wide.reshape(-1) if wanted.all() else wide[wanted]
+
+
 def magnitude(array: np.ndarray) -> float:
-    """The largest finite absolute value, 0 where there is none or the array holds no floating numbers."""
+    """The largest absolute value of those that are finite and not `filled`, 0 where there is none or the array holds no
+    floating numbers."""
     if _kind(array) not in "fc" or not array.size:
         return 0.0
-    finite = np.abs(_wide(array)[np.isfinite(_wide(array))])
-    return float(finite.max()) if finite.size else 0.0
+    return float(np.abs(_computed(array)).max(initial=0.0))
+
+
+def largest(array: np.ndarray) -> float:
+    """Likewise, `filled` or not."""
+    wide = _wide(array)
+    return float(np.abs(wide).max(initial=0.0, where=np.isfinite(wide))) if _kind(array) in "fc" else 0.0
 
 
 def rms_error(array: np.ndarray, reference: np.ndarray) -> float:
-    """Root mean square error where the reference is finite; infinite where only `array` is not."""
+    """Root mean square error where the reference is finite and not `filled`; infinite where only `array` is not."""
     a, b = _wide(array), _wide(reference)
     if not b.size:
         return 0.0
+    fills = filled(reference)
+    if fills is not None:
+        a, b = a[~fills], b[~fills]
     with np.errstate(invalid="ignore", over="ignore"):
         gaps = a - b
     total = float(np.vdot(gaps, gaps).real)
@@ -106,13 +161,9 @@ def rms_error(array: np.ndarray, reference: np.ndarray) -> float:
 
 
 def rms(array: np.ndarray) -> float:
-    """Root mean square of the finite elements; 0 where there are none."""
-    wide = _wide(array)
-    total = float(np.vdot(wide, wide).real)
-    if not np.isfinite(total):
-        wide = wide[np.isfinite(wide)]
-        return float(np.sqrt(np.square(np.abs(wide)).mean())) if wide.size else 0.0
-    return float(np.sqrt(total / wide.size)) if wide.size else 0.0
+    """Root mean square of the elements that are finite and not `filled`; 0 where there are none."""
+    computed = _computed(array)
+    return float(np.sqrt(np.vdot(computed, computed).real / computed.size)) if computed.size else 0.0
 
 
 def error_ratio(

@@ -39,7 +39,7 @@ class Change:
 
     @property
     def ran_in_several(self) -> bool:
-        """Processes, in both runs. The repeats of one share what it drew at its start, of which they tell no scatter."""
+        """Processes, in both runs. The repeats of one share what it drew at its start: of that they tell no scatter."""
         return bool(self.before.process_of) and bool(self.after.process_of)
 
 

@@ -4,7 +4,15 @@ import ml_dtypes
 import numpy as np
 import pytest
 from graphmode.compare.parity.precision import gross_fault
-from graphmode.compare.parity.yardstick import HALF_ULP, difference, error_ratio, magnitude, rms_error
+from graphmode.compare.parity.yardstick import (
+    HALF_ULP,
+    difference,
+    error_ratio,
+    filled,
+    magnitude,
+    rms,
+    rms_error,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -36,6 +44,53 @@ def test_difference_points_at_the_largest_error():
     found = difference(np.array([[1.0, 5.0], [3.0, 4.0]]), np.array([[1.0, 2.0], [3.0, 4.5]]))
     assert (found.index, found.port, found.reference) == ((0, 1), "5", "2")
     assert found.error == pytest.approx(3 / 4.5)
+
+
+LEAST = float(np.finfo(np.float32).min)
+
+
+@pytest.mark.parametrize("fill", [-1e9, -1e4, 1e6, -1e30, LEAST, float(np.finfo(np.float64).min)])
+@pytest.mark.parametrize("count", [1, 3])
+def test_what_is_filled_hides_nothing_of_the_rest(fill, count):
+    reference = np.concatenate([np.full(count, fill), np.linspace(-5e-3, 9e-3, 80)])
+    port = reference.copy()
+    assert difference(port, reference).equal
+    port[-1] += 1e-8
+    assert not difference(port, reference).equal
+    assert magnitude(reference) == 9e-3
+    assert rms(reference) == pytest.approx(np.sqrt(np.square(reference[count:]).mean()))
+    assert rms_error(port, reference) == pytest.approx(1e-8 / np.sqrt(80))
+    port[-1] = reference[-1]
+    port[0] = 1.001 * fill
+    assert not difference(port, reference).equal
+
+
+def test_a_mask_that_is_added_hides_nothing_of_the_rest_and_may_round():
+    scores = np.random.default_rng(0).standard_normal(80)
+    reference = scores + np.where(np.arange(80) < 9, -1e9, 0.0)
+    port = reference.copy()
+    port[3] += 2.4e-7  # two of its ulps
+    assert difference(port, reference).equal
+    port[70] += 1e-9
+    found = difference(port, reference)
+    assert (found.equal, found.index) == (False, (70,))
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        [1e9, 9.3e8, 0.5],
+        [1.3e9, 0.5],
+        [1e9, 1e9, 1e-6],  # no larger than what rounding leaves of it
+        [1e9, -1e9, 0.5],
+        [1e9, 1e9, 0.0],
+        [1e3, 1e3, 1e-5],
+        [NAN, INF, 3e3],
+        [],
+    ],
+)
+def test_what_is_not_filled(array):
+    assert filled(np.array(array)) is None
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from ...quiet import quiet
 from ...report.records import Tensor
 from ...trees import is_floating
 from ..scales import allowed_unrest
-from ..yardstick import EQUAL_TOLERANCE, PRECISE_RATIO, Difference, difference, error_ratio, magnitude
+from ..yardstick import EQUAL_TOLERANCE, PRECISE_RATIO, Difference, difference, error_ratio, filled, magnitude
 from .inputs import KINDS, TIED, adversarial_inputs
 
 if TYPE_CHECKING:
@@ -186,6 +186,9 @@ class OwnInputs:
         if array.shape != rough.shape or array.dtype.kind != "f":
             return 0.0
         finite = _is_finite(array) & _is_finite(rough)
+        fills = filled(array)
+        if fills is not None:
+            finite &= ~fills
         apart = np.abs(array - rough.astype(np.float64), where=finite, out=np.zeros(array.shape))
         return SEVERAL * float(apart.max(initial=0.0)) * HALF_ULP["float64"] / HALF_ULP[self.exam.dtype]
 
