@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from .autograd_functions import own_function
 from .change import Change, Site
 from .replay import Replay
 
@@ -24,13 +25,16 @@ class Ancestry:
       replay: that is run, unchanged.
 
     Attributes:
-      sites: the function calls, in order.
+      sites: the function calls, in order; those in the backward of a function of the reference's own among them.
       tensors: what was made, as `Replay.run` keeps it.
     """
 
     def __init__(self, replay: Replay):
         self.sites: list[Site] = []
         replay.run(Change(), note=self.sites.append, forward_only=True, describe=True)
+        if replay.backward and any(own_function(site.func) for site in self.sites):
+            self.sites.clear()
+            replay.run(Change(), note=self.sites.append, describe=True)
         self.tensors = list(replay.tensors)
         self._inside = list(replay.inside_calls)
         self._inputs = {id(x): words for words, made, x in self.tensors if made == 0 and words.startswith("its input")}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import CodeType, FrameType
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
+from .autograd_functions import intercepted
 from .change import Change, Site
 
 Key = tuple[str, str]  # what it is, and the name of the tensor
@@ -64,7 +66,7 @@ class Changed(TorchFunctionMode):
 
     def _owner(self) -> str:
         """Of a call in a module inside, which one."""
-        frame: FrameType | None = sys._getframe(2) if self.owners else None
+        frame: FrameType | None = sys._getframe(3) if self.owners else None
         while frame is not None and frame.f_code is not self.until:
             path = self.owners.get(id(frame.f_locals.get("self")))
             if path is not None:
@@ -73,12 +75,40 @@ class Changed(TorchFunctionMode):
         return ""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if self.paused:
-            return func(*args, **kwargs)
         name = getattr(func, "__name__", "")
-        if name in SILENT:
-            return func(*args, **kwargs)
+        if self.paused or name in SILENT:
+            return func(*args, **(kwargs or {}))
+        return self._call(name, func, args, kwargs or {})
+
+    def own_functions(self) -> contextlib.AbstractContextManager[None]:
+        """Within it, calls of an `autograd.Function` are told, too, and what is called in their backward."""
+        return intercepted(self._own_forward, self._own_backward)
+
+    def _own_forward(self, apply: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        if self.paused:
+            return apply(*args)
+        name = f"{apply.__self__.__name__}.apply"  # type: ignore[attr-defined]
+        if self.change.apply is None or self.count not in self.change.sites:
+            return self._call(name, apply, args, {})
+        with self._paused(True):
+            result = self._call(name, apply, args, {})
+            detached = [x.detach() if isinstance(x, torch.Tensor) else x for x in args]
+        apply(*detached)  # so that what comes after it keeps its numbers
+        return result
+
+    def _own_backward(self, backward: Callable[..., Any], ctx: Any, gradients: tuple[Any, ...]) -> Any:
+        with self._paused(False), self:  # `torch.autograd.grad` is a function itself, in which the mode is off
+            return backward(ctx, *gradients)
+
+    @contextlib.contextmanager
+    def _paused(self, paused: bool) -> Iterator[None]:
+        before, self.paused = self.paused, paused
+        try:
+            yield
+        finally:
+            self.paused = before
+
+    def _call(self, name: str, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         number, self.count = self.count, self.count + 1
         if self.change.apply is not None and number in self.change.sites:
             return _named(name, self.change.apply(func, args, kwargs))
@@ -105,7 +135,7 @@ def _named(name: str, result: Any) -> Any:
 def _place(until: CodeType) -> tuple[Any, ...]:
     """The instructions from the replay's own down to the call of a function, with the modules that they belong to."""
     instructions = []
-    frame: FrameType | None = sys._getframe(2)
+    frame: FrameType | None = sys._getframe(3)
     while frame is not None and frame.f_code is not until:
         owner = frame.f_locals.get("self")
         instructions.append((frame.f_code, frame.f_lasti, id(owner) if isinstance(owner, torch.nn.Module) else None))

@@ -14,6 +14,7 @@ from ...report.records import Cause, Divergence
 from ..inside.calls import CallId
 from . import known  # noqa: F401  (registers the variants)
 from .ancestry import Ancestry
+from .autograd_functions import own_function
 from .carried import held_otherwise
 from .change import Change, Site
 from .composite import composites
@@ -186,8 +187,9 @@ class _Search:
 
         Where one explains it, another number in it may do so as well, and is told too.
         """
-        # masks first: where the places that they compare are counted from says less
-        told = sorted(constructs(sites), key=lambda same: not compares_places(same[0]))
+        # masks first: where the places that they compare are counted from says less; and a backward of its own, since
+        # what lacks it may stop the gradient of what it is given
+        told = sorted(constructs(sites), key=lambda same: not (compares_places(same[0]) or own_function(same[0].func)))
         for guesses in (False, True):
             for same in told:
                 self._varied(same, guesses=guesses)

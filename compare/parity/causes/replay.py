@@ -120,6 +120,7 @@ class Replay:
             if self.in_float64:
                 stack.enter_context(in_float64())
             stack.enter_context(mode)
+            stack.enter_context(mode.own_functions())
             outputs = self.module(*args, **kwargs)
             mode.paused = True
             if (at_output := change.output) is not None:

@@ -4,6 +4,7 @@ from . import (  # noqa: F401
     activation,
     assigned,
     attention,
+    autograd_function,
     axes,
     channel_norm,
     convolution,
