@@ -13,6 +13,7 @@ from ..trees import is_floating
 if TYPE_CHECKING:
     from ..jax_side import PortSide
     from ..torch_side import TorchSide
+    from .causes.graph import Graph
     from .judge import Question
 
 OVERLOOK = ("reduce_max", "reduce_min")
@@ -28,8 +29,11 @@ def lost_nan(port: PortSide, reference: TorchSide, question: Question) -> str:
     """
     from .causes.graph import Graph
 
-    with_nan = dataclasses.replace(question, inputs=jtu.tree_map(_one_nan, question.inputs))
     try:
+        many = _of_many(Graph(port, question))
+        if not many:  # nothing is run on NaN in vain: a loop of the reference's may never end on it
+            return ""
+        with_nan = dataclasses.replace(question, inputs=jtu.tree_map(_one_nan, question.inputs))
         theirs = reference.run(with_nan.inputs, with_nan.mode)
         ours = port.run(with_nan.inputs, with_nan.mode).renamed(theirs)
     except Exception:  # it refuses NaN, and says so
@@ -37,21 +41,23 @@ def lost_nan(port: PortSide, reference: TorchSide, question: Question) -> str:
     lost = [name for name, wanted in theirs.outputs.items() if _loses(ours.outputs.get(name), wanted)]
     if not lost:
         return ""
-    many = [
-        operation.source
-        for operation in Graph(port, question).operations()
-        if operation.eqn.primitive.name in OVERLOOK
-        and is_floating(aval := operation.eqn.invars[0].aval)
-        and aval.size >= MANY
-    ]
-    if not many:
-        return ""
     at = ", ".join(dict.fromkeys(filter(None, many))) or "a library"
     return (
         f"with a NaN in its inputs the reference gives NaN in {', '.join(lost)}, and the port a number: on a CPU "
         f"jnp.max and jnp.min of {MANY} and more elements overlook NaN (at {at}), so that a run that diverges looks "
         "sound; put it back: jnp.where(jnp.isnan(x).any(axis), jnp.nan, jnp.max(x, axis))"
     )
+
+
+def _of_many(graph: Graph) -> list[str]:
+    """The lines of such reductions of many elements."""
+    return [
+        operation.source
+        for operation in graph.operations()
+        if operation.eqn.primitive.name in OVERLOOK
+        and is_floating(aval := operation.eqn.invars[0].aval)
+        and aval.size >= MANY
+    ]
 
 
 def _one_nan(leaf: Any) -> Any:

@@ -261,3 +261,33 @@ def test_a_lost_nan_is_said_where_it_is_lost(length):
     told = [w for w in parity.warnings if "overlook NaN (at test_sequence_causes.py" in w]
     assert parity.passed
     assert bool(told) == lost
+
+
+class Halved(torch.nn.Module):
+    def forward(self, x):
+        assert not x.isnan().any(), "a loop that never ends on NaN"
+        while not x.norm() <= 1:
+            x = x / 2
+        return x
+
+
+class HalvedPort(nnx.Module):
+    def __call__(self, x):
+        return jax.lax.while_loop(lambda x: jnp.linalg.norm(x) > 1, lambda x: x / 2, x)
+
+
+def test_nothing_is_run_on_nan_where_no_reduction_loses_it(monkeypatch):
+    handed = []
+    usual = Halved.forward
+    monkeypatch.setattr(Halved, "forward", lambda self, x: (handed.append(bool(x.isnan().any())), usual(self, x))[1])
+    case = Case(
+        name="c",
+        summary="s",
+        reference=Halved,
+        model=lambda rngs: HalvedPort(),
+        inputs=lambda rng: (rng.standard_normal((9, 8)),),
+        modes=("inference",),
+    )
+    assert check(case).passed
+    assert handed
+    assert not any(handed)
