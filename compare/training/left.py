@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import torch
 from flax import nnx
@@ -42,6 +46,18 @@ class Left:
         other: dict[Kept, Kept] = {"parameter": "buffer", "buffer": "parameter"}
         return self.tensors.get((kind, name), self.tensors.get((other.get(kind, kind), name)))
 
+    def copy(self) -> Left:
+        """In arrays of its own: a script's step writes into what it has."""
+        return dataclasses.replace(self, tensors={key: array.copy() for key, array in self.tensors.items()})
+
+    @property
+    def parameters(self) -> list[str]:
+        return [name for kind, name in self.tensors if kind == "parameter"]
+
+    @property
+    def buffers(self) -> list[str]:
+        return [name for kind, name in self.tensors if kind == "buffer"]
+
     @property
     def has_averages(self) -> bool:
         return any(kind == "average" for kind, _ in self.tensors)
@@ -76,6 +92,26 @@ def of_port(step: TrainStep, state: TrainState, rules: Sequence[WeightRule]) -> 
         averages = named_arrays(step.model(state, averaged=True), rules, of=nnx.Param)
         left.tensors.update({("average", name): a for name, a in averages.items() if name not in joined})
     return left
+
+
+def gradients_of_port(
+    step: TrainStep, state: TrainState, gradients: Any, rules: Sequence[WeightRule]
+) -> dict[str, np.ndarray]:
+    """Gradients in PyTorch's layout; zero for what is not trained.
+
+    Args:
+      step, state: of the port.
+      gradients: like the state's `params`.
+      rules: of the weights.
+    """
+    rest = jax.tree.map(lambda x: x, state.rest)
+    for _, variable in nnx.to_flat_state(rest):
+        if isinstance(variable, nnx.Param):
+            variable.set_value(jnp.zeros_like(variable.get_raw_value()))
+    model = step.objective.model(gradients, rest)
+    joined = _joined(model, tuple(rules))
+    named = named_arrays(model, rules, of=nnx.Param, gradients=True)
+    return {name: array for name, array in named.items() if name not in joined}
 
 
 def compare(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import jax
+import numpy as np
 import torch
 from flax import nnx
 from torch.nn.modules.module import register_module_module_registration_hook
@@ -14,9 +17,10 @@ import graphmode as gm
 
 from ..case import CaseError
 from .draws import jax_sources, jax_streams, torch_sources, torch_streams
-from .left import Left, of_port, of_reference
+from .left import Left, gradients_of_port, of_port, of_reference
 from .narrow import SeenDtypes
 from .record import Training
+from .taken import KeepsGradients, TorchGradients
 from .torch_steps import Kind
 
 
@@ -30,6 +34,14 @@ class Runner:
 
     def left(self) -> Left:
         """Without scores."""
+        raise NotImplementedError
+
+    def gradients(self) -> Mapping[str, np.ndarray] | None:
+        """That the optimizer took in the last step, by PyTorch's names; None where they are not known."""
+        raise NotImplementedError
+
+    def rates(self) -> tuple[float, ...]:
+        """Learning rates of the last step, by group; empty where they are not known."""
         raise NotImplementedError
 
     def draws(self) -> str:
@@ -50,9 +62,20 @@ class TorchRunner(Runner):
       kind: of its step.
       watched: whether it is looked whether steps draw random numbers.
       seen: whether it is looked which dtypes the first step computes in.
+      noted: whether the gradients that its optimizers take are kept.
     """
 
-    def __init__(self, training: Training, module: torch.nn.Module, kind: Kind, *, watched: bool, seen: bool = False):
+    def __init__(
+        self,
+        training: Training,
+        module: torch.nn.Module,
+        kind: Kind,
+        *,
+        watched: bool,
+        seen: bool = False,
+        noted: bool = False,
+    ):
+        self._taken = TorchGradients(module) if noted else None
         self._module, self._watched, self._drew = module, watched, False
         self._seen, self._dtypes = seen, SeenDtypes()
         self._averages: list[AveragedModel] = []
@@ -63,6 +86,10 @@ class TorchRunner(Runner):
             hook.remove()
 
     def __call__(self, batch: Any) -> float:
+        with nullcontext() if self._taken is None else self._taken.noted():
+            return self._stepped(batch)
+
+    def _stepped(self, batch: Any) -> float:
         if self._seen:
             self._seen = False
             with self._dtypes:
@@ -79,6 +106,12 @@ class TorchRunner(Runner):
 
     def left(self) -> Left:
         return of_reference(self._module, self._averages)
+
+    def gradients(self) -> Mapping[str, np.ndarray] | None:
+        return None if self._taken is None else self._taken.named
+
+    def rates(self) -> tuple[float, ...]:
+        return () if self._taken is None else self._taken.rates
 
     def draws(self) -> str:
         return torch_sources(self._module) if self._drew else ""
@@ -99,9 +132,11 @@ class PortRunner(Runner):
       training: whose script it is.
       model: with the reference's weights.
       dtype: that its floating variables get.
+      noted: whether the gradients that its optimizer takes are kept, where that is of `gm.optim` and on one device:
+        another may clip them itself.
     """
 
-    def __init__(self, training: Training, model: nnx.Module, dtype: str):
+    def __init__(self, training: Training, model: nnx.Module, dtype: str, *, noted: bool = False):
         for _, variable in nnx.to_flat_state(nnx.state(model)):
             value = variable.get_raw_value()
             if jax.numpy.issubdtype(value.dtype, jax.numpy.floating):
@@ -116,12 +151,25 @@ class PortRunner(Runner):
                 f"training {training.name!r}: model_step gives a {type(self.step).__name__}{held}, and one "
                 f"gm.train_step(...) was wanted{f'; {advice}' if several else ''}"
             )
+        self._noted = noted and self.step.placement is None and isinstance(self.step.optimizer, gm.optim.Optimizer)
+        if self._noted:
+            self.step.optimizer = KeepsGradients(self.step.optimizer)
+        self._rates: tuple[float, ...] = ()
         self._state = self.step.init()
         self._streams = jax_streams(self._state)
 
     def __call__(self, batch: Any) -> float:
         self._state, metrics = self.step(self._state, batch)
+        self._rates = (float(metrics["lr"]),) if "lr" in metrics else ()
         return float(metrics["loss"])
+
+    def gradients(self) -> Mapping[str, np.ndarray] | None:
+        if not self._noted:
+            return None
+        return gradients_of_port(self.step, self._state, self._state.optimizer.gradients, self._weights)
+
+    def rates(self) -> tuple[float, ...]:
+        return self._rates
 
     def evaluated(self) -> nnx.Module:
         return self.step.objective.evaluated(self._state.params, self._state.rest)

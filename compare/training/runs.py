@@ -25,6 +25,8 @@ from ..untraceable import port_failure
 from .draws import what_to_do
 from .left import Left, compare, nudge
 from .narrow import is_more_precise
+from .parted import Taken
+from .parted import told as parted
 from .record import Training, in_dtype
 from .result import EAGER, EQUAL, PORT, Apart, Kept, TrainingResult, Way
 from .runners import PortRunner, Runner, TorchRunner
@@ -80,6 +82,8 @@ def run_training(
         warnings.append(why[0].upper() + why[1:])
     apart: list[Apart] = []
     compared: dict[Kept, int] = {}
+    if first is not None and not warnings and (where := _where(training, first, seed, device)):
+        warnings.append(where)
     if first is None:
         apart, compared, notes = _compared(training, wide, count, seed, device, told)
         warnings += notes
@@ -206,6 +210,36 @@ def _compared(
         scores = _scores(training, runner)
         moved = dataclasses.replace(runner.left(), scores=scores)
     return compare(port, reference, moved, training.weights)
+
+
+def _where(training: Training, last: int, seed: int, device: str) -> str:
+    """What differs first, of the steps until the one whose losses do; both are run once more for it."""
+    module = _reference(training, seed)
+    with _in("float64", device):
+        runners = _noted(training, module, seed, device)
+        left = [runner.left().copy() for runner in runners]
+        for number, batch in enumerate(_batches(training, last + 1, seed)):
+            port, reference = runners
+            losses = (
+                port(in_dtype(training.to_model(batch), "float64", "jax", device)),
+                reference(in_dtype(batch, "float64", "torch", device)),
+            )
+            before, left = left, [runner.left().copy() for runner in runners]
+            taken = [Taken(loss, one.gradients(), one.rates(), *kept) for loss, one, *kept in
+                     zip(losses, runners, before, left, strict=True)]  # fmt: skip
+            if words := parted(number, *taken):
+                return words
+    return ""
+
+
+def _noted(training: Training, module: torch.nn.Module, seed: int, device: str) -> tuple[PortRunner, TorchRunner]:
+    model = training.model(nnx.Rngs(seed))
+    load(model, module.state_dict(), training.weights)
+    placed = _placed(module, "float64", device)
+    return (
+        PortRunner(training, model, "float64", noted=True),
+        TorchRunner(training, placed, "eager", watched=False, noted=True),
+    )
 
 
 def _reference(training: Training, seed: int) -> torch.nn.Module:

@@ -1,0 +1,89 @@
+"""What `graphmode train` tells of two scripts whose losses part: the step, and what differs in it first."""
+
+import dataclasses
+import re
+
+import jax
+import jax.numpy as jnp
+import normed_sample as sample
+import pytest
+import torch
+from graphmode.compare.training import run_training
+
+import graphmode as gm
+
+
+def clipped(make, norm):
+    def step_of(module, kind):
+        optimizer = make(module.parameters())
+
+        def step(batch):
+            optimizer.zero_grad()
+            loss = ((module(batch["x"]) - batch["y"]) ** 2).mean()
+            loss.backward()
+            if norm is not None:
+                torch.nn.utils.clip_grad_norm_(module.parameters(), norm)
+            optimizer.step()
+            return loss.detach()
+
+        return step
+
+    return step_of
+
+
+def sgd(parameters):
+    return torch.optim.SGD(parameters, lr=0.05, weight_decay=0.01)
+
+
+def half_frozen(module, kind):
+    module.first.requires_grad_(False)
+    return clipped(sgd, None)(module, kind)
+
+
+def port(optimizer=None, loss=sample.squared_error, **options):
+    made = optimizer or gm.optim.sgd(lr=0.05, weight_decay=0.01)
+    return lambda model: gm.train_step(model, loss, made, **options)
+
+
+def stopped(model, batch):
+    hidden = model.norm(model.first(batch["x"]))
+    y = model.last(jax.nn.relu(jax.lax.stop_gradient(hidden)))
+    return jnp.mean((y - batch["y"]) ** 2)
+
+
+def by_count(module, kind):
+    """Half of each loss after the first, by a count that is no buffer."""
+    step, factors = clipped(sgd, None)(module, kind), iter([1.0, *[0.5] * 10])
+    return lambda batch: step(batch) * next(factors)
+
+
+RIGHT = clipped(sgd, None)
+ADAM = clipped(lambda parameters: torch.optim.Adam(parameters, lr=0.01), None)
+
+
+@pytest.mark.parametrize(
+    ("reference", "model_step", "words"),
+    [
+        (RIGHT, port(gm.optim.sgd(lr=0.1, weight_decay=0.01)),
+         "takes the same gradients on both sides, and moves .* 2 times as far. Its learning rate is 0.1, .* 0.05"),
+        (RIGHT, port(gm.optim.sgd(lr=0.05)),
+         "What it moves them more is 0.0005 times their own values: weight decay"),
+        (RIGHT, port(gm.optim.sgd(lr=0.05, weight_decay=0.01, groups=[gm.optim.Group("last", lr=0.5)])),
+         r"moves 2 of 6 parameters otherwise: last.weight\[.*, last.bias. The port moves them 10 times as far"),
+        (clipped(sgd, 0.1), port(),
+         "At step 0 the losses agree, and the gradients .* all are .* times PyTorch's .norms .* and 0.0999999.*Clip"),
+        (RIGHT, port(loss=stopped), "gradients that the optimizer takes do not, of .*: first.weight.*The backward"),
+        (half_frozen, port(), "At step 0 the port's optimizer moves first.weight, first.bias, and PyTorch's has no"),
+        (RIGHT, port(loss=lambda model, batch: 2 * sample.squared_error(model, batch)),
+         "Both begin step 0 with the same weights, so that no optimizer is at fault"),
+        (by_count, port(), "Both begin step 1 with the same parameters and buffers, and its loss is another"),
+        (ADAM, port(gm.optim.adam(lr=0.01, betas=(0.8, 0.999))),
+         "At step 1 the optimizer takes the same gradients on both sides, and moves"),
+    ],
+)  # fmt: skip
+def test_what_differs_first_is_told(reference, model_step, words):
+    training = dataclasses.replace(sample.RIGHT, reference_step=reference, model_step=model_step)
+    found = run_training(training, steps=4, kinds=("eager",))
+    assert not found.passed
+    assert len(found.warnings) == 1
+    assert re.search(words, found.warnings[0]), found.warnings[0]
