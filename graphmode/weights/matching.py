@@ -17,6 +17,7 @@ from .hints import computed
 from .plan import Group, make_plan, renamed
 from .rules import Drop, Rename, Tied, WeightRule
 
+UNKEPT = "; what PyTorch keeps in no state_dict, as with persistent=False, is an nnx.Cache here"
 KINDS = (np.bool_, np.integer, np.floating, np.complexfloating)
 
 
@@ -72,6 +73,8 @@ def matched(
             if key in sources:
                 parts, call = sources[key]
                 hint = f"; it is computed from {', '.join(parts)}: call {call} before state_dict()"
+            elif not hint and not any(isinstance(leaf.variable, nnx.Param | nnx.BatchStat) for leaf in group.leaves):
+                hint = UNKEPT
             problems.append(f"{key}: missing, and {group.paths} needs it{by}{hint}")
     silent = {renamed(name, rules)[0] for name in unkept(module)}
     silent.update(part for parts, _ in sources.values() for part in parts)

@@ -146,6 +146,17 @@ def test_a_computed_parameter_is_told_with_the_call_that_makes_it_one(change, ca
     load(Port(), reference.state_dict())
 
 
+@pytest.mark.parametrize(("kind", "said"), [(nnx.Variable, True), (nnx.Param, False), (nnx.BatchStat, False)])
+def test_state_that_pytorch_keeps_nowhere_is_told_how_to_hold(kind, said):
+    port = Port()
+    port.hidden = kind(jnp.zeros(2))
+    (problem,) = problems_of(port, Reference().state_dict())
+    assert problem.startswith("hidden: missing, and hidden needs it")
+    assert ("persistent=False, is an nnx.Cache here" in problem) == said
+    port.hidden = nnx.Cache(jnp.zeros(2))
+    load(port, Reference().state_dict())
+
+
 def test_a_port_that_holds_the_parts_needs_no_hint():
     reference = torch.nn.Linear(3, 4)
     parametrizations.weight_norm(reference)
