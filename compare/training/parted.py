@@ -113,9 +113,10 @@ def _of_moves(number: int, port: Taken, reference: Taken) -> str:
     if factor is not None:
         says += f" The port moves them {factor:.6g} times as far."
     elif (decay := _decay(off, known, reference)) is not None:
-        says += f" What it moves them more is {decay:.6g} times their own values: weight decay."
+        which = "less" if decay > 0 else "more"
+        says += f" It pulls them to zero by {abs(decay):.6g} times their own values {which}: weight decay."
     ours, theirs = set(port.rates), set(reference.rates)
-    if len(ours) == len(theirs) == 1 and not np.allclose(*ours, *theirs, rtol=EQUAL, atol=0):
+    if len(ours) == len(theirs) == 1 and abs(port.rates[0] / reference.rates[0] - 1) > EQUAL:
         says += f" Its learning rate is {port.rates[0]:.6g}, and PyTorch's {reference.rates[0]:.6g}."
     return says
 

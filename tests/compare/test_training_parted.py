@@ -67,7 +67,7 @@ ADAM = clipped(lambda parameters: torch.optim.Adam(parameters, lr=0.01), None)
         (RIGHT, port(gm.optim.sgd(lr=0.1, weight_decay=0.01)),
          "takes the same gradients on both sides, and moves .* 2 times as far. Its learning rate is 0.1, .* 0.05"),
         (RIGHT, port(gm.optim.sgd(lr=0.05)),
-         "What it moves them more is 0.0005 times their own values: weight decay"),
+         "It pulls them to zero by 0.0005 times their own values less: weight decay"),
         (RIGHT, port(gm.optim.sgd(lr=0.05, weight_decay=0.01, groups=[gm.optim.Group("last", lr=0.5)])),
          r"moves 2 of 6 parameters otherwise: last.weight\[.*, last.bias. The port moves them 10 times as far"),
         (clipped(sgd, 0.1), port(),
