@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -28,6 +29,7 @@ class Taken:
         where an optimizer steps twice in one step of the script.
       rates: learning rates by group; empty where they are not known.
       before, after: what the side keeps.
+      settings: of the optimizer, by name, the values of all groups.
     """
 
     loss: float
@@ -35,6 +37,7 @@ class Taken:
     rates: tuple[float, ...]
     before: Left
     after: Left
+    settings: Mapping[str, frozenset[Any]] = field(default_factory=dict)
 
 
 def told(number: int, port: Taken, reference: Taken) -> str:
@@ -118,7 +121,19 @@ def _of_moves(number: int, port: Taken, reference: Taken) -> str:
     ours, theirs = set(port.rates), set(reference.rates)
     if len(ours) == len(theirs) == 1 and abs(port.rates[0] / reference.rates[0] - 1) > EQUAL:
         says += f" Its learning rate is {port.rates[0]:.6g}, and PyTorch's {reference.rates[0]:.6g}."
-    return says
+    return says + _of_settings(port, reference)
+
+
+def _of_settings(port: Taken, reference: Taken) -> str:
+    """Those that are one value on each side, and another one."""
+    pairs = {name: (port.settings[name], reference.settings[name]) for name in port.settings if name in
+             reference.settings}  # fmt: skip
+    told = [
+        f"{name} is {next(iter(ours))}, and PyTorch's {next(iter(theirs))}"
+        for name, (ours, theirs) in pairs.items()
+        if len(ours) == len(theirs) == 1 and ours != theirs
+    ]
+    return f" The port's {'; '.join(told)}." if told else ""
 
 
 def _of_buffers(number: int, port: Taken, reference: Taken) -> str:

@@ -20,7 +20,7 @@ from .draws import jax_sources, jax_streams, torch_sources, torch_streams
 from .left import Left, gradients_of_port, of_port, of_reference
 from .narrow import SeenDtypes
 from .record import Training
-from .taken import KeepsGradients, TorchGradients
+from .taken import KeepsGradients, Settings, TorchGradients, settings_of_port
 from .torch_steps import Kind
 
 
@@ -43,6 +43,10 @@ class Runner:
     def rates(self) -> tuple[float, ...]:
         """Learning rates of the last step, by group; empty where they are not known."""
         raise NotImplementedError
+
+    def settings(self) -> Settings:
+        """Of the optimizer of the last step, by name; empty where they are not known."""
+        return {}
 
     def draws(self) -> str:
         """What drew random numbers in the steps so far; empty where nothing did."""
@@ -113,6 +117,9 @@ class TorchRunner(Runner):
     def rates(self) -> tuple[float, ...]:
         return () if self._taken is None else self._taken.rates
 
+    def settings(self) -> Settings:
+        return {} if self._taken is None else self._taken.settings
+
     def draws(self) -> str:
         return torch_sources(self._module) if self._drew else ""
 
@@ -170,6 +177,9 @@ class PortRunner(Runner):
 
     def rates(self) -> tuple[float, ...]:
         return self._rates
+
+    def settings(self) -> Settings:
+        return settings_of_port(self.step.optimizer.inner) if self._noted else {}
 
     def evaluated(self) -> nnx.Module:
         return self.step.objective.evaluated(self._state.params, self._state.rest)

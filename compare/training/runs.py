@@ -225,8 +225,10 @@ def _where(training: Training, last: int, seed: int, device: str) -> str:
                 reference(in_dtype(batch, "float64", "torch", device)),
             )
             before, left = left, [runner.left().copy() for runner in runners]
-            taken = [Taken(loss, one.gradients(), one.rates(), *kept) for loss, one, *kept in
-                     zip(losses, runners, before, left, strict=True)]  # fmt: skip
+            taken = [
+                Taken(loss, one.gradients(), one.rates(), was, now, one.settings())
+                for loss, one, was, now in zip(losses, runners, before, left, strict=True)
+            ]
             if words := parted(number, *taken):
                 return words
     return ""

@@ -58,6 +58,7 @@ def by_count(module, kind):
 
 
 RIGHT = clipped(sgd, None)
+ADAMW = clipped(lambda parameters: torch.optim.AdamW(parameters, lr=0.01), None)
 ADAM = clipped(lambda parameters: torch.optim.Adam(parameters, lr=0.01), None)
 
 
@@ -78,7 +79,11 @@ ADAM = clipped(lambda parameters: torch.optim.Adam(parameters, lr=0.01), None)
          "Both begin step 0 with the same weights, so that no optimizer is at fault"),
         (by_count, port(), "Both begin step 1 with the same parameters and buffers, and its loss is another"),
         (ADAM, port(gm.optim.adam(lr=0.01, betas=(0.8, 0.999))),
-         "At step 1 the optimizer takes the same gradients on both sides, and moves"),
+         r"At step 1 .* The port's betas is \(0.8, 0.999\), and PyTorch's \(0.9, 0.999\)\.$"),
+        (ADAMW, port(gm.optim.adamw(lr=0.01, weight_decay=0.1)),
+         r"weight decay. The port's weight_decay is 0.1, and PyTorch's 0.01\.$"),
+        (ADAMW, port(gm.optim.adam(lr=0.01, weight_decay=0.01)), "decoupled_weight_decay is False, .* True"),
+        (ADAM, port(gm.optim.nadam(lr=0.01)), "The port's optimizer is NAdam, and PyTorch's Adam"),
     ],
 )  # fmt: skip
 def test_what_differs_first_is_told(reference, model_step, words):
