@@ -49,7 +49,8 @@ class BatchShapes:
         for name, (shape, _) in described.items():
             if len(shape) < 1 + several:
                 wanted = "[steps_per_launch, batch, ...]" if several else "[batch, ...]"
-                raise ValueError(f"{name} has shape {list(shape)}, and {wanted} was wanted")
+                told = f"{name} has shape {list(shape)}, and {wanted} was wanted"
+                raise ValueError(f"{told}: give what all rows share once for each row, as np.full(rows, value) does")
             if several and shape[0] != self._lead:
                 raise ValueError(f"{name} has shape {list(shape)}, and the first axis is {self._lead} steps per launch")
             sizes[name] = shape[several]

@@ -92,7 +92,12 @@ BATCHES = {
     "strings": ({}, GOOD | {"name": np.array(["a"] * 4)}, TypeError, "batch['name'] is an array of <U1, and numbers"),
     "objects": ({}, GOOD | {"name": np.array([None] * 4)}, TypeError, "batch['name'] is an array of object"),
     "a number": ({}, GOOD | {"weight": 1.0}, TypeError, "batch['weight'] is a float, and an array was wanted"),
-    "no axis": ({}, GOOD | {"weight": np.float32(1)}, ValueError, "batch['weight'] has shape [], and [batch, ...]"),
+    "no axis": (
+        {},
+        GOOD | {"weight": np.float32(1)},
+        ValueError,
+        "batch['weight'] has shape [], and [batch, ...] was wanted: give what all rows share",
+    ),
     "rows differ": ({}, GOOD | {"y": np.ones((3, 2), np.float32)}, ValueError, "batch['x'] has 4, batch['y'] has 3"),
     "nothing": ({}, {}, ValueError, "batch holds no arrays"),
     "no rows": ({}, rows(0), ValueError, "the batch has no rows"),
