@@ -44,9 +44,8 @@ def told(number: int, port: Taken, reference: Taken) -> str:
     """What differs first in a step that both begin alike; empty where nothing does."""
     if not _same_loss(port, reference):
         return _of_loss(number)
-    return _of_gradients(number, port, reference) or _of_moves(number, port, reference) or _of_buffers(
-        number, port, reference
-    )  # fmt: skip
+    parts = (_of_gradients, _of_moves, _of_buffers)
+    return next((words for part in parts if (words := part(number, port, reference))), "")
 
 
 def _same_loss(port: Taken, reference: Taken) -> bool:
@@ -126,13 +125,11 @@ def _of_moves(number: int, port: Taken, reference: Taken) -> str:
 
 def _of_settings(port: Taken, reference: Taken) -> str:
     """Those that are one value on each side, and another one."""
-    pairs = {name: (port.settings[name], reference.settings[name]) for name in port.settings if name in
-             reference.settings}  # fmt: skip
-    told = [
-        f"{name} is {next(iter(ours))}, and PyTorch's {next(iter(theirs))}"
-        for name, (ours, theirs) in pairs.items()
-        if len(ours) == len(theirs) == 1 and ours != theirs
-    ]
+    told = []
+    for name, ours in port.settings.items():
+        theirs = reference.settings.get(name, ours)
+        if len(ours) == len(theirs) == 1 and ours != theirs:
+            told.append(f"{name} is {next(iter(ours))}, and PyTorch's {next(iter(theirs))}")
     return f" The port's {'; '.join(told)}." if told else ""
 
 

@@ -27,7 +27,7 @@ from .left import Left, compare, nudge
 from .narrow import is_more_precise
 from .parted import Taken
 from .parted import told as parted
-from .record import Training, in_dtype
+from .record import Framework, Training, in_dtype
 from .result import EAGER, EQUAL, PORT, Apart, Kept, TrainingResult, Way
 from .runners import PortRunner, Runner, TorchRunner
 from .torch_steps import Kind
@@ -171,8 +171,9 @@ def _trained(
         for number, batch in enumerate(_batches(training, count, seed)):
             for way, runner in runners:
                 if not way.reason:
-                    _step(training, way, runner, in_dtype(batch, dtype, "torch", device) if runner is not port else
-                          in_dtype(training.to_model(batch), dtype, "jax", device))  # fmt: skip
+                    its = training.to_model(batch) if runner is port else batch
+                    framework: Framework = "jax" if runner is port else "torch"
+                    _step(training, way, runner, in_dtype(its, dtype, framework, device))
             if (number + 1) % max(1, count // 4) == 0:
                 told(f"{dtype}: step {number + 1} of {count}, loss {runners[0][0].losses[-1]:.4g}")
         for way, runner in runners:
