@@ -7,12 +7,15 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch.autograd.function import _SingleLevelFunction
+import torch.autograd.function
 
 from ...errors import is_of_a_library
 
 Forward = Callable[[Callable[..., Any], tuple[Any, ...]], Any]  # of `apply`, and its arguments
 Backward = Callable[[Callable[..., Any], Any, tuple[Any, ...]], Any]  # of `backward`, its ctx, and the gradients
+
+# What `Function.apply` hands its call on to; it has no public name, and where it has another, no call is seen.
+_BASE: Any = getattr(torch.autograd.function, "_SingleLevelFunction", None)
 
 
 def own_function(func: Callable[..., Any]) -> type[torch.autograd.Function] | None:
@@ -24,11 +27,14 @@ def own_function(func: Callable[..., Any]) -> type[torch.autograd.Function] | No
 @contextlib.contextmanager
 def intercepted(forward: Forward, backward: Backward) -> Iterator[None]:
     """Within it, such calls go through these two; what is already bound, as in `spike = Spike.apply`, does too."""
+    if _BASE is None:
+        yield
+        return
     with contextlib.ExitStack() as stack:
         known: set[type] = set()
 
         def apply(kind: Any, *args: Any) -> Any:
-            usual = super(_SingleLevelFunction, kind).apply
+            usual = super(_BASE, kind).apply
             if _is_of_a_library(kind):
                 return usual(*args)
             if kind not in known:
@@ -36,8 +42,8 @@ def intercepted(forward: Forward, backward: Backward) -> Iterator[None]:
                 stack.enter_context(_through(kind, backward))
             return forward(usual, args)
 
-        _SingleLevelFunction.apply = classmethod(apply)
-        stack.callback(delattr, _SingleLevelFunction, "apply")
+        _BASE.apply = classmethod(apply)
+        stack.callback(delattr, _BASE, "apply")
         yield
 
 
