@@ -112,3 +112,22 @@ def test_edges_that_are_counted_at_the_other_end_are_named():
     graph = lambda rng: (rng.standard_normal((NODES, WIDTH)).astype(np.float32), rng.integers(0, NODES, (2, 20)))  # noqa: E731
     (found,) = causes(Graph, OutDegree, graph)
     assert found == ("wiring", "gives index_add another tensor than the reference does, also what cat gives")
+
+
+@pytest.mark.parametrize("given", [((1, 2), (0, 1)), {"shifts": (1, 2), "dims": (0, 1)}])
+def test_a_roll_the_other_way_is_named_however_its_arguments_are_given(given):
+    class Rolled(torch.nn.Module):
+        def forward(self, x):
+            return torch.roll(x, **given) if isinstance(given, dict) else torch.roll(x, *given)
+
+    class Back(nnx.Module):
+        def __init__(self, rngs):
+            del rngs
+
+        def __call__(self, x):
+            return jnp.roll(x, (-1, -2), (0, 1))
+
+    def table(rng):
+        return (rng.standard_normal((NODES, WIDTH)),)
+
+    assert causes(Rolled, Back, table) == [("shift", "rolls the other way")]

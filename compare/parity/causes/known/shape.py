@@ -131,7 +131,7 @@ def rolled(call: Called) -> Iterator[Variant]:
         "shift",
         "rolls the other way",
         "roll as the reference does",
-        lambda func, args, kwargs: func(args[0], _negated(args[1]), *args[2:], **kwargs),
+        call.with_(shifts=_negated),
     )
     yield Variant("shift", "does not roll", "roll as the reference does", lambda func, args, kwargs: args[0].clone())
 
