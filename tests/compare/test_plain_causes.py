@@ -175,3 +175,18 @@ def test_a_port_may_hold_an_array_that_is_no_variable():
             return x * self.scale
 
     assert check(Case(name="c", summary="s", reference=Scaled, model=Held, inputs=rows)).passed
+
+
+def test_a_number_of_many_digits_is_not_told_beside_a_plain_one():
+    class Shares(Linear):
+        def after(self, x):
+            shares = torch.softmax(x, 0)
+            return shares / (shares.sum() + 8e-5)
+
+    class Other(Port):
+        def after(self, x):
+            shares = jax.nn.softmax(x, axis=0)
+            return shares / (shares.sum() + 1e-5)
+
+    told = causes(Shares, Other, rows)
+    assert [says for _, says in told] == ["adds 1e-05"]

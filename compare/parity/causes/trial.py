@@ -105,8 +105,11 @@ class Trial:
         if self._holds_elsewhere(change(value)):
             words = {"value": f"{value:.12g}", "known": f"{fit.known:.12g}"}
             length = len(words["value"])
-            self._drop(fit.id, longer_than=length + CLEARLY)
-            self._lengths.setdefault(fit.id, length)
+            if length > min(self._lengths.values(), default=length) + CLEARLY:
+                return
+            self._drop(longer_than=length + CLEARLY)
+            if all(cause.id != fit.id for cause in self.found):
+                self._lengths[fit.id] = length
             self.add(
                 Cause(
                     id=fit.id,
@@ -124,11 +127,11 @@ class Trial:
     def _is_tried(self, id: str) -> bool:
         return not self.only or id in self.only
 
-    def _drop(self, id: str, longer_than: int) -> None:
-        """Lets a number go that has clearly more digits than another one that does as well."""
-        if self._lengths.get(id, 0) > longer_than:
-            del self._lengths[id]
-            self.found = [cause for cause in self.found if cause.id != id]
+    def _drop(self, longer_than: int) -> None:
+        """Lets numbers go that have clearly more digits than another one that does as well."""
+        long = {id for id, length in self._lengths.items() if length > longer_than}
+        self._lengths = {id: length for id, length in self._lengths.items() if id not in long}
+        self.found = [cause for cause in self.found if cause.id not in long]
 
     def _residual(self, change: Change) -> float:
         """What is left with this change; the forward pass alone where that settles it."""
