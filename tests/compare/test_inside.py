@@ -228,6 +228,15 @@ def test_a_square_transpose_is_no_layout():
     assert Layouts().fit(cube.transpose(1, 0, 2, 3), cube).axes == (0, 1, 2, 3)
 
 
+def test_what_is_wrong_in_every_layout_lies_as_what_the_call_received():
+    cube, wrong = RNG.standard_normal((2, 3, 3, 3, 3))
+    layouts = Layouts()
+    layouts.fit(np.moveaxis(cube, 1, -1), cube)
+    assert layouts.fit(wrong, cube).axes == (0, 2, 3, 1)
+    received = pair([cube + 1], {"0": cube + 1}, layouts)
+    assert layouts.fit(wrong, cube, received).axes == (0, 1, 2, 3)
+
+
 def test_tensors_are_paired_by_value_where_shapes_agree():
     a, b = RNG.standard_normal((2, 3, 4))
     pairs = pair([b, a], {"hidden": a, "cell": b}, Layouts())

@@ -55,8 +55,11 @@ class Layouts:
     seen: Counter[Axes] = field(default_factory=Counter)
     tolerance: float = EQUAL_TOLERANCE
 
-    def fit(self, port: np.ndarray, reference: np.ndarray) -> Layout | None:
-        """The likeliest layout, or None where the shapes admit none."""
+    def fit(self, port: np.ndarray, reference: np.ndarray, like: Sequence[Pair] = ()) -> Layout | None:
+        """The likeliest layout, or None where the shapes admit none.
+
+        Of what is wrong in every layout, that of one like it: of the same shape, where the call received it, say.
+        """
         found = list(_candidates(reference.shape, port.shape))
         if not found:
             return None
@@ -66,7 +69,8 @@ class Layouts:
             if difference(one.to_reference(port), reference).error <= self.tolerance:
                 self.seen[one.axes] += 1
                 return one
-        return max(likely or found, key=lambda one: self.seen[one.axes])
+        near = {each.layout for each in like}
+        return max(likely or found, key=lambda one: (one in near, self.seen[one.axes]))
 
     def usual(self, reference: np.ndarray) -> Layout:
         """The one that tensors of this rank mostly have, where shapes cannot tell."""
@@ -123,8 +127,10 @@ def pair(
     layouts: Layouts,
     names: Sequence[str] = (),
     packings: Mapping[str, Packing] = MappingProxyType({}),
+    like: Sequence[Pair] = (),
 ) -> list[Pair]:
-    """Which of the port's tensors stands for which of the reference's; `packings` are of those that are packed.
+    """Which of the port's tensors stands for which of the reference's; `packings` are of those that are packed, and
+    `like` are tensors whose layouts are known.
 
     That of the same name, where `names` has those of the port's, and they are the reference's.
 
@@ -133,14 +139,14 @@ def pair(
     """
     if len(names) == len(port) and sorted(names) == sorted(reference):
         placed = [(name, names.index(name)) for name in reference]
-        fits = [(name, i, layouts.fit(port[i], reference[name])) for name, i in placed]
+        fits = [(name, i, layouts.fit(port[i], reference[name], like)) for name, i in placed]
         return [Pair(name, i, layout) for name, i, layout in fits if layout is not None]
     free = list(range(len(port)))
     pairs = []
     for place, (name, wanted) in enumerate(reference.items()):
         found: dict[int, tuple[float, Layout | PackedLayout]] = {}
         for index in free:
-            layout = _layout(port[index], wanted, layouts, packings.get(name))
+            layout = _layout(port[index], wanted, layouts, packings.get(name), like)
             if layout is not None:
                 found[index] = difference(layout.to_reference(port[index]), wanted).error, layout
         if not found:
@@ -155,14 +161,14 @@ def pair(
 
 
 def _layout(
-    port: np.ndarray, reference: np.ndarray, layouts: Layouts, packing: Packing | None
+    port: np.ndarray, reference: np.ndarray, layouts: Layouts, packing: Packing | None, like: Sequence[Pair]
 ) -> Layout | PackedLayout | None:
     if not _same_kind(port, reference):
         return None
     if packing is not None:
         ways = packed_layouts(reference, packing, port.shape)
         return min(ways, key=lambda way: difference(way.to_reference(port), reference).error, default=None)
-    return layouts.fit(port, reference)
+    return layouts.fit(port, reference, like)
 
 
 def says_the_same(port: np.ndarray, reference: np.ndarray) -> bool:

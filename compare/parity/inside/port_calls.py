@@ -192,7 +192,8 @@ class PortRun:
                 running.pop()
             given, put_out = taken_apart(outputs)
             names = self._names(outputs) if at == CallId("", 0) else ()
-            made_of_it = list(self._compared(at, around, "output", given, call.outputs, borders.outputs, names))
+            fitting = self._compared(at, around, "output", given, call.outputs, borders.outputs, names, borders.inputs)
+            made_of_it = list(fitting)
             if forced and around is not None and _of_another_structure(call, given_to_it, made_of_it):
                 self.unlike.append(at)
                 seen[:] = [one for one in seen if one.what != "received" or at not in (one.at, one.around)]
@@ -224,10 +225,11 @@ class PortRun:
         theirs: dict[str, np.ndarray],
         into: list[Pair],
         names_of_ours: Sequence[str] = (),
+        like: Sequence[Pair] = (),
     ) -> Iterator[Seen]:
         arrays, whole = [np.asarray(x) for x in ours], theirs
         theirs, packings = unpacked(theirs)
-        into += pair(arrays, theirs, self.layouts, names_of_ours, packings)
+        into += pair(arrays, theirs, self.layouts, names_of_ours, packings, like)
         for each in into:
             given, wanted = each.layout.to_reference(arrays[each.index]), theirs[each.name]
             if is_lengths(each.name, whole) and difference(given, wanted).equal:
