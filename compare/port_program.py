@@ -118,7 +118,8 @@ class PortProgram:
         """What the backward pass starts at: the loss, or each floating output."""
         if self._loss is not None:
             return [scalar_loss(self._loss(self._case.to_reference(outputs)), "jax")]
-        return [leaf for leaf in jtu.tree_leaves(outputs) if is_floating(leaf)]
+        leaves = (jnp.asarray(leaf) if isinstance(leaf, float) else leaf for leaf in jtu.tree_leaves(outputs))
+        return [leaf for leaf in leaves if is_floating(leaf)]
 
     def forward(
         self,

@@ -9,7 +9,7 @@ import optax
 import pytest
 import torch
 from flax import nnx
-from graphmode.compare import Case, CaseError, lockstep
+from graphmode.compare import Case, CaseError, check, lockstep
 from graphmode.compare.report.records import Lockstep
 
 import graphmode as gm
@@ -103,6 +103,22 @@ CORRECT = {
     "graphmode's adamw": (torch_adamw(), gm.optim.adamw(lr=LR, weight_decay=0.1)),
     "graphmode's sgd": (torch_sgd(momentum=0.9, dampening=0.1), gm.optim.sgd(LR, momentum=0.9, dampening=0.1)),
 }
+
+
+class Marked(Reference):
+    def forward(self, x):
+        return {"y": super().forward(x), "margin": 0.5, "classes": 5}
+
+
+class MarkedPort(Port):
+    def __call__(self, x):
+        return {"y": self.forward(x), "margin": 0.5, "classes": 5}
+
+
+def test_a_number_of_pythons_own_among_the_outputs_has_no_gradient():
+    given = case((torch_sgd(), optax.sgd(LR)), MarkedPort, Marked, modes=("forward_backward", "train_step"))
+    assert check(given).passed
+    assert lockstep(given, steps=2).passed
 
 
 @pytest.mark.parametrize("name", CORRECT)

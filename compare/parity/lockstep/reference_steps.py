@@ -15,7 +15,7 @@ from ...case import Case, CaseError, Inputs
 from ...draw import generator, signature
 from ...observation import Named, Observation
 from ...torch_side import Snapshot, TorchSide, forward_backward
-from ...trees import is_floating, named_leaves
+from ...trees import is_floating, named_leaves, to_arrays
 from .masks import Masks, drawn
 from .steps import Slots, Step
 
@@ -51,8 +51,8 @@ class ReferenceTrainer:
         if of not in self._shapes:
             batch = self.side.place(inputs, "train_step")
             with self._random(number), Snapshot.of_buffers(self.module).restored(), torch.no_grad():
-                leaves = named_leaves(self.module(*batch.args, **batch.kwargs))
-            self._shapes[of] = {k: tuple(v.shape) for k, v in leaves.items() if is_floating(v)}
+                leaves = to_arrays(named_leaves(self.module(*batch.args, **batch.kwargs)))
+            self._shapes[of] = {k: v.shape for k, v in leaves.items() if is_floating(v)}
         rng = generator(case, self.seed, "lockstep cotangents", number)
         return {k: np.asarray(rng.standard_normal(shape), np.float32) for k, shape in self._shapes[of].items()}
 
