@@ -468,3 +468,49 @@ def test_an_output_of_another_shape_that_is_made_up_for_is_no_fault(reference, r
     found = look(dataclasses.replace(case, model=wrong))
     assert list(found.suspects) == [""]
     assert found.unlike[0] == "conv"
+
+
+class Words(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = torch.nn.Embedding(6, 4, padding_idx=0)
+        self.head = torch.nn.Linear(4, 3)
+
+    def forward(self, words):
+        return self.head(self.embed(words)).tanh()
+
+
+class PortWords(nnx.Module):
+    """Its embedding has a gradient for the row of padding, which goes no further than what is around it."""
+
+    def __init__(self, rngs):
+        self.embed = nnx.Embed(6, 4, rngs=rngs)
+        self.head = nnx.Linear(4, 3, rngs=rngs)
+
+    def masked(self, words, x):
+        return jnp.where((words == 0)[..., None], jax.lax.stop_gradient(x), x)
+
+    def last(self, x):
+        return jnp.tanh(x)
+
+    def __call__(self, words):
+        return self.last(self.head(self.masked(words, self.embed(words))))
+
+
+class WrongLast(PortWords):
+    def last(self, x):
+        return 0.9 * jnp.tanh(x)
+
+
+class WrongMask(PortWords):
+    def masked(self, words, x):
+        return jnp.where((words == 1)[..., None], jax.lax.stop_gradient(x), x)
+
+
+@pytest.mark.parametrize(("port", "wrong"), [(PortWords, set()), (WrongLast, {""}), (WrongMask, {"", "embed"})])
+def test_a_gradient_that_is_made_up_for_is_no_fault(port, wrong):
+    def words(rng):
+        return (rng.integers(0, 3, (4, 5)),)
+
+    found = look(Case(name="words", summary="s", reference=Words, model=port, inputs=words))
+    assert {each.module for each in found.divergences()} == wrong

@@ -10,7 +10,7 @@ Everything runs operation by operation (`jax.disable_jit`), which makes a scan a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -260,18 +260,20 @@ class PortRun:
         places = {place: name for name, place in named.items()}
         return [places[i] for i, leaf in enumerate(leaves) if _is_array(leaf) and i in places]
 
-    def forced_backward(self, matches: Matches, calls: Calls) -> Backward:
+    def forced_backward(self, matches: Matches, calls: Calls, free: Collection[CallId] = ()) -> Backward:
         """The same of the backward pass. `forced_forward` comes first: it finds the layouts.
+
+        Calls that are `free` receive what the port's own backward pass makes of the right gradients around them.
 
         Where a module cuts the gradient, nothing would reach what comes before; so each tensor at a border also enters
         a sum whose own gradient is zero, and what gets none is seen to get zeros.
         """
         try:
-            return self._forced_backward(matches, calls, reaching=True)
+            return self._forced_backward(matches, calls, free, reaching=True)
         except jax.errors.UnexpectedTracerError:  # a module is called within a transform, whose values do not leave it
-            return self._forced_backward(matches, calls, reaching=False)
+            return self._forced_backward(matches, calls, free, reaching=False)
 
-    def _forced_backward(self, matches: Matches, calls: Calls, *, reaching: bool) -> Backward:
+    def _forced_backward(self, matches: Matches, calls: Calls, free: Collection[CallId], *, reaching: bool) -> Backward:
         seen: list[Seen] = []
         borders_reached: list[jax.Array] = []
 
@@ -296,7 +298,10 @@ class PortRun:
             borders = self._borders[at]
             received, put_in = taken_apart((args, kwargs))
             args, kwargs = put_in(border(at, "input_gradient", borders.inputs, received))
-            given, put_out = taken_apart(run(module, *args, **kwargs))
+            outputs = run(module, *args, **kwargs)
+            if at in free:
+                return outputs
+            given, put_out = taken_apart(outputs)
             return put_out(border(at, "received_cotangent", borders.outputs, given))
 
         program, batch = self.program, self.batch
