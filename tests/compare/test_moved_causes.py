@@ -131,3 +131,40 @@ def test_a_roll_the_other_way_is_named_however_its_arguments_are_given(given):
         return (rng.standard_normal((NODES, WIDTH)),)
 
     assert causes(Rolled, Back, table) == [("shift", "rolls the other way")]
+
+
+class Grid(torch.nn.Module):
+    def forward(self, theta):
+        return torch.nn.functional.affine_grid(theta, [theta.shape[0], 1, 5, 4], align_corners=False)
+
+
+class PortGrid(nnx.Module):
+    def __init__(self, rngs):
+        del rngs
+
+    def base(self):
+        return [(2 * jnp.arange(count) + 1) / count - 1 for count in (4, 5)]
+
+    def ordered(self, x, y):
+        return x, y
+
+    def turned(self, grid):
+        return grid
+
+    def __call__(self, theta):
+        x, y = self.ordered(*jnp.meshgrid(*self.base()))
+        base = jnp.stack([x, y, jnp.ones_like(x)], -1).astype(theta.dtype)
+        return self.turned(jnp.einsum("hwk,bck->bhwc", base, theta))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "id"),
+    [
+        ({"base": lambda self: [jnp.linspace(-1, 1, count) for count in (4, 5)]}, "align-corners"),
+        ({"ordered": lambda self, x, y: (y, x)}, "axes-order"),
+        ({"turned": lambda self, grid: grid[..., ::-1]}, "axes-order"),
+    ],
+)
+def test_a_grid_laid_out_otherwise_is_named(wrong, id):
+    told = causes(Grid, type("Wrong", (PortGrid,), wrong), lambda rng: (rng.standard_normal((3, 2, 3)),))
+    assert [each for each, _ in told] == [id]

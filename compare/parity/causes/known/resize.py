@@ -11,6 +11,7 @@ from ..variants import Called, Variant, of, signature
 
 signature("interpolate", "input size scale_factor mode align_corners recompute_scale_factor antialias")
 signature("grid_sample", "input grid mode padding_mode align_corners")
+signature("affine_grid", "theta size align_corners")
 signature("upsample", "input size scale_factor mode align_corners")
 
 
@@ -88,4 +89,28 @@ def sampled(call: Called) -> Iterator[Variant]:
         "takes x and y of the grid in the other order",
         "the grid holds (x, y)",
         call.with_(grid=lambda g: g.flip(-1)),
+    )
+
+
+@of("affine_grid")
+def laid_out(call: Called) -> Iterator[Variant]:
+    corners = bool(call.get("align_corners", False))
+    yield Variant(
+        "align-corners",
+        f"lays the grid out with align_corners={not corners}",
+        f"give align_corners={corners}: the ends are the {'centres' if corners else 'edges'} of the outer pixels",
+        call.with_(align_corners=not corners),
+    )
+    if call.args[0].shape[-1] == 3:
+        yield Variant(
+            "axes-order",
+            "multiplies by (y, x, 1)",
+            "multiply by (x, y, 1)",
+            call.with_(theta=lambda t: t[..., [1, 0, 2]]),
+        )
+    yield Variant(
+        "axes-order",
+        "gives the coordinates of the grid in the other order",
+        "the grid holds (x, y)",
+        call.with_(theta=lambda t: t.flip(-2)),
     )
