@@ -190,3 +190,25 @@ def test_a_number_of_many_digits_is_not_told_beside_a_plain_one():
 
     told = causes(Shares, Other, rows)
     assert [says for _, says in told] == ["adds 1e-05"]
+
+
+def test_a_summand_left_out_before_the_greatest_is_taken_is_not_one_that_is_repeated_otherwise():
+    class Best(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.bias = torch.nn.Parameter(0.5 * torch.randn(4))
+
+        def forward(self, x):
+            return x.sum(), (x + self.bias).argmax(-1)
+
+    class Without(nnx.Module):
+        def __init__(self, rngs):
+            self.bias = nnx.Param(jnp.zeros(4))
+
+        def __call__(self, x):
+            return x.sum(), x.argmax(-1)
+
+    def square(rng):
+        return (rng.standard_normal((4, 4)),)
+
+    assert [id for id, _ in causes(Best, Without, square, modes=("inference",))] == ["parameter-missing"]

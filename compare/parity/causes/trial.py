@@ -29,6 +29,7 @@ ARITHMETIC = frozenset(
         "factor",
         "function",
         "limits",
+        "repeat",
         "residual",
         "scale",
         "summand",

@@ -93,6 +93,7 @@ def _broadcast(call: Called, b: torch.Tensor) -> Iterator[Variant]:
                 f"where the reference repeats its {first}",
                 f"repeat the {first}: {'jnp.tile' if one == 1 else 'jnp.repeat'}, or broadcast over axis {axis}",
                 lambda func, args, kwargs, axis=axis: func(args[0], _turned(args[1], args[0].shape, axis), **kwargs),
+                is_guess=True,  # before a softmax or argmax it comes to the same as no summand
             )
     for axis in range(1, len(whole)):
         for place, words in ((0, "first"), (-1, "last")):
