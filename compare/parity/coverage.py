@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import jax.tree_util as jtu
 import numpy as np
 
+from graphmode.weights import as_numpy
+
 from ..draw import input_name
 from ..trees import is_floating
 
@@ -28,17 +30,23 @@ class Sides:
     Attributes:
       kinks: by the module's path, or the line that calls a function, where its branches meet.
       seen: by the same and kink, whether an input was below it, and whether one was above.
+      entered: by the inputs of the reference, and then by the same, what entered there; all in short.
     """
 
     kinks: dict[str, tuple[str, tuple[float, ...]]] = field(default_factory=dict)
     seen: dict[tuple[str, float], tuple[bool, bool]] = field(default_factory=dict)
+    entered: dict[int, dict[str, set[int]]] = field(default_factory=dict)
+    _now: dict[str, set[int]] | None = None
 
     @contextlib.contextmanager
     def watched(self, module: torch.nn.Module) -> Iterator[None]:
         """Notes what enters the activations inside, and the functions that have limits."""
         from .function_limits import WatchedLimits
 
-        handles = []
+        handles = [
+            module.register_forward_pre_hook(self._start, with_kwargs=True),
+            module.register_forward_hook(self._end, always_call=True),
+        ]
         for path, child in module.named_modules():
             kinks = _kinks(child)
             if kinks:
@@ -51,6 +59,14 @@ class Sides:
             for handle in handles:
                 handle.remove()
 
+    def _start(self, _: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A run begins; on inputs that were there before, steps may have moved its weights, and nothing is kept."""
+        given = hash(tuple(map(_short, jtu.tree_leaves((args, kwargs)))))
+        self._now = None if given in self.entered else self.entered.setdefault(given, {})
+
+    def _end(self, *_: Any) -> None:
+        self._now = None
+
     def _note_limit(self, function: str, place: str, x: torch.Tensor, limit: float) -> None:
         self.kinks.setdefault(place, (function, ()))
         self._note(place, x, (limit,))
@@ -60,6 +76,8 @@ class Sides:
         for kink in kinks:
             below, above = self.seen.get((path, kink), (False, False))
             self.seen[path, kink] = below or low < kink, above or high > kink
+        if self._now is not None:
+            self._now.setdefault(path, set()).add(_short(x))
 
     def _hook(self, path: str, kinks: tuple[float, ...]) -> Any:
         def note(_: torch.nn.Module, args: tuple[Any, ...]) -> None:
@@ -71,17 +89,29 @@ class Sides:
     def warnings(self) -> Iterable[str]:
         from .function_limits import CLAMPS
 
-        missed: dict[tuple[str, float, str], list[str]] = {}
+        missed: dict[tuple[str, float, str, bool], list[str]] = {}
         for (path, kink), (below, above) in self.seen.items():
             for side, was_there in (("below", below), ("above", above)):
                 if not was_there:
-                    missed.setdefault((self.kinks[path][0], kink, side), []).append(path or "the model itself")
-        for (kind, kink, side), paths in missed.items():
+                    about = self.kinks[path][0], kink, side, self._is_constant(path)
+                    missed.setdefault(about, []).append(path or "the model itself")
+        for (kind, kink, side, constant), paths in missed.items():
             other = "another limit, or none" if kind in CLAMPS else "another activation"
+            advice = (
+                "what enters it is the same for every input, as a parameter is, and only other weights or sizes get "
+                "there"
+                if constant
+                else "add an edge input that gets there (larger, smaller or negated inputs)"
+            )
             yield (
                 f"no input of {kind} {listed(paths)} is {side} {kink:g}: what it does there cannot be told from "
-                f"{other}; add an edge input that gets there (larger, smaller or negated inputs)"
+                f"{other}; {advice}"
             )
+
+    def _is_constant(self, path: str) -> bool:
+        """Whether the same entered there on several inputs of the reference."""
+        entered = [run[path] for run in self.entered.values() if path in run]
+        return len(entered) > 1 and all(run == entered[0] for run in entered)
 
 
 def coverage_warnings(
@@ -222,6 +252,12 @@ def _equal(a: Any, b: Any) -> bool:
     return len(ours) == len(theirs) and all(
         x.shape == y.shape and x.tobytes() == y.tobytes() for x, y in zip(ours, theirs, strict=True)
     )
+
+
+def _short(value: Any) -> int:
+    """The same number for the same value."""
+    array = as_numpy(value) if hasattr(value, "detach") else np.asarray(value)
+    return hash((array.shape, array.tobytes()))
 
 
 def _kinks(module: torch.nn.Module) -> tuple[float, ...]:

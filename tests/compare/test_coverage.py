@@ -127,6 +127,22 @@ def test_the_edge_input_that_a_warning_asks_for_ends_it(what):
     assert not [w for w in warnings(**fields, edge_inputs=EDGES[what]) if all(word in w for word in words)]
 
 
+class Bounded(Reference):
+    """Its weight is limited, which no input changes, and then what it gives."""
+
+    def forward(self, x, mask):
+        bounded = self.fc.weight.clamp(0, 9)
+        return {"h": (Reference.forward(self, x, mask)["h"] @ bounded).clamp(max=90)}
+
+
+def test_no_input_is_asked_for_where_the_weights_alone_decide():
+    below, given = (w.partition("; ") for w in warnings(reference=Bounded, modes=("inference", "forward_backward")))
+    assert "is above 9:" in below[0]
+    assert "only other weights or sizes" in below[2]
+    assert "is above 90:" in given[0]
+    assert "add an edge input" in given[2]
+
+
 def test_a_report_shows_them_once_and_still_passes():
     report = check(case(model={"one": Port, "two": Port}, inputs=lambda rng: (inputs(rng)[0], np.ones(20, bool))))
     assert report.passed, str(report)
