@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import jax.tree_util as jtu
@@ -13,7 +14,7 @@ from ..trees import is_floating
 if TYPE_CHECKING:
     from ..jax_side import PortSide
     from ..torch_side import TorchSide
-    from .causes.graph import Graph
+    from .causes.graph import Operation
     from .judge import Question
 
 OVERLOOK = ("reduce_max", "reduce_min")
@@ -27,16 +28,21 @@ def lost_nan(port: PortSide, reference: TorchSide, question: Question) -> str:
       port, reference: in the dtype that people run.
       question: in inference; one element of each floating input is NaN here.
     """
+    from .call_limit import CountedCalls
     from .causes.graph import Graph
 
     try:
-        many = _of_many(Graph(port, question))
-        if not many:  # nothing is run on NaN in vain: a loop of the reference's may never end on it
-            return ""
+        operations = list(Graph(port, question).operations())
+        many = _of_many(operations)
+        if not many or any(operation.eqn.primitive.name == "while" for operation in operations):
+            return ""  # a loop of the port's may never end on NaN, and nothing stops it
         with_nan = dataclasses.replace(question, inputs=jtu.tree_map(_one_nan, question.inputs))
-        theirs = reference.run(with_nan.inputs, with_nan.mode)
+        with CountedCalls() as usual:
+            reference.run(question.inputs, question.mode)
+        with usual.limit:
+            theirs = reference.run(with_nan.inputs, with_nan.mode)
         ours = port.run(with_nan.inputs, with_nan.mode).renamed(theirs)
-    except Exception:  # it refuses NaN, and says so
+    except Exception:  # it refuses NaN, and says so, or a loop of the reference's never ends on it
         return ""
     lost = [name for name, wanted in theirs.outputs.items() if _loses(ours.outputs.get(name), wanted)]
     if not lost:
@@ -49,11 +55,11 @@ def lost_nan(port: PortSide, reference: TorchSide, question: Question) -> str:
     )
 
 
-def _of_many(graph: Graph) -> list[str]:
+def _of_many(operations: Iterable[Operation]) -> list[str]:
     """The lines of such reductions of many elements."""
     return [
         operation.source
-        for operation in graph.operations()
+        for operation in operations
         if operation.eqn.primitive.name in OVERLOOK
         and is_floating(aval := operation.eqn.invars[0].aval)
         and aval.size >= MANY

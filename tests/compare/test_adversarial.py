@@ -121,6 +121,12 @@ def checked_for_zero(x):
     return x
 
 
+def scaled_up(x):
+    while x.abs().sum() < 1:
+        x = 2 * x
+    return x
+
+
 @pytest.mark.parametrize(
     ("forward", "port", "why"),
     [
@@ -132,8 +138,9 @@ def checked_for_zero(x):
         ),
         (lambda x: x / x.abs().sum(), lambda x: x / jnp.abs(x).sum(), "the reference's answer is not finite"),
         (checked_for_zero, lambda x: x, "the reference raises AssertionError"),
+        (scaled_up, lambda x: x, "a loop of the reference's does not end there"),
     ],
-    ids=["log", "topk", "a quotient", "a check"],
+    ids=["log", "topk", "a quotient", "a check", "a loop without an end"],
 )
 def test_what_the_reference_does_not_define_is_not_asked_and_that_is_said(forward, port, why):
     report = check(case(forward, port, lambda rng: (rng.uniform(0.5, 2, (4, 6)),)), draws=1)

@@ -291,3 +291,34 @@ def test_nothing_is_run_on_nan_where_no_reduction_loses_it(monkeypatch):
     assert check(case).passed
     assert handed
     assert not any(handed)
+
+
+class Settled(torch.nn.Module):
+    def forward(self, x):
+        while not x.amax() <= 1:
+            x = x / 2
+        return x
+
+
+class SettledPort(nnx.Module):
+    def __call__(self, x):
+        return x / 2 ** jnp.maximum(jnp.ceil(jnp.log2(x.max())), 0)
+
+
+class LoopedPort(nnx.Module):
+    def __call__(self, x):
+        return jax.lax.while_loop(lambda x: ~(x.max() <= 1), lambda x: x / 2, x)
+
+
+@pytest.mark.parametrize("port", [SettledPort, LoopedPort])
+def test_a_check_ends_where_a_loop_never_does_on_nan(port):
+    case = Case(
+        name="c",
+        summary="s",
+        reference=Settled,
+        model=lambda rngs: port(),
+        inputs=lambda rng: (np.abs(rng.standard_normal((2, 5000))),),
+        modes=("inference",),
+        adversarial=(),
+    )
+    assert not check(case, draws=1).parity[0].warnings

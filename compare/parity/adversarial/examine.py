@@ -23,6 +23,7 @@ from .inputs import KINDS, TIED, adversarial_inputs
 if TYPE_CHECKING:
     from ...jax_side import PortSide
     from ...torch_side import TorchSide
+    from ..call_limit import CountedCalls
     from ..examination import Examination
     from ..judge import Key, Truth
 
@@ -85,13 +86,18 @@ class OwnInputs:
         self.__dict__.pop("truths", None)
 
     def _answers(self, kind: str, inputs: Any, modes: Iterable[Any]) -> Iterator[Truth]:
+        from ..call_limit import NeverEnds
+
         judge = self.exam.judge
         label = f"{kind}, derived" if kind in self.exam.case.edge_inputs else kind
         for mode in modes:
             try:
-                with _sorting_noted() as sorts:
+                with _sorting_noted() as sorts, self._calls[mode].limit:
                     (question,) = judge.questions([(label, inputs, False)], [mode])
                     truth = judge.own_truth(question)
+            except NeverEnds:
+                self.left_out[kind] = "a loop of the reference's does not end there"
+                return
             except Exception as error:
                 self.left_out[kind] = f"the reference raises {type(error).__name__}"
                 return
@@ -102,6 +108,19 @@ class OwnInputs:
                 self.left_out[kind] = f"the reference's {sorts[0]} promises no order among ties"
                 return
             yield truth
+
+    @functools.cached_property
+    def _calls(self) -> dict[str, CountedCalls]:
+        """What the reference makes of its own input, by the mode."""
+        from ..call_limit import CountedCalls
+
+        exam, counted = self.exam, {}
+        for truth in exam.truths:
+            question = truth.question
+            if question.is_random and question.mode not in counted:
+                with CountedCalls() as counted[question.mode]:
+                    exam.judge.own_truth(question)
+        return counted
 
     @property
     def notes(self) -> Iterator[str]:
