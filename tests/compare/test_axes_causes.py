@@ -188,6 +188,59 @@ def test_a_known_difference_normalises_as_the_port_does(function, args, kwargs, 
     assert any(torch.allclose(form, wrong(*args, **kwargs), rtol=0, atol=1e-5) for form in made)
 
 
+class Lengths(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.v = torch.nn.Parameter(torch.randn(3, 4))
+        self.g = torch.nn.Parameter(torch.rand(3, 1))
+
+    def forward(self, x):
+        return F.normalize(x, dim=-1) @ torch._weight_norm(self.v, self.g, 0).T
+
+
+class LengthsPort(nnx.Module):
+    def __init__(self, rngs, *, stopped):
+        self.v = nnx.Param(jnp.zeros((3, 4)))
+        self.g = nnx.Param(jnp.zeros((3, 1)))
+        self.stopped = stopped
+
+    def __call__(self, x):
+        x = x / self.norm(x, "x")
+        return x @ (self.g[...] * self.v[...] / self.norm(self.v[...], "v")).T
+
+    def norm(self, x, name):
+        norm = jnp.linalg.norm(x, axis=-1, keepdims=True)
+        return jax.lax.stop_gradient(norm) if name == self.stopped else norm
+
+
+class Squared(LengthsPort):
+    def norm(self, x, name):
+        norm = super().norm(x, name)
+        return norm**2 if name == "x" else norm
+
+
+@pytest.mark.parametrize(
+    ("port", "stopped", "cause", "words"),
+    [
+        (LengthsPort, "x", "stop-gradient", "stops the gradient by the length"),
+        (LengthsPort, "v", "stop-gradient", "stops the gradient by the norm"),
+        (Squared, "", "scale", "divides by the squared length"),
+    ],
+)
+def test_what_is_wrong_about_a_length_is_told(port, stopped, cause, words):
+    case = Case(
+        name="lengths",
+        summary="",
+        reference=Lengths,
+        model=lambda rngs: port(rngs, stopped=stopped),
+        inputs=lambda rng: (rng.standard_normal((5, 4)),),
+    )
+    found = look(case, "forward_backward")
+    (divergence,) = found.divergences()
+    (told,) = explain(found, divergence).causes
+    assert (told.id, told.says) == (cause, words)
+
+
 class NormedMean(torch.nn.Module):
     def forward(self, x):
         return F.layer_norm(x, x.shape[-1:]).mean(1)

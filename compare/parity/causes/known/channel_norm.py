@@ -13,6 +13,7 @@ from ..variants import Called, Fit, Variant, instead, of, signature
 signature("local_response_norm", "input size alpha beta k")
 signature("_weight_norm", "v g dim")
 signature("normalize", "input p dim eps")
+THROUGH = "let it through: no jax.lax.stop_gradient there"
 
 
 @of("group_norm", "instance_norm")
@@ -45,6 +46,7 @@ def of_weight(call: Called) -> Iterator[Variant]:
     yield Variant("norm-axis", "takes the norm of the whole weight", fix, instead(lambda v, g, dim=0: g * v / v.norm()))
     yield Variant("norm-missing", "does not divide by the norm", fix, instead(lambda v, g, dim=0: g * v))
     yield Variant("scale-missing", "does not multiply by the length", fix, instead(_without_length))
+    yield Variant("stop-gradient", "stops the gradient by the norm", THROUGH, instead(_constant_norm))
 
 
 @of("normalize")
@@ -63,6 +65,7 @@ def length(call: Called) -> Iterator[Variant | Fit]:
         "norm-axis", "takes the length of all axes but the first", fix, call.with_(dim=tuple(range(1, x.dim())))
     )
     yield Variant("scale", "divides by the squared length", fix, instead(_by_square))
+    yield Variant("stop-gradient", "stops the gradient by the length", THROUGH, instead(_constant_length))
     for power in (1.0, 2.0):
         if power != order:
             yield Variant("exponent", f"takes the {power:g}-norm", f"take the {order:g}-norm", call.with_(p=power))
@@ -88,12 +91,22 @@ def response(call: Called) -> Iterator[Variant | Fit]:
         )
 
 
-def _by_square(x: torch.Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> torch.Tensor:
+def _constant_length(
+    x: torch.Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: Any = None
+) -> torch.Tensor:
+    return x / x.detach().norm(p, dim, keepdim=True).clamp_min(eps)
+
+
+def _by_square(x: torch.Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: Any = None) -> torch.Tensor:
     return x / (x * x).sum(dim, keepdim=True)
 
 
 def _kept(axis: int) -> Any:
     return lambda v, g, dim=0: g * v / v.norm(dim=[a for a in range(v.dim()) if a != axis], keepdim=True)
+
+
+def _constant_norm(v: torch.Tensor, g: torch.Tensor, dim: int = 0) -> torch.Tensor:
+    return g * v / v.detach().norm(dim=[axis for axis in range(v.dim()) if axis != dim], keepdim=True)
 
 
 def _over(axis: int) -> Any:
