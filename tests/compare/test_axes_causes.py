@@ -360,3 +360,30 @@ def test_calls_that_are_most_alike_come_first():
     factors = [2.0, 3.0, 2.0]
     sites = [Site(i, "mul", torch.mul, (x, factor), {}, x * factor) for i, factor in enumerate(factors)]
     assert [numbers(same) for same in groups(sites)] == [{0, 2}, {0, 1, 2}]
+
+
+class Summed(torch.nn.Module):
+    def forward(self, x):
+        return torch.logsumexp(-(x**2) / (2 * torch.ones_like(x)), 1)
+
+
+class Underflows(nnx.Module):
+    def __init__(self, rngs):
+        pass
+
+    def __call__(self, x):
+        return jnp.log(jnp.exp(-(x**2) / 2).sum(1))
+
+
+def test_what_is_infinite_in_the_port_alone_is_laid_to_no_factor():
+    case = Case(
+        name="summed",
+        summary="",
+        reference=Summed,
+        model=Underflows,
+        inputs=lambda rng: (50 + rng.random((2, 3)),),
+        modes=("inference",),
+    )
+    found = look(case, "inference")
+    (divergence,) = found.divergences()
+    assert not {cause.id for cause in explain(found, divergence).causes} & {"scale", "exponent", "mean-removed"}

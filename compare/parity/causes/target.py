@@ -124,6 +124,12 @@ class Target:
             pairs |= set(zip(aim.reference[off].tolist(), aim.port[off].tolist(), strict=True))
         return len(pairs)
 
+    @property
+    def is_boundless(self) -> bool:
+        """Whether nothing is off but what is not finite in the port alone."""
+        off = [aim.port[aim.off(aim.reference) > EXPLAINED] for aim in self.aims.values()]
+        return not any(np.isfinite(port).any() for port in off)
+
     def explains(self, residual: float) -> bool:
         return residual <= EXPLAINED and residual <= SHARE * self.before
 
