@@ -16,6 +16,7 @@ SETTINGS = (
 )
 
 _kept = False
+_asked = False
 
 
 def keep_freed_memory() -> bool:
@@ -42,12 +43,12 @@ def keep_freed_memory() -> bool:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
         return False
-    global _kept
+    global _kept, _asked
     # The third is for large blocks of XLA's own threads, which have no room in an arena of their own.
     wanted = ((M_MMAP_MAX, 0), (M_TRIM_THRESHOLD, NEVER), (M_ARENA_MAX, 1))
     _kept = all(mallopt(name, value) for name, value in wanted)
-    if _kept:
-        _ask_for_huge_pages(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)
+    if _kept and not _asked:
+        _asked = _ask_for_huge_pages(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)
     return _kept
 
 
@@ -71,3 +72,8 @@ def _ask_for_huge_pages(size: int) -> bool:
 def freed_memory_is_kept() -> bool:
     """Whether `keep_freed_memory` has had its way in this process."""
     return _kept
+
+
+def huge_pages_are_asked_for() -> bool:
+    """Whether what this process allocates may lie in pages of 2 MB: `keep_freed_memory` has asked for them."""
+    return _asked

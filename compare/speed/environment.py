@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from graphmode.memory import freed_memory_is_kept
+from graphmode.memory import freed_memory_is_kept, huge_pages_are_asked_for
 
 from ..report.records import Environment
 from .machine import cpu_facts, cpu_moment, cpu_name, gpu_facts, gpu_moment, processors
@@ -94,6 +94,7 @@ def describe(device: str) -> Environment:
         flags={
             **variables(),
             "freed memory": "kept" if freed_memory_is_kept() else "given back",
+            "pages of 2 MB": "asked for" if huge_pages_are_asked_for() else "not asked for",
             **({} if device == "gpu" else {"jax dispatch": _jax_dispatch()}),
             **torch_flags(device),
             **xla_options(device),

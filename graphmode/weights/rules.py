@@ -46,6 +46,7 @@ class Rule:
                 f"graphmode.weights, or an object with {', '.join(METHODS)} (arrays of the keys to those of the paths, "
                 "back, and gradients back)"
             )
+        _check_fields(*self.keys, *self.paths)
         known = _fields(self.paths[0])
         for pattern in (*self.keys, *self.paths[1:]):
             if unknown := _fields(pattern) - known:
@@ -73,6 +74,7 @@ class Rename:
                 f"{self!r} has a dot with no name beside it; whole components are replaced: write "
                 f"Rename({whole[0]!r}, {whole[1]!r})"
             )
+        _check_fields(self.key, self.path)
         if unknown := _fields(self.key) - _fields(self.path):
             raise ValueError(f"key has the fields {sorted(unknown)} in {self.key!r}, which path {self.path!r} lacks")
 
@@ -182,6 +184,12 @@ def _joined(prefix: str, *names: str) -> tuple[str, ...]:
 
 def _fields(pattern: str) -> set[str]:
     return set(re.findall(r"\{(\w+)\}", pattern))
+
+
+def _check_fields(*patterns: str) -> None:
+    for pattern in patterns:
+        if odd := re.search(r"\{[^{}]*\}?|\}", re.sub(r"\{[^\W\d]\w*\}", "", pattern)):
+            raise ValueError(f"{pattern!r} has {odd.group()!r}, which is no field: write {{name}} for one component")
 
 
 def _fill(pattern: str, fields: Mapping[str, str]) -> str:

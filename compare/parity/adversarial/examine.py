@@ -114,7 +114,8 @@ class OwnInputs:
         """What the reference makes of its own input, by the mode."""
         from ..call_limit import CountedCalls
 
-        exam, counted = self.exam, {}
+        exam = self.exam
+        counted: dict[str, CountedCalls] = {}
         for truth in exam.truths:
             question = truth.question
             if question.is_random and question.mode not in counted:

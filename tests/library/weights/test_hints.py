@@ -117,6 +117,22 @@ def test_a_rename_with_a_dot_too_many_is_refused(sides, wanted):
     assert str(raised.value).endswith(f"write {wanted}")
 
 
+@pytest.mark.parametrize(
+    ("build", "odd"),
+    [
+        (lambda: Rename("layers.{*a}", "blocks.{*a}"), "{*a}"),
+        (lambda: Rename("layers.{}", "blocks.{i}"), "{}"),
+        (lambda: Rule("layers.{i.w", "blocks.{i}.w"), "{i.w"),
+        (lambda: Rule("layers.i}.w", "blocks.i.w"), "}"),
+        (lambda: Rule("layers.{0}.w", "blocks.{0}.w"), "{0}"),
+    ],
+)
+def test_braces_that_are_no_field_are_refused(build, odd):
+    with pytest.raises(ValueError, match="which is no field") as raised:
+        build()
+    assert f"has {odd!r}, which" in str(raised.value)
+
+
 def weight_norm_of_old(module):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
