@@ -118,7 +118,7 @@ def _of_moves(number: int, port: Taken, reference: Taken) -> str:
         which = "less" if decay > 0 else "more"
         says += f" It pulls them to zero by {abs(decay):.6g} times their own values {which}: weight decay."
     ours, theirs = set(port.rates), set(reference.rates)
-    if len(ours) == len(theirs) == 1 and abs(port.rates[0] / reference.rates[0] - 1) > EQUAL:
+    if len(ours) == len(theirs) == 1 and abs(port.rates[0] - reference.rates[0]) > EQUAL * abs(reference.rates[0]):
         says += f" Its learning rate is {port.rates[0]:.6g}, and PyTorch's {reference.rates[0]:.6g}."
     return says + _of_settings(port, reference)
 

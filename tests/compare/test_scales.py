@@ -1,0 +1,84 @@
+"""What an error is a fraction of: neither another input's huge outputs nor a mask's fill hide one."""
+
+from typing import ClassVar
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from flax import nnx
+from graphmode.compare import Case, check
+
+
+def parity(reference, port, **settings):
+    case = Case(
+        name="small", summary="", reference=reference, model=port, modes=("inference",), adversarial=(), **settings
+    )
+    return check(case, seed=0).parity[0]
+
+
+class Triples(torch.nn.Module):
+    def forward(self, x):
+        return 3 * x
+
+
+class PortOfTriples(nnx.Module):
+    shift = 0.0
+
+    def __init__(self, rngs):
+        pass
+
+    def __call__(self, x):
+        return 3 * x + self.shift
+
+
+def test_an_edge_input_of_huge_numbers_hides_no_error_on_the_others():
+    inputs = {
+        "inputs": lambda rng: (rng.standard_normal(200),),
+        "edge_inputs": {"huge": lambda rng: (1e30 * rng.standard_normal(200),)},
+    }
+    assert parity(Triples, PortOfTriples, **inputs).equal
+    assert not parity(Triples, type("Shifted", (PortOfTriples,), {"shift": 1e-3}), **inputs).equal
+
+
+class MaskedScores(torch.nn.Module):
+    fill: ClassVar[float] = -1e9
+
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(8, 8)
+
+    def forward(self, x):
+        return self.fc(x).masked_fill(x > 1, self.fill)
+
+
+class AddedMask(MaskedScores):
+    def forward(self, x):
+        return self.fc(x) + torch.where(x > 1, self.fill, 0.0)
+
+
+class PortOfMasked(nnx.Module):
+    fill, added, shift, rounded = -1e9, False, 0.0, False
+
+    def __init__(self, rngs):
+        self.fc = nnx.Linear(8, 8, rngs=rngs)
+
+    def __call__(self, x):
+        y = self.fc(x) + self.shift
+        if self.rounded and y.dtype == jnp.float32:
+            y = y.astype(jnp.bfloat16).astype(jnp.float32)
+        return y + jnp.where(x > 1, self.fill, 0.0) if self.added else jnp.where(x > 1, self.fill, y)
+
+
+@pytest.mark.parametrize("added", [False, True])
+@pytest.mark.parametrize("fill", [-1e4, -1e9, float(np.finfo(np.float32).min)])
+def test_what_a_mask_writes_hides_no_error_in_the_rest(fill, added):
+    reference = type("Reference", (AddedMask if added else MaskedScores,), {"fill": fill})
+
+    def verdict(**wrong):
+        port = type("Port", (PortOfMasked,), {"fill": fill, "added": added, **wrong})
+        return parity(reference, port, inputs=lambda rng: (rng.standard_normal((16, 8)).astype(np.float32),))
+
+    assert verdict().passed
+    assert not verdict(shift=1e-6).equal
+    assert verdict(rounded=True).precise is False
