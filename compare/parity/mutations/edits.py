@@ -131,15 +131,15 @@ def variables(names: Sequence[str], change: Callable[..., Sequence[Any]]) -> Edi
         usual = type(module).__call__
 
         def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-            held = [getattr(self, name) for name in names]
-            values = [each.get_value() for each in held]
-            for each, value in zip(held, change(*values), strict=True):
-                each.set_value(value)
+            # Other variables in their place: within a branch of `lax.switch` NNX refuses to set those from outside.
+            held = {name: getattr(self, name) for name in names}
+            values = change(*(each.get_value() for each in held.values()))
+            others = (each.replace(value) for each, value in zip(held.values(), values, strict=True))
+            vars(self).update(zip(held, others, strict=True))
             try:
                 return usual(self, *args, **kwargs)
             finally:
-                for each, value in zip(held, values, strict=True):
-                    each.set_value(value)
+                vars(self).update(held)
 
         for name in names:
             getattr(module, name)
