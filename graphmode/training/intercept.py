@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import jax
 from flax import nnx
 
 PATH = "_intercepted_path"  # a static attribute, since transforms rebuild modules from their parts
@@ -18,8 +19,8 @@ def intercepted(model: nnx.Module, hook: Hook) -> Iterator[dict[str, nnx.Module]
     output; `run(module, *args, **kwargs)` is the call itself.
 
     Modules that a transform such as `nnx.jit` or `nnx.remat` rebuilds keep their paths; one under several paths goes by
-    the first. Other models are left alone, and so is a module's call of itself (`super().__call__`). Yields the modules
-    by dotted path, that of `model` being empty.
+    the first. Other models are left alone, and so is a module's call of itself (`super().__call__`), and a call within
+    `jax.eval_shape`, which computes nothing. Yields the modules by dotted path, that of `model` being empty.
     """
     modules = {".".join(map(str, path)): module for path, module in nnx.iter_modules(model, graph=True)}
     called = {path: module for path, module in modules.items() if callable(module)}
@@ -29,11 +30,20 @@ def intercepted(model: nnx.Module, hook: Hook) -> Iterator[dict[str, nnx.Module]
     owners: set[Any] = {next(c for c in type(module).__mro__ if "__call__" in vars(c)) for module in called.values()}
     usual = {owner: vars(owner)["__call__"] for owner in owners}
     running: list[int] = []
+    shapes_alone: list[Any] = []  # what `jax.eval_shape` is tracing
+    usual_eval_shape = jax.eval_shape
+
+    def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        shapes_alone.append(fun)
+        try:
+            return usual_eval_shape(fun, *args, **kwargs)
+        finally:
+            shapes_alone.pop()
 
     def through_hook(original: Callable[..., Any]) -> Callable[..., Any]:
         def call(self: Any, *args: Any, **kwargs: Any) -> Any:
             path = getattr(self, PATH, None)
-            if path is None or (running and running[-1] == id(self)):
+            if path is None or shapes_alone or (running and running[-1] == id(self)):
                 return original(self, *args, **kwargs)
 
             def run(module: Any, *args: Any, **kwargs: Any) -> Any:
@@ -49,9 +59,11 @@ def intercepted(model: nnx.Module, hook: Hook) -> Iterator[dict[str, nnx.Module]
 
     for owner, original in usual.items():
         owner.__call__ = through_hook(original)
+    jax.eval_shape = eval_shape
     try:
         yield modules
     finally:
+        jax.eval_shape = usual_eval_shape
         for owner, original in usual.items():
             owner.__call__ = original
         for module, known in before:

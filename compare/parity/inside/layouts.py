@@ -12,6 +12,7 @@ from types import MappingProxyType
 import numpy as np
 
 from ..yardstick import EQUAL_TOLERANCE, difference
+from .fixed_size import FixedSizeLayout, fixed_size_layout
 from .packed import PackedLayout, Packing, packed_layouts
 
 Axes = tuple[int, ...]
@@ -38,6 +39,9 @@ class Layout:
     def to_reference(self, array: np.ndarray) -> np.ndarray:
         moved = tuple(self.origin[axis] for axis in self.axes)
         return array.reshape(moved).transpose(np.argsort(self.axes))
+
+    def gradient_to_port(self, gradient: np.ndarray) -> np.ndarray:
+        return self.to_port(gradient)
 
 
 @dataclass
@@ -109,13 +113,16 @@ def _channels_last(rank: int) -> Axes:
     return (0, *range(2, rank), 1) if rank > 2 else tuple(range(rank))
 
 
+AnyLayout = Layout | PackedLayout | FixedSizeLayout
+
+
 @dataclass(frozen=True)
 class Pair:
     """A tensor of the reference by name, and which of the port's stands for it, in what layout."""
 
     name: str
     index: int
-    layout: Layout | PackedLayout
+    layout: AnyLayout
 
 
 NEARER = 0.1  # of the error in its place: so near lies what is there in another order
@@ -127,10 +134,10 @@ def pair(
     layouts: Layouts,
     names: Sequence[str] = (),
     packings: Mapping[str, Packing] = MappingProxyType({}),
-    like: Sequence[Pair] = (),
+    received: Sequence[Pair] | None = None,
 ) -> list[Pair]:
     """Which of the port's tensors stands for which of the reference's; `packings` are of those that are packed, and
-    `like` are tensors whose layouts are known.
+    `received` is what the call received, of tensors that it gives.
 
     That of the same name, where `names` has those of the port's, and they are the reference's.
 
@@ -139,14 +146,14 @@ def pair(
     """
     if len(names) == len(port) and sorted(names) == sorted(reference):
         placed = [(name, names.index(name)) for name in reference]
-        fits = [(name, i, layouts.fit(port[i], reference[name], like)) for name, i in placed]
+        fits = [(name, i, layouts.fit(port[i], reference[name], received or ())) for name, i in placed]
         return [Pair(name, i, layout) for name, i, layout in fits if layout is not None]
     free = list(range(len(port)))
     pairs = []
     for place, (name, wanted) in enumerate(reference.items()):
-        found: dict[int, tuple[float, Layout | PackedLayout]] = {}
+        found: dict[int, tuple[float, AnyLayout]] = {}
         for index in free:
-            layout = _layout(port[index], wanted, layouts, packings.get(name), like)
+            layout = _layout(port[index], wanted, layouts, packings.get(name), received)
             if layout is not None:
                 found[index] = difference(layout.to_reference(port[index]), wanted).error, layout
         if not found:
@@ -161,14 +168,22 @@ def pair(
 
 
 def _layout(
-    port: np.ndarray, reference: np.ndarray, layouts: Layouts, packing: Packing | None, like: Sequence[Pair]
-) -> Layout | PackedLayout | None:
+    port: np.ndarray,
+    reference: np.ndarray,
+    layouts: Layouts,
+    packing: Packing | None,
+    received: Sequence[Pair] | None,
+) -> AnyLayout | None:
     if not _same_kind(port, reference):
         return None
     if packing is not None:
         ways = packed_layouts(reference, packing, port.shape)
         return min(ways, key=lambda way: difference(way.to_reference(port), reference).error, default=None)
-    return layouts.fit(port, reference, like)
+    found = layouts.fit(port, reference, received or ())
+    if found is not None:
+        return found
+    known = None if received is None else [each.layout for each in received]
+    return fixed_size_layout(port, reference, layouts.fit, known, layouts.tolerance)
 
 
 def says_the_same(port: np.ndarray, reference: np.ndarray) -> bool:

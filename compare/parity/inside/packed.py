@@ -59,6 +59,9 @@ class PackedLayout:
         padded[self._places] = array
         return padded
 
+    def gradient_to_port(self, gradient: np.ndarray) -> np.ndarray:
+        return self.to_port(gradient)
+
     @property
     def _places(self) -> tuple[np.ndarray, np.ndarray]:
         sequences, steps = self.packing.places

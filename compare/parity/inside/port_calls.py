@@ -28,6 +28,7 @@ from ...trees import named_leaves
 from ..judge import Question
 from ..yardstick import difference
 from .calls import Call, CallId, Calls, is_inside
+from .fixed_size import FixedSizeLayout
 from .layouts import Layouts, Pair, pair, says_the_same
 from .packed import is_lengths, unpacked
 
@@ -225,11 +226,11 @@ class PortRun:
         theirs: dict[str, np.ndarray],
         into: list[Pair],
         names_of_ours: Sequence[str] = (),
-        like: Sequence[Pair] = (),
+        received: Sequence[Pair] | None = None,
     ) -> Iterator[Seen]:
         arrays, whole = [np.asarray(x) for x in ours], theirs
         theirs, packings = unpacked(theirs)
-        into += pair(arrays, theirs, self.layouts, names_of_ours, packings, like)
+        into += pair(arrays, theirs, self.layouts, names_of_ours, packings, received)
         for each in into:
             given, wanted = each.layout.to_reference(arrays[each.index]), theirs[each.name]
             if is_lengths(each.name, whole) and difference(given, wanted).equal:
@@ -326,7 +327,11 @@ class PortRun:
         around = self._borders[at].around
 
         def note(reached: Any) -> None:
-            seen.append(Seen(at, around, what, pair.name, pair.layout.to_reference(np.asarray(reached)), gradient))
+            layout, array = pair.layout, np.asarray(reached)
+            seen.append(Seen(at, around, what, pair.name, layout.to_reference(array), gradient))
+            if what == "received_cotangent" and isinstance(layout, FixedSizeLayout):
+                beyond = layout.beyond(array)
+                seen.append(Seen(at, around, what, f"{pair.name} beyond what counts", beyond, np.zeros_like(beyond)))
 
         @jax.custom_vjp
         def switch(x: jax.Array) -> jax.Array:
@@ -340,7 +345,7 @@ class PortRun:
                 jax.debug.callback(note, reached)
             else:
                 note(reached)
-            handed_on = pair.layout.to_port(gradient)
+            handed_on = pair.layout.gradient_to_port(gradient)
             return (jnp.asarray(handed_on, like.dtype) if handed_on.shape == like.shape else like,)
 
         switch.defvjp(fwd, bwd)

@@ -22,7 +22,8 @@ from ...trees import named_leaves
 from ..diagnosis import questions
 from ..examination import Examination
 from ..inside.calls import CallId
-from ..inside.layouts import Layout
+from ..inside.fixed_size import FixedSizeLayout
+from ..inside.layouts import AnyLayout, Layout
 from ..inside.localise import Look
 from ..inside.packed import PackedLayout
 from ..yardstick import EQUAL_TOLERANCE, Difference, magnitude
@@ -207,8 +208,8 @@ def _port_call(look: Look, at: CallId) -> tuple[Call, Named]:
         index = next(number)
         if index in pairs:
             layout = pairs[index].layout
-            if isinstance(layout, PackedLayout):
-                raise _Unsuitable("it takes a packed sequence, which a port has in another form")
+            if not isinstance(layout, Layout):
+                raise _Unsuitable(f"it takes {_KINDS[type(layout)]}, which a port has in another form")
             merged = tuple(layout.origin[axis] for axis in layout.axes) != layout.shape
             plain = layout.axes == tuple(range(len(layout.axes)))
             return From(pairs[index].name, None if plain else layout.axes, layout.shape if merged else None)
@@ -220,9 +221,12 @@ def _port_call(look: Look, at: CallId) -> tuple[Call, Named]:
     return Call(replaced(tuple(args), each), replaced(dict(kwargs), each)), constants
 
 
-def _to(name: str, index: int, layout: Layout | PackedLayout) -> To:
-    if isinstance(layout, PackedLayout):
-        raise _Unsuitable("it gives a packed sequence, which a port has in another form")
+_KINDS = {PackedLayout: "a packed sequence", FixedSizeLayout: "a tensor as long as its values say"}
+
+
+def _to(name: str, index: int, layout: AnyLayout) -> To:
+    if not isinstance(layout, Layout):
+        raise _Unsuitable(f"it gives {_KINDS[type(layout)]}, which a port has in another form")
     return To(name, index, layout.axes, tuple(layout.origin[axis] for axis in layout.axes) != layout.shape)
 
 

@@ -1,0 +1,187 @@
+"""Tensors as long as their values say, in the reference, beside those of a fixed size that a graph has instead."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from flax import nnx
+from graphmode.compare import Case, Plan, check, run
+from graphmode.compare.parity.inside.fixed_size import fixed_size_layout
+from graphmode.compare.parity.inside.layouts import Layouts
+
+import graphmode as gm
+from graphmode import nn
+
+ROWS, WIDTH = 7, 3
+
+
+def inputs(rng):
+    return (rng.normal(size=(ROWS, WIDTH)).astype(np.float32),)
+
+
+def case(reference, port, inputs=inputs):
+    return Case(name="c", summary="s", reference=reference, model=port, inputs=inputs, adversarial=())
+
+
+class Chosen(torch.nn.Module):
+    """Computes on the rows of a positive sum alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm, self.last = torch.nn.Linear(WIDTH, 5), torch.nn.LayerNorm(5), torch.nn.Linear(5, WIDTH)
+
+    def forward(self, x):
+        chosen = x.sum(1) > 0
+        y = self.last(torch.tanh(self.norm(self.first(x[chosen]))))
+        return torch.zeros_like(x).masked_scatter(chosen[:, None], y)
+
+
+class Layers(nnx.Module):
+    def __init__(self, rngs: nnx.Rngs, eps=1e-5):
+        self.first, self.last = nn.Linear(WIDTH, 5, rngs=rngs), nn.Linear(5, WIDTH, rngs=rngs)
+        self.norm = nn.LayerNorm(5, eps=eps, rngs=rngs)
+
+    def rows(self, x):
+        return self.last(jnp.tanh(self.norm(self.first(x))))
+
+
+class Compacted(Layers):
+    """Those rows first, at the capacity of all."""
+
+    def __call__(self, x):
+        counts = x.sum(1) > 0
+        chosen = gm.compact(x, counts, capacity=ROWS).map(self.rows, batched=True, sizes=[5, ROWS])
+        return chosen.scatter(counts, into=jnp.zeros_like(x))
+
+
+class Dense(Layers):
+    """All rows, and those left out in the end."""
+
+    def __call__(self, x):
+        return jnp.where((x.sum(1) > 0)[:, None], self.rows(x), 0)
+
+
+class Leaking(Dense):
+    """Rows that do not count come into what does."""
+
+    def __call__(self, x):
+        y = self.rows(x)
+        counts = (x.sum(1) > 0)[:, None]
+        return jnp.where(counts, y + 1e-3 * y.sum(0), 0)
+
+
+PORTS = [Compacted, Dense]
+
+
+def accused(made):
+    return [each.module for each in check(made).divergences]
+
+
+@pytest.mark.parametrize("port", PORTS)
+def test_a_right_port_introduces_nothing_in_any_module(port):
+    results = run([case(Chosen, port)], Plan(speed=False, modules=True))
+    (parity,) = results.parity
+    assert parity.passed
+    by_path = {each.port: each for each in parity.modules}
+    for path in ("first", "norm", "last"):
+        assert by_path[path].introduced is not None
+        assert by_path[path].introduced < 1e-14
+
+
+@pytest.mark.parametrize("port", PORTS)
+def test_the_module_that_is_wrong_is_accused_alone(port):
+    report = check(case(Chosen, lambda rngs: port(rngs, eps=1e-3)))
+    assert [each.module for each in report.divergences] == ["norm"]
+    assert [cause.id for cause in report.divergences[0].causes] == ["epsilon"]
+
+
+@pytest.mark.parametrize("port", PORTS)
+def test_a_module_that_is_wrong_in_its_gradient_is_accused_alone(port):
+    class Stopped(port):
+        def rows(self, x):
+            return self.last(jax.lax.stop_gradient(jnp.tanh(self.norm(self.first(x)))))
+
+    assert accused(case(Chosen, Stopped)) == [""]
+
+
+def test_rows_that_do_not_count_and_come_into_what_does_are_the_fault_of_what_is_around_them():
+    assert accused(case(Chosen, Leaking)) == [""]
+
+
+class Grown(torch.nn.Module):
+    """Reads its own words, one more at each step."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.out = torch.nn.Embedding(11, WIDTH), torch.nn.Linear(WIDTH, 11)
+
+    def forward(self, words):
+        for _ in range(3):
+            scores = self.out(self.embed(words).cumsum(1)[:, -1])
+            words = torch.cat([words, scores.argmax(1, keepdim=True)], 1)
+        return words, scores
+
+
+class Buffered(nnx.Module):
+    """The same in a buffer as long as the last step needs."""
+
+    def __init__(self, rngs: nnx.Rngs, scale=1.0):
+        self.embed, self.out = nn.Embedding(11, WIDTH, rngs=rngs), nn.Linear(WIDTH, 11, rngs=rngs)
+        self.scale = scale
+
+    def __call__(self, words):
+        held = words.shape[1]
+        words = jnp.pad(words, ((0, 0), (0, 3)))
+        for i in range(3):
+            scores = self.scale * self.out(jnp.cumsum(self.embed(words), 1)[:, held + i - 1])
+            words = words.at[:, held + i].set(scores.argmax(1))
+        return words, scores
+
+
+def sentence(rng):
+    return (rng.integers(0, 11, (2, 4)),)
+
+
+def test_a_buffer_that_fills_up_holds_the_reference_s_words_so_far():
+    assert check(case(Grown, Buffered, sentence)).passed
+    assert accused(case(Grown, lambda rngs: Buffered(rngs, scale=1.5), sentence)) == [""]
+
+
+class Padding(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = torch.nn.Conv1d(2, 2, 3)
+
+    def forward(self, x):
+        return self.conv(x).mean(2)
+
+
+def test_a_module_that_makes_its_output_longer_by_itself_is_accused():
+    class Port(nnx.Module):
+        def __init__(self, rngs: nnx.Rngs):
+            self.conv = nn.Conv1d(2, 2, 3, padding=1, data_format="NCL", rngs=rngs)
+
+        def __call__(self, x):
+            return self.conv(x).mean(2)
+
+    assert accused(case(Padding, Port, lambda rng: (rng.normal(size=(2, 2, 8)).astype(np.float32),))) == ["conv"]
+
+
+def test_places_are_the_first_ones_or_some_in_their_order():
+    layouts = Layouts()
+    port = np.arange(12.0).reshape(6, 2)
+
+    def places(reference, received=None):
+        found = fixed_size_layout(port, np.asarray(reference), layouts.fit, received, layouts.tolerance)
+        return found if found is None else found.places.tolist()
+
+    assert places(port[:2]) == [0, 1]
+    assert places(port[[1, 4, 5]]) == [1, 4, 5]
+    assert places(port[[4, 1]]) is None
+    assert places(port[[1]], received=[]) is None
+    known = fixed_size_layout(port, port[[1, 4]], layouts.fit, None, layouts.tolerance)
+    assert known.to_port(np.zeros((2, 2)))[:, 0].tolist() == [0, 0, 4, 6, 0, 10]
+    assert known.gradient_to_port(np.ones((2, 2)))[:, 0].tolist() == [0, 1, 0, 0, 1, 0]
+    assert known.beyond(port)[:, 0].tolist() == [0, 4, 6, 10]
+    assert places(np.full((2, 2), 0.5), received=[known]) == [1, 4]
