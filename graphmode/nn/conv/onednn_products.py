@@ -40,7 +40,7 @@ from jax.interpreters import ad, batching, mlir
 from ..onednn import call, is_free, is_there, lowered
 
 TARGET = "__onednn$matmul"
-LARGE_WEIGHT = 100_000  # elements of a weight from which on packing it costs more than the call
+LARGE_WEIGHT = 30_000  # elements of a weight from which on packing it costs more than the call
 
 product = Primitive("graphmode_onednn_product")
 product_of_rows = Primitive("graphmode_onednn_product_of_rows")
