@@ -82,11 +82,16 @@ def run_training(
         warnings.append(why[0].upper() + why[1:])
     apart: list[Apart] = []
     compared: dict[Kept, int] = {}
-    if first is not None and not warnings and (where := _where(training, first, seed, device)):
-        warnings.append(where)
+    last = first
     if first is None:
         apart, compared, notes = _compared(training, wide, count, seed, device, told)
         warnings += notes
+        if any(each.kind in ("parameter", "buffer") for each in apart) and not (wide.torch_draws or wide.port_draws):
+            last = count - 1
+    elif warnings:
+        last = None
+    if last is not None and (where := _where(training, last, seed, device)):
+        warnings.append(where)
     usual = _trained(training, kinds, "float32", count, seed, device, told)
     ratio = _ratio([wide], [usual])
     if first is None and not apart and ratio is not None and ratio > PRECISE_RATIO:
@@ -214,7 +219,7 @@ def _compared(
 
 
 def _where(training: Training, last: int, seed: int, device: str) -> str:
-    """What differs first, of the steps until the one whose losses do; both are run once more for it."""
+    """What differs first, of the steps until the last one that is to be looked at; both are run once more for it."""
     module = _reference(training, seed)
     with _in("float64", device):
         runners = _noted(training, module, seed, device)

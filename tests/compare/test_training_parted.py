@@ -92,3 +92,12 @@ def test_what_differs_first_is_told(reference, model_step, words):
     assert not found.passed
     assert len(found.warnings) == 1
     assert re.search(words, found.warnings[0]), found.warnings[0]
+
+
+def test_it_is_told_too_where_losses_agree_and_what_is_left_does_not():
+    training = dataclasses.replace(
+        sample.RIGHT, reference_step=RIGHT, model_step=port(gm.optim.sgd(lr=0.1, weight_decay=0.01))
+    )
+    found = run_training(training, steps=1, kinds=("eager",))
+    assert found.first_step is None
+    assert any("Its learning rate is 0.1, and PyTorch's 0.05" in words for words in found.warnings), found.warnings

@@ -26,6 +26,7 @@ from graphmode.weights import as_numpy
 from ...errors import is_of_a_library
 from ...report.records import Astray, Divergence
 from ..inside.calls import CallId, is_inside
+from ..inside.lanes import in_all_lanes
 from ..inside.port_calls import taken_apart, with_theirs
 from ..yardstick import difference
 from .change import Change, Site
@@ -231,18 +232,19 @@ def _port(look: Look, at: CallId, limit: Limit) -> tuple[list[_Step], list[Any]]
         borders = run.borders(call)
         received, put_in = taken_apart((args, kwargs))
         there = look.calls[look.matches[call]]
-        if borders.around == at:
-            note(borders.inputs, received, there.inputs)
-        args, kwargs = put_in(with_theirs(received, there.inputs, borders.inputs))
+        args, kwargs = put_in(handed_on(received, there.inputs, borders.inputs, borders.around == at))
         given, put_out = taken_apart(run_it(module, *args, **kwargs))
-        if call == at:
-            note(borders.outputs, given, there.outputs)
-        return put_out(with_theirs(given, there.outputs, borders.outputs))
+        return put_out(handed_on(given, there.outputs, borders.outputs, call == at))
 
-    def note(pairs: list[Pair], ours: list[Any], theirs: dict[str, np.ndarray]) -> None:
-        for pair in pairs:
-            wrong.append(ours[pair.index])
-            order.append((pair, theirs[pair.name]))
+    def handed_on(lanes: list[Any], theirs: dict[str, np.ndarray], pairs: list[Pair], noted: bool) -> list[Any]:
+        def change(ours: list[Any]) -> list[Any]:
+            if noted:
+                for pair in pairs:
+                    wrong.append(ours[pair.index])
+                    order.append((pair, theirs[pair.name]))
+            return with_theirs(ours, theirs, pairs)
+
+        return in_all_lanes(lanes, change)
 
     steps: list[_Step] = []
 

@@ -4,7 +4,8 @@ Forcing: a module that has a counterpart runs on the reference's own inputs and 
 backward, it receives the reference's cotangents and hands on the reference's input gradients. So whatever is off where
 a module receives something arose in the module around it, and whatever is off where it gives something arose in itself.
 
-Everything runs operation by operation (`jax.disable_jit`), which makes a scan a Python loop of numbered calls.
+Everything runs operation by operation (`jax.disable_jit`), which makes a scan a Python loop of numbered calls. A call
+within `jax.vmap` is one, of all lanes.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from ..judge import Question
 from ..yardstick import difference
 from .calls import Call, CallId, Calls, is_inside
 from .fixed_size import FixedSizeLayout
+from .lanes import all_lanes, in_all_lanes
 from .layouts import Layouts, Pair, pair, says_the_same
 from .packed import is_lengths, unpacked
 
@@ -54,15 +56,6 @@ class Seen:
     name: str
     port: np.ndarray
     reference: np.ndarray
-
-
-@dataclass
-class Shape:
-    """What a call takes and gives, as the free run finds it."""
-
-    kind: str
-    inputs: list[tuple[int, ...]]
-    outputs: list[tuple[int, ...]]
 
 
 @dataclass(frozen=True)
@@ -125,15 +118,13 @@ class PortRun:
         """Runs the port freely, each call through `note(call, module, run, args, kwargs)`."""
         self._forward(note)
 
-    def shapes(self) -> dict[CallId, Shape]:
-        """Each call, in order, without any forcing."""
-        found: dict[CallId, Shape] = {}
+    def kinds(self) -> dict[CallId, str]:
+        """The class of each called module, in the order of the calls, without any forcing."""
+        found: dict[CallId, str] = {}
 
         def note(call: CallId, module: nnx.Module, run: Any, args: Any, kwargs: Any) -> Any:
-            found[call] = shape = Shape(type(module).__name__, [np.shape(x) for x in _arrays((args, kwargs))], [])
-            outputs = run(module, *args, **kwargs)
-            shape.outputs += [np.shape(x) for x in _arrays(outputs)]
-            return outputs
+            found[call] = type(module).__name__
+            return run(module, *args, **kwargs)
 
         self._forward(note)
         return found
@@ -173,7 +164,8 @@ class PortRun:
         running: list[CallId] = []
 
         def note(at: CallId, module: nnx.Module, run: Any, args: Any, kwargs: Any) -> Any:
-            received, put_in = taken_apart((args, kwargs))
+            lanes, put_in = taken_apart((args, kwargs))
+            received = all_lanes(lanes)
             if at not in matches or any(isinstance(x, jax.core.Tracer) for x in received):
                 return run(module, *args, **kwargs)
             call = calls[matches[at]]
@@ -185,13 +177,14 @@ class PortRun:
                 return run(module, *args, **kwargs)
             seen.extend(given_to_it)
             if forced:
-                args, kwargs = put_in(with_theirs(received, call.inputs, borders.inputs))
+                args, kwargs = put_in(handed(lanes, call.inputs, borders.inputs))
             running.append(at)
             try:
                 outputs = run(module, *args, **kwargs)
             finally:
                 running.pop()
-            given, put_out = taken_apart(outputs)
+            lanes, put_out = taken_apart(outputs)
+            given = all_lanes(lanes)
             names = self._names(outputs) if at == CallId("", 0) else ()
             fitting = self._compared(at, around, "output", given, call.outputs, borders.outputs, names, borders.inputs)
             made_of_it = list(fitting)
@@ -210,7 +203,7 @@ class PortRun:
                     raise _MadeUpForError(parts)
                 self._misfits.append(at)
             self._borders[at] = borders
-            return put_out(with_theirs(given, call.outputs, borders.outputs))
+            return put_out(handed(lanes, call.outputs, borders.outputs))
 
         outputs, state = self._forward(note)
         if forced:
@@ -278,7 +271,10 @@ class PortRun:
         seen: list[Seen] = []
         borders_reached: list[jax.Array] = []
 
-        def border(at: CallId, what: What, pairs: list[Pair], ours: list[Any]) -> list[Any]:
+        def border(at: CallId, what: What, pairs: list[Pair], lanes: list[Any]) -> list[Any]:
+            return in_all_lanes(lanes, lambda ours: switched(at, what, pairs, ours))
+
+        def switched(at: CallId, what: What, pairs: list[Pair], ours: list[Any]) -> list[Any]:
             call = calls[matches[at]]
             giving = what == "input_gradient"
             values, gradients = (call.inputs, call.input_gradients) if giving else (call.outputs, call.cotangents)
@@ -391,14 +387,15 @@ def taken_apart(tree: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:
     return [leaves[i] for i in places], put
 
 
-def _arrays(tree: Any) -> list[Any]:
-    return taken_apart(tree)[0]
-
-
 def _is_array(leaf: Any) -> bool:
     if isinstance(leaf, nnx.Module | nnx.Variable) or not hasattr(leaf, "dtype") or not hasattr(leaf, "shape"):
         return False
     return not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def handed(lanes: list[Any], right: Mapping[str, np.ndarray], pairs: list[Pair]) -> list[Any]:
+    """`with_theirs`, also within `jax.vmap`."""
+    return in_all_lanes(lanes, lambda ours: with_theirs(ours, right, pairs))
 
 
 def with_theirs(ours: list[Any], right: Mapping[str, np.ndarray], pairs: list[Pair]) -> list[Any]:

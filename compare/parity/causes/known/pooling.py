@@ -66,7 +66,7 @@ def adaptive(call: Called) -> Iterator[Variant]:
         "pooling",
         f"computes {other}",
         f"compute {call.name}",
-        lambda func, args, kwargs: getattr(F, other)(args[0], args[1]),
+        lambda func, args, kwargs: getattr(F, other)(args[0], call.get("output_size")),
     )
 
 

@@ -12,7 +12,8 @@ from ..variants import Called, Variant, of, other_orders, signature
 signature("chunk split", "input size dim")
 signature("cat concat concatenate stack", "tensors dim")
 signature("roll", "input shifts dims")
-signature("pixel_shuffle pixel_unshuffle", "input factor")
+signature("pixel_shuffle", "input upscale_factor")
+signature("pixel_unshuffle", "input downscale_factor")
 
 
 @of("chunk", "split", "unbind", "tensor_split")
@@ -109,7 +110,7 @@ def repeated(call: Called) -> Iterator[Variant]:
 
 @of("pixel_shuffle", "pixel_unshuffle")
 def shuffled(call: Called) -> Iterator[Variant]:
-    factor = call.args[1]
+    factor = call.get(call.names[1])
 
     def other(func: Any, args: Any, kwargs: Any) -> Any:
         x = args[0]

@@ -1,0 +1,110 @@
+"""Modules that the reference calls on a batch, and the port maps over it."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from flax import nnx
+from graphmode.compare import Case, Plan, check, run
+from graphmode.compare.parity.inside.lanes import all_lanes, in_all_lanes
+
+from graphmode import nn
+
+WIDTH = 3
+
+
+class Batched(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm, self.last = torch.nn.Linear(WIDTH, 5), torch.nn.LayerNorm(5), torch.nn.Linear(5, WIDTH)
+
+    def forward(self, x):
+        return self.last(torch.tanh(self.norm(self.first(x))))
+
+
+class Row(nnx.Module):
+    def __init__(self, rngs: nnx.Rngs, eps=1e-5):
+        self.first, self.last = nn.Linear(WIDTH, 5, rngs=rngs), nn.Linear(5, WIDTH, rngs=rngs)
+        self.norm = nn.LayerNorm(5, eps=eps, rngs=rngs)
+
+    def row(self, x):
+        return self.last(jnp.tanh(self.norm(self.first(x))))
+
+
+class Mapped(Row):
+    def __call__(self, x):
+        return jax.vmap(jax.vmap(self.row))(x)
+
+
+class MappedOverAnotherAxis(Row):
+    def __call__(self, x):
+        return jax.vmap(self.row, in_axes=1, out_axes=1)(x)
+
+
+class MappedByNNX(Row):
+    def __call__(self, x):
+        return nnx.vmap(lambda self, x: self.row(x), in_axes=(None, 0))(self, x)
+
+
+PORTS = [Mapped, MappedOverAnotherAxis, MappedByNNX]
+
+
+class Halved(nn.LayerNorm):
+    """Right forward, with half of the gradient."""
+
+    def __call__(self, x):
+        y = super().__call__(x)
+        return y / 2 + jax.lax.stop_gradient(y / 2)
+
+
+def case(port, reference=Batched):
+    def inputs(rng):
+        return (rng.normal(size=(4, 2, WIDTH)).astype(np.float32),)
+
+    return Case(name="c", summary="s", reference=reference, model=port, inputs=inputs, adversarial=())
+
+
+@pytest.mark.parametrize("port", PORTS)
+def test_a_right_port_introduces_nothing_in_any_module(port):
+    results = run([case(port)], Plan(speed=False, modules=True))
+    (parity,) = results.parity
+    assert parity.passed
+    by_path = {each.port: each for each in parity.modules}
+    for path in ("first", "norm", "last"):
+        assert by_path[path].introduced is not None
+        assert by_path[path].introduced < 1e-14
+
+
+@pytest.mark.parametrize("port", PORTS)
+def test_the_module_that_is_wrong_is_accused_alone(port):
+    report = check(case(lambda rngs: port(rngs, eps=1e-3)))
+    assert [each.module for each in report.divergences] == ["norm"]
+    assert [cause.id for cause in report.divergences[0].causes] == ["epsilon"]
+
+
+@pytest.mark.parametrize("port", PORTS)
+def test_the_module_whose_gradient_is_wrong_is_accused_alone(port):
+    def built(rngs):
+        model = port(rngs)
+        model.norm = Halved(5, rngs=rngs)
+        return model
+
+    assert [each.module for each in check(case(built)).divergences] == ["norm"]
+
+
+def test_lanes_are_in_front_the_outermost_first():
+    seen = []
+
+    def look(arrays):
+        seen.extend(x.shape for x in arrays)
+        return [2 * x for x in arrays]
+
+    def body(x, y):
+        return tuple(in_all_lanes([x, y], look))
+
+    doubled, shared = jax.vmap(jax.vmap(body, (0, None)), (1, None))(jnp.ones((3, 2, 5)), jnp.ones(4))
+    assert seen == [(2, 3, 5), (2, 3, 4)]
+    assert doubled.shape == (2, 3, 5)
+    assert bool((shared == 2).all())
+    assert [x.shape for x in all_lanes([jnp.ones(3)])] == [(3,)]
