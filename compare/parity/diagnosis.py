@@ -104,6 +104,11 @@ def diagnose(exam: Examination, variant: str, tensors: Sequence[Tensor]) -> Diag
                     "shapes in the port than in the reference, so that it was judged as a part of what is around it"
                     f"{_more(look.unlike)}"
                 )
+            if look.hidden:
+                notes.append(
+                    f"{question.mode}: {look.hidden[0]!r} is called within a transform that hides its values, so that "
+                    f"it was judged as a part of what is around it{_more(look.hidden)}"
+                )
             _hold_backward(look, found, deadline)
             divergences = [each for each in look.divergences() if _place(each) not in found]
             try:
@@ -116,7 +121,7 @@ def diagnose(exam: Examination, variant: str, tensors: Sequence[Tensor]) -> Diag
                 until = max(deadline, time.monotonic() + LINES_S)  # however long the search for causes took
                 divergences = [_with_its_line(look, others, each, until, notes) for each in divergences]
             found.update({_place(each): each for each in divergences})
-            unlike.update({_place(each): look.unlike for each in divergences})
+            unlike.update({_place(each): (*look.unlike, *look.hidden) for each in divergences})
         found = {place: each for place, each in found.items() if not _stands_for_another(place, unlike, found)}
         update = next((t for t in tensors if t.kind == "update" and not t.equal), None)
         if update is not None:

@@ -80,6 +80,8 @@ class Look:
       matching, matches: which modules stand for which, and which calls.
       unlike: paths in the port of matched modules that are handed tensors of other shapes than the reference's, and so
         are judged as a part of what is around them.
+      hidden: of matched modules that are called within a transform, such as `jax.grad`, which hides their values;
+        likewise.
       suspects: the modules that introduce error, by path.
       outside: what is off although no module introduces it: in the case's `to_model`, `to_reference` or `loss`.
       activations: of every matched call.
@@ -114,8 +116,11 @@ class Look:
         self.outside: list[Finding] = []
         self._free = {(seen.at, seen.what, seen.name): seen for seen in self.run.inherited(self.matches, self.calls)}
         self.forced, self.buffers = self.run.forced_forward(self.matches, self.calls)
-        self.matches = {at: there for at, there in self.matches.items() if at not in self.run.unlike}
+        seen = self.run.forced
+        beside = [at for at in self.matches if at not in seen and at not in self.run.unlike]
+        self.matches = {at: there for at, there in self.matches.items() if at in seen}
         self.unlike = tuple(dict.fromkeys(at.path for at in self.run.unlike))
+        self.hidden = tuple(dict.fromkeys(at.path for at in beside))
         for seen in self.forced:
             self._judge(seen, difference(seen.port, seen.reference))
         self._handed_out()
@@ -209,7 +214,8 @@ class Look:
 
     def holder(self, name: str) -> str:
         """The path in the port of the called module that holds this tensor of the reference."""
-        known = {match.reference: match.port for match in self.matching.matches if match.port not in self.unlike}
+        apart = {*self.unlike, *self.hidden}
+        known = {match.reference: match.port for match in self.matching.matches if match.port not in apart}
         path = name
         while path and path not in known:
             path = path.rpartition(".")[0]

@@ -5,13 +5,14 @@ backward, it receives the reference's cotangents and hands on the reference's in
 a module receives something arose in the module around it, and whatever is off where it gives something arose in itself.
 
 Everything runs operation by operation (`jax.disable_jit`), which makes a scan a Python loop of numbered calls. A call
-within `jax.vmap` is one, of all lanes.
+within `jax.vmap` is one, of all lanes; `jax.checkpoint` lets its function run as it is.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -309,7 +310,7 @@ class PortRun:
             heads = program.forward(params, program.rest, *call, through=numbered(note))[0]
             return heads, [jnp.sum(x) for x in borders_reached]
 
-        with self.side.context(), jax.disable_jit():
+        with self.side.context(), jax.disable_jit(), _kept_in_memory():
             (heads, sums), pull = jax.vjp(forward, program.params, batch.diff)
             by_parameters, by_inputs = pull((starts(heads, batch.cotangents), jtu.tree_map(jnp.zeros_like, sums)))
             jax.effects_barrier()
@@ -349,10 +350,25 @@ class PortRun:
 
     def _forward(self, note: Any) -> Any:
         """Runs the model forward, each call through `note`; gives its outputs, and the state after it."""
-        with self.side.context(), jax.disable_jit():
+        with self.side.context(), jax.disable_jit(), _kept_in_memory():
             program = self.program
             given = program.params, program.rest, *self.batch.call
             return program.forward(*given, through=numbered(note), with_heads=False)[1]
+
+
+@contextmanager
+def _kept_in_memory() -> Iterator[None]:
+    """Without `jax.checkpoint`, which traces its function, and so hides the values in it; `nnx.remat` is made of it."""
+
+    def as_it_is(fun: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+        return fun
+
+    usual = jax.checkpoint, jax.remat
+    jax.checkpoint = jax.remat = as_it_is
+    try:
+        yield
+    finally:
+        jax.checkpoint, jax.remat = usual
 
 
 def _of_another_structure(call: Call, received: list[Seen], given: list[Seen]) -> bool:

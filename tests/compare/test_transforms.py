@@ -1,4 +1,4 @@
-"""Modules that the reference calls on a batch, and the port maps over it."""
+"""Modules that the port calls within a transform: `jax.vmap`, `jax.checkpoint`, `jax.grad`."""
 
 import jax
 import jax.numpy as jnp
@@ -47,7 +47,52 @@ class MappedByNNX(Row):
         return nnx.vmap(lambda self, x: self.row(x), in_axes=(None, 0))(self, x)
 
 
-PORTS = [Mapped, MappedOverAnotherAxis, MappedByNNX]
+class Rematerialised(Row):
+    def __call__(self, x):
+        return jax.checkpoint(self.row)(x)
+
+
+class RematerialisedByNNX(Row):
+    def __call__(self, x):
+        return nnx.remat(lambda self, x: self.row(x))(self, x)
+
+
+PORTS = [Mapped, MappedOverAnotherAxis, MappedByNNX, Rematerialised, RematerialisedByNNX]
+
+
+class RematerialisedBlock(Row):
+    @nnx.remat
+    def __call__(self, x):
+        return self.row(x)
+
+
+class Outer(nnx.Module):
+    def __init__(self, rngs: nnx.Rngs, eps):
+        self.block, self.out = RematerialisedBlock(rngs, eps), nn.Linear(WIDTH, WIDTH, rngs=rngs)
+
+    def __call__(self, x):
+        return self.out(self.block(x))
+
+
+class OuterReference(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.block, self.out = Batched(), torch.nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x):
+        return self.out(self.block(x))
+
+
+class Derived(Row):
+    def __call__(self, x):
+        return jax.grad(lambda x: self.row(x).sum())(x)
+
+
+class DerivedReference(Batched):
+    def forward(self, x):
+        with torch.enable_grad():
+            x = x if x.requires_grad else x.detach().requires_grad_()
+            return torch.autograd.grad(super().forward(x).sum(), x, create_graph=True)[0]
 
 
 class Halved(nn.LayerNorm):
@@ -91,6 +136,17 @@ def test_the_module_whose_gradient_is_wrong_is_accused_alone(port):
         return model
 
     assert [each.module for each in check(case(built)).divergences] == ["norm"]
+
+
+@pytest.mark.parametrize(
+    ("port", "reference", "module"), [(Outer, OuterReference, "block"), (Derived, DerivedReference, "")]
+)
+def test_what_a_transform_hides_is_a_part_of_what_is_around_it(port, reference, module):
+    assert check(case(lambda rngs: port(rngs, eps=1e-5), reference)).passed
+    report = check(case(lambda rngs: port(rngs, eps=1e-3), reference))
+    assert [each.module for each in report.divergences] == [module]
+    assert [cause.id for cause in report.divergences[0].causes] == ["epsilon"]
+    assert any("called within a transform that hides its values" in note for note in report.parity[0].notes)
 
 
 def test_lanes_are_in_front_the_outermost_first():
