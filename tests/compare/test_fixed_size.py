@@ -74,6 +74,25 @@ class Leaking(Dense):
 PORTS = [Compacted, Dense]
 
 
+class ReferenceBlock(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = torch.nn.Linear(WIDTH, 5), torch.nn.Linear(5, WIDTH)
+
+    def forward(self, x):
+        return self.last(torch.nn.functional.gelu(self.first(x)))
+
+
+class ChosenBlock(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.block = ReferenceBlock()
+
+    def forward(self, x):
+        chosen = x.sum(1) > 0
+        return torch.zeros_like(x).masked_scatter(chosen[:, None], self.block(x[chosen]))
+
+
 def accused(made):
     return [each.module for each in check(made).divergences]
 
@@ -172,16 +191,38 @@ def test_places_are_the_first_ones_or_some_in_their_order():
     layouts = Layouts()
     port = np.arange(12.0).reshape(6, 2)
 
-    def places(reference, received=None):
-        found = fixed_size_layout(port, np.asarray(reference), layouts.fit, received, layouts.tolerance)
-        return found if found is None else found.places.tolist()
+    def find(reference, known=(), given=False):
+        return fixed_size_layout(port, np.asarray(reference), layouts.fit, known, layouts.tolerance, given=given)
 
-    assert places(port[:2]) == [0, 1]
-    assert places(port[[1, 4, 5]]) == [1, 4, 5]
-    assert places(port[[4, 1]]) is None
-    assert places(port[[1]], received=[]) is None
-    known = fixed_size_layout(port, port[[1, 4]], layouts.fit, None, layouts.tolerance)
+    assert find(port[:2]).places.tolist() == [0, 1]
+    assert find(port[[1, 4, 5]]).places.tolist() == [1, 4, 5]
+    assert find(port[[4, 1]]) is None
+    assert find(port[[1]], given=True) is None
+    known = find(port[[1, 4]])
     assert known.to_port(np.zeros((2, 2)))[:, 0].tolist() == [0, 0, 4, 6, 0, 10]
     assert known.gradient_to_port(np.ones((2, 2)))[:, 0].tolist() == [0, 1, 0, 0, 1, 0]
     assert known.beyond(port)[:, 0].tolist() == [0, 4, 6, 10]
-    assert places(np.full((2, 2), 0.5), received=[known]) == [1, 4]
+    for given in (False, True):
+        assert find(np.full((2, 2), 0.5), [known], given).places.tolist() == [1, 4]
+
+
+def test_what_is_wrong_has_the_places_of_the_call_around_it():
+    class Block(nnx.Module):
+        def __init__(self, rngs):
+            self.first, self.last = nn.Linear(WIDTH, 5, rngs=rngs), nn.Linear(5, WIDTH, rngs=rngs)
+
+        def __call__(self, x):
+            return self.last(jax.nn.gelu(self.first(x)))
+
+    class Port(nnx.Module):
+        def __init__(self, rngs: nnx.Rngs):
+            self.block = Block(rngs)
+
+        def __call__(self, x):
+            return jnp.where((x.sum(1) > 0)[:, None], self.block(x), 0)
+
+    report = check(case(ChosenBlock, Port))
+    (found,) = report.divergences
+    assert found.module == "block"
+    assert [cause.id for cause in found.causes] == ["gelu-form"]
+    assert not any("other shapes" in note for note in report.parity[0].notes)

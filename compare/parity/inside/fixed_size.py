@@ -66,18 +66,21 @@ def fixed_size_layout(
     port: np.ndarray,
     reference: np.ndarray,
     fit: Callable[[np.ndarray, np.ndarray], Form | None],
-    received: Sequence[object] | None,
+    known: Sequence[object],
     tolerance: float,
+    *,
+    given: bool,
 ) -> FixedSizeLayout | None:
     """The layout of a longer tensor that holds the reference's values; None where none does.
 
     Args:
       port, reference: the two tensors.
       fit: the layout of a part of the port's tensor, of as many elements as the reference's.
-      received: of a tensor that a call gives, the layouts of those that it received, one of which must be as long for
-        as much: a module that makes its output longer by itself is not to be excused. Where the values agree nowhere,
-        the places are that one's. None for a tensor that a call receives.
+      known: layouts of other tensors: those that a call received, of what it gives; of what it receives, those that the
+        call around it did. Where values agree nowhere, the places are those of one that is as long for as much.
       tolerance: up to which error, of the largest element, values agree.
+      given: whether the call gives it. Then one that is known must be as long for as much: a module that makes what it
+        gives longer by itself is not to be excused.
     """
     if port.ndim != reference.ndim or not 0 < reference.size < port.size:
         return None
@@ -86,10 +89,10 @@ def fixed_size_layout(
         count, remainder = divmod(reference.size, rest)
         if remainder or not 0 < count < length:
             continue
-        known = [each for each in received or () if isinstance(each, FixedSizeLayout)]
-        usual = next((one.places for one in known if (len(one.places), one.shape[one.axis]) == (count, length)), None)
+        others = [each for each in known if isinstance(each, FixedSizeLayout)]
+        usual = next((one.places for one in others if (len(one.places), one.shape[one.axis]) == (count, length)), None)
         form = fit(np.take(port, np.arange(count), axis), reference)
-        if form is None or (received is not None and usual is None):
+        if form is None or (given and usual is None):
             continue
         wanted = np.moveaxis(form.to_port(reference), axis, 0)
         places = _places(np.moveaxis(port, axis, 0), wanted, tolerance)

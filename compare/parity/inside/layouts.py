@@ -135,9 +135,10 @@ def pair(
     names: Sequence[str] = (),
     packings: Mapping[str, Packing] = MappingProxyType({}),
     received: Sequence[Pair] | None = None,
+    around: Sequence[Pair] = (),
 ) -> list[Pair]:
     """Which of the port's tensors stands for which of the reference's; `packings` are of those that are packed, and
-    `received` is what the call received, of tensors that it gives.
+    `received` is what the call received, of tensors that it gives; `around` is what the call around it received.
 
     That of the same name, where `names` has those of the port's, and they are the reference's.
 
@@ -153,7 +154,7 @@ def pair(
     for place, (name, wanted) in enumerate(reference.items()):
         found: dict[int, tuple[float, AnyLayout]] = {}
         for index in free:
-            layout = _layout(port[index], wanted, layouts, packings.get(name), received)
+            layout = _layout(port[index], wanted, layouts, packings.get(name), received, around)
             if layout is not None:
                 found[index] = difference(layout.to_reference(port[index]), wanted).error, layout
         if not found:
@@ -173,6 +174,7 @@ def _layout(
     layouts: Layouts,
     packing: Packing | None,
     received: Sequence[Pair] | None,
+    around: Sequence[Pair],
 ) -> AnyLayout | None:
     if not _same_kind(port, reference):
         return None
@@ -182,8 +184,9 @@ def _layout(
     found = layouts.fit(port, reference, received or ())
     if found is not None:
         return found
-    known = None if received is None else [each.layout for each in received]
-    return fixed_size_layout(port, reference, layouts.fit, known, layouts.tolerance)
+    given = received is not None
+    known = [each.layout for each in (around if received is None else received)]
+    return fixed_size_layout(port, reference, layouts.fit, known, layouts.tolerance, given=given)
 
 
 def says_the_same(port: np.ndarray, reference: np.ndarray) -> bool:

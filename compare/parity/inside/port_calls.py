@@ -162,7 +162,7 @@ class PortRun:
 
     def _walk(self, matches: Matches, calls: Calls, *, forced: bool) -> tuple[list[Seen], dict[str, np.ndarray]]:
         seen: list[Seen] = []
-        running: list[CallId] = []
+        running: list[tuple[CallId, Borders]] = []
 
         def note(at: CallId, module: nnx.Module, run: Any, args: Any, kwargs: Any) -> Any:
             lanes, put_in = taken_apart((args, kwargs))
@@ -170,16 +170,19 @@ class PortRun:
             if at not in matches or any(isinstance(x, jax.core.Tracer) for x in received):
                 return run(module, *args, **kwargs)
             call = calls[matches[at]]
-            around = running[-1] if running else None
+            around, within = running[-1] if running else (None, Borders())
             borders = Borders(around=around)
-            given_to_it = list(self._compared(at, around, "received", received, call.inputs, borders.inputs))
+            receiving = self._compared(
+                at, around, "received", received, call.inputs, borders.inputs, outer=within.inputs
+            )
+            given_to_it = list(receiving)
             if forced and around is not None and any(one.port.shape != one.reference.shape for one in given_to_it):
                 self.unlike.append(at)
                 return run(module, *args, **kwargs)
             seen.extend(given_to_it)
             if forced:
                 args, kwargs = put_in(handed(lanes, call.inputs, borders.inputs))
-            running.append(at)
+            running.append((at, borders))
             try:
                 outputs = run(module, *args, **kwargs)
             finally:
@@ -221,10 +224,11 @@ class PortRun:
         into: list[Pair],
         names_of_ours: Sequence[str] = (),
         received: Sequence[Pair] | None = None,
+        outer: Sequence[Pair] = (),
     ) -> Iterator[Seen]:
         arrays, whole = [np.asarray(x) for x in ours], theirs
         theirs, packings = unpacked(theirs)
-        into += pair(arrays, theirs, self.layouts, names_of_ours, packings, received)
+        into += pair(arrays, theirs, self.layouts, names_of_ours, packings, received, outer)
         for each in into:
             given, wanted = each.layout.to_reference(arrays[each.index]), theirs[each.name]
             if is_lengths(each.name, whole) and difference(given, wanted).equal:
