@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from flax import nnx
 
-from graphmode.weights import Drop, Rename, Rule, Tied
+from graphmode.weights import Drop, Rename, Rule, Stacked, Tied
 
 from .nearest import nearest
 
@@ -145,8 +145,8 @@ def _of_builder(side: str, label: str, make: Callable[..., Any]) -> Iterator[str
 
 
 def _of_weights(rules: object) -> Iterator[str]:
-    wanted = 'such as Rename("bert.encoder", "encoder"), Rule, Drop or Tied of graphmode.weights'
-    kinds = (Rule, Rename, Drop, Tied)
+    wanted = 'such as Rename("bert.encoder", "encoder"), Rule, Stacked, Drop or Tied of graphmode.weights'
+    kinds = (Rule, Rename, Stacked, Drop, Tied)
     if isinstance(rules, kinds):
         yield f"weights is {_a(rules)} by itself; give a list of rules: [{rules!r}]"
     elif isinstance(rules, str) or not isinstance(rules, Sequence):

@@ -5,7 +5,7 @@ from .conventions import TRANSFORM, Leaf, carries, leaves
 from .files import read
 from .formats import as_numpy
 from .plan import WeightsError
-from .rules import Drop, Rename, Rule, Tied, WeightRule, gru_cell, lstm_cell
+from .rules import Drop, Rename, Rule, Stacked, Tied, WeightRule, gru_cell, lstm_cell
 from .transforms import (
     CONV,
     IDENTITY,
@@ -19,6 +19,7 @@ from .transforms import (
     Permute,
     Scalar,
     SplitGates,
+    Stack,
     SumBiases,
     Transform,
 )
@@ -41,6 +42,8 @@ __all__ = [
     "Rule",
     "Scalar",
     "SplitGates",
+    "Stack",
+    "Stacked",
     "SumBiases",
     "Tied",
     "Transform",

@@ -35,7 +35,7 @@ def load(module: nnx.Module, state_dict: Mapping[str, Any], rules: Iterable[Weig
     Args:
       module: the port; every variable but random-number state, caches and intermediates is written exactly once.
       state_dict: torch tensors or numpy arrays by name; every key is used exactly once.
-      rules: `Rule`, `Rename`, `Drop` and `Tied`, the first that matches a variable counting.
+      rules: `Rule`, `Rename`, `Stacked`, `Drop` and `Tied`, the first that matches a variable counting.
 
     Raises:
       WeightsError: one error that lists all that failed: missing and unused keys, shapes, tied tensors that differ,

@@ -15,7 +15,7 @@ from flax import nnx
 from .conventions import Leaf, unkept
 from .hints import computed
 from .plan import Group, make_plan, renamed
-from .rules import Drop, Rename, Tied, WeightRule
+from .rules import Drop, Rename, Stacked, Tied, WeightRule
 
 UNKEPT = "; what PyTorch keeps in no state_dict, as with persistent=False, is an nnx.Cache here"
 KINDS = (np.bool_, np.integer, np.floating, np.complexfloating)
@@ -77,6 +77,8 @@ def matched(
                 hint = UNKEPT
             problems.append(f"{key}: missing, and {group.paths} needs it{by}{hint}")
     silent = {renamed(name, rules)[0] for name in unkept(module)}
+    stacked = [rule for rule in rules if isinstance(rule, Stacked)]
+    silent |= {key for rule in stacked for name in unkept(module) for key in unused if rule.makes(key, name)}
     silent.update(part for parts, _ in sources.values() for part in parts)
     problems += _leftovers(arrays, unused, silent, rules)
     return found

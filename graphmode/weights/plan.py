@@ -11,8 +11,8 @@ from typing import Any
 from flax import nnx
 
 from .conventions import Leaf, leaves, module_rules
-from .rules import Rename, Rule, Tied, WeightRule, groups
-from .transforms import Transform
+from .rules import Rename, Rule, Stacked, Tied, WeightRule, groups
+from .transforms import Stack, Transform
 
 
 class WeightsError(ValueError):
@@ -38,7 +38,7 @@ class Group:
     keys: tuple[str, ...]
     leaves: tuple[Leaf, ...]
     transform: Transform
-    by: Rule | Rename | None = None  # of the rules that were given, the one that says so
+    by: Rule | Rename | Stacked | None = None  # of the rules that were given, the one that says so
 
     @property
     def paths(self) -> str:
@@ -49,7 +49,7 @@ def as_rules(rules: Any) -> tuple[WeightRule, ...]:
     """Raises `TypeError` where they are no rules, or one by itself."""
     if isinstance(rules, WeightRule):
         raise TypeError(f"rules is {rules!r} by itself; give a list: [{rules!r}]")
-    wanted = "a list of Rule, Rename, Drop and Tied of graphmode.weights"
+    wanted = "a list of Rule, Rename, Stacked, Drop and Tied of graphmode.weights"
     if isinstance(rules, str | Mapping) or not isinstance(rules, Iterable):
         raise TypeError(f"rules is {rules!r}; give {wanted}")
     rules = tuple(rules)
@@ -92,12 +92,37 @@ def make_plan(module: nnx.Module, rules: tuple[WeightRule, ...]) -> tuple[list[G
             plan.append(Group(keys, members, rule.transform or members[0].transform, by))
     for leaf in by_path.values():
         if leaf.path not in taken:
-            key, rename = renamed(leaf.name, rules)
-            matched[rename] += 1
-            plan.append(Group((key,), (leaf,), leaf.transform, rename))
-    idle = [rule for rule in rules if isinstance(rule, Rule | Rename) and not matched[rule]]
+            try:
+                group = _by_name(leaf, rules)
+            except ValueError as error:
+                problems.append(str(error))
+                continue
+            matched[group.by] += 1
+            plan.append(group)
+    idle = [rule for rule in rules if isinstance(rule, Rule | Rename | Stacked) and not matched[rule]]
     problems += [f"{rule}: matches no variable; the module has {_sample(by_path)}" for rule in idle]
     return plan, problems + _clashes(plan, rules)
+
+
+def _by_name(leaf: Leaf, rules: Iterable[WeightRule]) -> Group:
+    """By the first `Rename` or `Stacked` that matches its name.
+
+    Raises:
+      ValueError: where that is a `Stacked`, and the variable lacks an axis, or has no layer in it.
+    """
+    shape = tuple(leaf.variable.get_value().shape)
+    for rule in rules:
+        if isinstance(rule, Rename) and (key := rule.apply(leaf.name)) is not None:
+            return Group((key,), (leaf,), leaf.transform, rule)
+        if isinstance(rule, Stacked):
+            counts = shape[: len(rule.fields)]
+            if rule.apply(leaf.name, [0] * len(rule.fields)) is None:
+                continue
+            if len(counts) < len(rule.fields) or 0 in counts:
+                fields = ", ".join(rule.fields)
+                raise ValueError(f"{rule}: {leaf.path} has shape {shape}, and an axis for each of {fields} was wanted")
+            return Group(rule.apply(leaf.name, counts) or (), (leaf,), Stack(counts, leaf.transform), rule)
+    return Group((leaf.name,), (leaf,), leaf.transform)
 
 
 def renamed(name: str, rules: Iterable[WeightRule]) -> tuple[str, Rename | None]:

@@ -6,8 +6,9 @@ tensor of the `state_dict`, a path names a variable of the module (`"blocks.0.co
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
@@ -89,6 +90,57 @@ class Rename:
 
 
 @dataclass(frozen=True)
+class Stacked:
+    """Equal layers that the port holds as one: `Stacked("encoder.layer.{i}", "layers")`.
+
+    Each variable below the path has an axis of layers in front, as what `nnx.scan` runs over has it, made by `nnx.vmap`
+    or `gm.stack_layers`. Its slices stand under as many keys, numbered from 0. Several fields are several axes, in the
+    order of the key: `Stacked("layers.{i}.experts.{e}", "layers.experts")`.
+
+    Attributes:
+      key: prefix of keys, with a field for each such axis.
+      path: prefix of paths, in torch's spelling; empty for the root.
+    """
+
+    key: str
+    path: str
+
+    def __post_init__(self) -> None:
+        Rename("", self.path), Rename("", re.sub(r"\{\w+\}", "0", self.key))  # raises where either is no prefix
+        _check_fields(self.key, self.path)
+        if not self.fields:
+            raise ValueError(f"{self!r} has no field in key that path lacks; write {{i}} for the number of a layer")
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Those that number layers, in their order."""
+        named = dict.fromkeys(re.findall(r"\{(\w+)\}", self.key))
+        return tuple(field for field in named if field not in _fields(self.path))
+
+    def apply(self, name: str, counts: Sequence[int]) -> tuple[str, ...] | None:
+        """The keys of a path with this prefix, of so many layers, the last field the fastest; or None."""
+        match = _compiled(self.path, prefix=True).fullmatch(name)
+        if match is None:
+            return None
+        fields = match.groupdict()
+        rest = fields.pop("_rest")
+        numbers = itertools.product(*map(range, counts))
+        filled = ({**fields, **dict(zip(self.fields, map(str, each), strict=True))} for each in numbers)
+        return tuple(".".join(part for part in (_fill(self.key, each), rest) if part) for each in filled)
+
+    def makes(self, key: str, name: str) -> bool:
+        """Whether this is a key of that path, whatever the number of layers."""
+        ours, theirs = (
+            _compiled(self.path, prefix=True).fullmatch(name),
+            _compiled(self.key, prefix=True).fullmatch(key),
+        )
+        if ours is None or theirs is None:
+            return False
+        shared = ours.groupdict().keys() & theirs.groupdict().keys()
+        return all(ours[field] == theirs[field] for field in shared)
+
+
+@dataclass(frozen=True)
 class Drop:
     """Keys that the port does not hold, and why: `Drop("*.position_ids", "computed")`. `to_state_dict` leaves them out.
 
@@ -112,7 +164,7 @@ class Tied:
     same_as: str
 
 
-WeightRule = Rule | Rename | Drop | Tied
+WeightRule = Rule | Rename | Stacked | Drop | Tied
 
 
 def lstm_cell(key: str, path: str, *, suffix: str = "_l0", split: bool = False) -> tuple[Rule, ...]:

@@ -134,6 +134,31 @@ class SplitGates(_Orthogonal):
 
 
 @dataclass(frozen=True)
+class Stack:
+    """Arrays of one shape, each passed through `each`, to one that has `counts` as its first axes."""
+
+    counts: tuple[int, ...]
+    each: Transform
+
+    def to_model(self, *arrays: np.ndarray) -> Arrays:
+        if len({(array.shape, array.dtype) for array in arrays}) > 1:
+            told = ", ".join(dict.fromkeys(f"{array.dtype}{list(array.shape)}" for array in arrays))
+            raise ValueError(f"the layers are {told}, and one shape and dtype was wanted to stack them")
+        made = np.stack([self.each.to_model(array)[0] for array in arrays])
+        return (made.reshape(*self.counts, *made.shape[1:]),)
+
+    def to_reference(self, *arrays: np.ndarray) -> Arrays:
+        return tuple(self.each.to_reference(layer)[0] for layer in self._layers(*arrays))
+
+    def gradient_to_reference(self, *arrays: np.ndarray) -> Arrays:
+        return tuple(self.each.gradient_to_reference(layer)[0] for layer in self._layers(*arrays))
+
+    def _layers(self, array: np.ndarray) -> list[np.ndarray]:
+        flat = array.reshape(-1, *array.shape[len(self.counts) :])
+        return [np.asarray(layer) for layer in flat]
+
+
+@dataclass(frozen=True)
 class SumBiases:
     """PyTorch's two recurrent biases, `[4H]` each, to their sum, split into `gates` arrays.
 
