@@ -165,15 +165,14 @@ def target_of(look: Look, path: str, call: int) -> Target:
             add((seen.what, seen.name), seen, scale)
         if seen.what in ("received", "received_cotangent") and seen.around == (path, call):
             add((seen.what, f"{seen.name} of {look.matches[seen.at]}"), seen, scale)
-    calls = sum(1 for each in look.matches if each.path == path)
-    if look.backward is not None and calls == 1:
+    if look.backward is not None:
         for name, wanted in look.observed.parameter_gradients.items():
-            if name in look.backward.by_parameters and look.holder(name) == path:
+            if name in look.backward.by_parameters and look.call_holding(name) == (path, call):
                 scale = max(magnitude(wanted), SMALLEST_GRADIENT * largest)
                 aims["parameter_gradient", name] = Aim(look.backward.by_parameters[name], wanted, scale)
-    if look.question.mode == "forward_backward" and calls == 1:
+    if look.question.mode == "forward_backward":
         for name, wanted in look.observed.buffers.items():
             counts = name.endswith("num_batches_tracked")  # whatever the statistics are, the module itself counts
-            if name in look.buffers and look.holder(name) == path and not counts:
+            if name in look.buffers and look.call_holding(name) == (path, call) and not counts:
                 aims["buffer", name] = Aim(look.buffers[name], wanted, magnitude(wanted))
     return Target(aims)

@@ -95,13 +95,14 @@ class WrongCall:
 
 def elsewhere(look: Look, divergence: Divergence) -> WrongCall | None:
     """The last other call of the module that goes wrong: the first may be a special one, such as from a state of zeros,
-    where different differences do the same."""
+    where different differences do the same. Another layer of stacked ones is another module of the reference."""
     calls = []
+    there = look.matches[CallId(divergence.module, divergence.call)].path
     for seen in [*look.forced, *(look.backward.seen if look.backward else ())]:
         at = seen.at if seen.what in ("output", "input_gradient") else seen.around
         wrong = at is not None and at.path == divergence.module and not difference(seen.port, seen.reference).equal
         if at is not None and wrong and at.number != divergence.call and at in look.matches:
-            calls.append(at)
+            calls += [at] if look.matches[at].path == there else []
     call = WrongCall(look, max(calls, key=lambda at: at.number)) if calls else None
     return call if call is not None and call.settle() else None
 
@@ -130,6 +131,8 @@ class Again:
         look = self.second()
         suspect = None if look is None else look.suspects.get(self.path)
         if look is None or suspect is None or (at := CallId(suspect.path, suspect.call)) not in look.matches:
+            return None
+        if look.matches[at].path != self.first.replay.call.id.path:
             return None
         call = WrongCall(look, at)
         is_off = call.settle() and call.target.before > EXPLAINED

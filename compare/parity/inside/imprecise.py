@@ -76,8 +76,8 @@ class PrecisionLook:
             self._note(look, each)
         for name, gradient in by_parameters.items():
             wanted = look.observed.parameter_gradients.get(name)
-            at = CallId(look.holder(name))
-            if wanted is not None and sum(call.path == at.path for call in look.matches) == 1:
+            at = look.call_holding(name)
+            if wanted is not None and at is not None:
                 self._add(at, ("parameter_gradient", name), gradient, wanted)
 
     def _note(self, look: Look, seen: Seen) -> None:

@@ -19,7 +19,7 @@ from ...torch_side import TorchSide
 from ..judge import Question, largest_beside_inputs
 from ..yardstick import SMALLEST_GRADIENT, Difference, difference, magnitude
 from .calls import CallId, Calls, counts
-from .matching import match_modules, port_nodes, reference_nodes
+from .matching import match_modules, port_nodes, reference_nodes, stacked_layers
 from .port_calls import Backward, PortRun, Seen
 from .torch_calls import recorded
 
@@ -108,7 +108,7 @@ class Look:
         carried = frozenset(key for node in nodes for key in node.keys)
         theirs = reference_nodes({c.id: c.kind for c in calls.values()}, list(judge.module.state_dict()), carried)
         self.nodes, self.reference_nodes = nodes, theirs
-        self.matching = match_modules(nodes, theirs, table)
+        self.matching = match_modules(nodes, theirs, table, stacked_layers(model, kinds, port.case.weights))
         self.kinds = {call.path: kind for call, kind in kinds.items()}
         self._called = counts(iter(kinds)), counts(calls)
         self.matches = self.matching.of_calls(list(kinds), list(calls))
@@ -210,16 +210,28 @@ class Look:
         """How many more times the port calls this module of the reference than that does; None where it has none."""
         ours, theirs = self._called
         port = self.matching.to_port(path)
-        return None if port is None else ours[port] - theirs[path]
+        if port is None:
+            return None
+        return ours[port] - sum(theirs[each] for each in self.matching.layers.get(port, [path]))
 
     def holder(self, name: str) -> str:
         """The path in the port of the called module that holds this tensor of the reference."""
+        return self._holders(name)[0]
+
+    def call_holding(self, name: str) -> CallId | None:
+        """The call of that module, where it is called once; of stacked layers, that of the layer."""
+        there = self._holders(name)[1]
+        calls = [ours for ours, theirs in self.matches.items() if theirs.path == there]
+        return calls[0] if len(calls) == 1 else None
+
+    def _holders(self, name: str) -> tuple[str, str]:
+        """In the port and in the reference."""
         apart = {*self.unlike, *self.hidden}
-        known = {match.reference: match.port for match in self.matching.matches if match.port not in apart}
+        known = {theirs: ours for ours, theirs in self.matching.every if ours not in apart}
         path = name
         while path and path not in known:
             path = path.rpartition(".")[0]
-        return known.get(path, "")
+        return known.get(path, ""), path
 
     def aliases(self, name: str) -> list[str]:
         """All names of a tensor of the reference, this one first: a tied weight's gradient is the sum of its uses."""
@@ -256,7 +268,9 @@ class Look:
                 continue
             users = [self.holder(alias) for alias in self.aliases(name)]
             guilty = next((path for path in users if path in self.suspects), users[0])
-            self._blame(guilty, _finding(what, name, found), 0)
+            at = self.call_holding(name)
+            number = at.number if at is not None and at.path == guilty else 0
+            self._blame(guilty, _finding(what, name, found), number)
 
     def _blame(self, path: str, finding: Finding, call: int) -> None:
         suspect = self.suspects.setdefault(path, Suspect(path, call))
@@ -318,7 +332,8 @@ class Look:
 
     def divergence(self, path: str, call: int, findings: list[Finding], dtype: str = "") -> Divergence:
         """What is off in a call of a module of the port, as a report has it."""
-        there = self.matching.to_reference(path)
+        at = self.matches.get(CallId(path, call))
+        there = self.matching.to_reference(path) if at is None else at.path
         received = [
             difference(seen.port, seen.reference).error
             for (at, what, _), seen in self._free.items()

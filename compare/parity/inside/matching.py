@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Literal
 
 from flax import nnx
 
-from graphmode.weights import WeightRule
+from graphmode.weights import Rename, Stack, Stacked, WeightRule
 from graphmode.weights.plan import make_plan
 
 from ...case import CaseError
 from .calls import CallId, counts
 
-How = Literal["the table", "the root", "weights", "name", "order"]
+How = Literal["the table", "the root", "layers", "weights", "name", "order"]
 
 
 @dataclass(frozen=True)
@@ -56,46 +58,71 @@ class Matching:
     Attributes:
       matches: in the order of the port's first calls.
       only_port, only_reference: called modules without a counterpart.
+      layers: of modules of the port that stand for several of the reference, one in each call, all of those; `matches`
+        has the first.
     """
 
     matches: list[Match] = field(default_factory=list)
     only_port: list[Node] = field(default_factory=list)
     only_reference: list[Node] = field(default_factory=list)
+    layers: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def of_calls(self, port: Sequence[CallId], reference: Sequence[CallId]) -> dict[CallId, CallId]:
         """Calls of the port to those of the reference: the first to the first, the second to the second."""
         known = {match.port: match.reference for match in self.matches}
         there = set(reference)
-        pairs = ((call, CallId(known[call.path], call.number)) for call in port if call.path in known)
-        return {ours: theirs for ours, theirs in pairs if theirs in there}
+        counted: Counter[str] = Counter()
+        pairs = {}
+        for call in port:
+            if call.path in known:
+                path = self.layers[call.path][call.number] if call.path in self.layers else known[call.path]
+                pairs[call] = CallId(path, counted[path])
+                counted[path] += 1
+        return {ours: theirs for ours, theirs in pairs.items() if theirs in there}
+
+    @property
+    def every(self) -> list[tuple[str, str]]:
+        """Each module of the port with each one of the reference that it stands for."""
+        return [(m.port, there) for m in self.matches for there in self.layers.get(m.port, [m.reference])]
 
     def to_reference(self, port: str) -> str | None:
         return next((match.reference for match in self.matches if match.port == port), None)
 
     def to_port(self, reference: str) -> str | None:
-        return next((match.port for match in self.matches if match.reference == reference), None)
+        return next((port for port, there in self.every if there == reference), None)
 
 
 def match_modules(
-    port: Sequence[Node], reference: Sequence[Node], table: Mapping[str, str | None] | None = None
+    port: Sequence[Node],
+    reference: Sequence[Node],
+    table: Mapping[str, str | None] | None = None,
+    layers: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> Matching:
     """Matches called modules of two trees, parents before children, each at most once.
 
     Args:
       port, reference: in the order of first calls; the roots, whose path is empty, among them.
       table: the user's corrections: paths of the port to paths of the reference, or to None for no counterpart.
+      layers: by `stacked_layers`.
 
     Raises:
       CaseError: where the table names a module that is not there, or is not called.
     """
-    return _Matcher(port, reference, table or {}).run()
+    return _Matcher(port, reference, table or {}, layers).run()
 
 
 class _Matcher:
-    def __init__(self, port: Sequence[Node], reference: Sequence[Node], table: Mapping[str, str | None]):
+    def __init__(
+        self,
+        port: Sequence[Node],
+        reference: Sequence[Node],
+        table: Mapping[str, str | None],
+        layers: Mapping[str, Sequence[str]],
+    ):
         self.port = {node.path: node for node in port}
         self.reference = {node.path: node for node in reference}
-        self.table = table
+        self.table, self.stacked = table, layers
+        self.layers: dict[str, Sequence[str]] = {}
         self.found: dict[str, Match] = {}
         self.taken: set[str] = set()
         self._check()
@@ -106,6 +133,7 @@ class _Matcher:
                 self._take(ours, theirs, "the table")
         if "" not in self.found and "" not in self.table:
             self._take("", "", "the root")
+        self._by_layers()
         self._by_weights()
         for depth in range(max(map(_depth, self.port), default=0) + 1):
             level = [node for node in self.port.values() if _depth(node.path) == depth]
@@ -117,7 +145,19 @@ class _Matcher:
             [self.found[path] for path in self.port if path in self.found],
             [node for path, node in self.port.items() if path not in self.found],
             [node for path, node in self.reference.items() if path not in self.taken],
+            self.layers,
         )
+
+    def _by_layers(self) -> None:
+        """Modules with stacked variables, which are called once for each layer, in order."""
+        for path, theirs in self.stacked.items():
+            ours = self.port.get(path)
+            if ours is None or not self._is_free(ours) or ours.calls != len(theirs) or len(theirs) < 2:
+                continue
+            if all(each in self.reference and self.reference[each].calls == 1 for each in theirs):
+                self._take(path, theirs[0], "layers")
+                self.taken.update(theirs)
+                self.layers[path] = theirs
 
     def _by_weights(self) -> None:
         """Modules that hold the same keys, outer ones with outer ones where several do."""
@@ -203,6 +243,23 @@ def port_nodes(model: nnx.Module, kinds: Mapping[CallId, str], rules: Sequence[W
     plan, _ = make_plan(model, tuple(rules))
     holders = [(leaf.path, key) for group in plan for leaf in group.leaves for key in group.keys]
     return _nodes(kinds, holders)
+
+
+def stacked_layers(
+    model: nnx.Module, kinds: Mapping[CallId, str], rules: Sequence[WeightRule]
+) -> dict[str, tuple[str, ...]]:
+    """By path of a called module of the port whose variables are stacked, those of the layers in the reference."""
+    plan, _ = make_plan(model, tuple(rules))
+    counts = {group.by: group.transform.counts for group in plan if isinstance(group.transform, Stack)}
+    found: dict[str, tuple[str, ...]] = {}
+    for path in dict.fromkeys(call.path for call in kinds):
+        for rule in rules:
+            if isinstance(rule, Rename) and rule.apply(path) is not None:
+                break
+            if isinstance(rule, Stacked) and rule in counts and (there := rule.apply(path, counts[rule])):
+                found[path] = there
+                break
+    return found
 
 
 def reference_nodes(kinds: Mapping[CallId, str], keys: Sequence[str], carried: frozenset[str]) -> list[Node]:
