@@ -16,6 +16,7 @@ from ..weights.formats import as_numpy, as_tensor, import_torch
 from ..weights.plan import Group as Tensors
 from ..weights.plan import WeightsError, as_rules, make_plan
 from ..weights.rules import WeightRule
+from ..weights.transforms import Stack
 from .naming import array_of
 from .transformation import Optimizer, OptimizerState
 
@@ -175,6 +176,7 @@ class _Entry:
       tensors: how PyTorch's tensor and our arrays, perhaps several, belong together.
       here, theirs: shapes of what is kept, by slot, as we and as PyTorch keep it.
       shape: of PyTorch's tensor.
+      layer: which of stacked layers it is, where the parameter is a stack of them.
     """
 
     number: int
@@ -184,6 +186,26 @@ class _Entry:
     here: dict[str, tuple[int, ...]]
     theirs: dict[str, tuple[int, ...]]
     shape: tuple[int, ...]
+    layer: int | None = None
+
+    @property
+    def key(self) -> str:
+        """PyTorch's name."""
+        return self.tensors.keys[self.layer or 0]
+
+    def to_torchs(self, value: np.ndarray) -> np.ndarray:
+        """What is kept for the parameter, laid out as it is, in PyTorch's layout; of a stack the layer's."""
+        return self.tensors.transform.to_reference(value)[self.layer or 0]
+
+    def from_torchs(self, value: np.ndarray, kept: np.ndarray) -> np.ndarray:
+        """The way back; of a stack, `kept` with this layer's in its place."""
+        transform = self.tensors.transform
+        if not isinstance(transform, Stack):
+            return transform.to_model(value)[0]
+        (made,) = transform.each.to_model(value)
+        layers = np.array(kept).reshape(-1, *made.shape)
+        layers[self.layer] = made
+        return layers.reshape(kept.shape)
 
 
 class _Book:
@@ -201,11 +223,13 @@ class _Book:
         name_of = {id(leaf.variable): leaf.path for group in plan for leaf in group.leaves if leaf.path in numbers}
         self.by_key: dict[str, _Entry] = {}
         self.entries: dict[int, _Entry] = {}
+        self.parts: dict[tuple[int, int | None], _Entry] = {}  # of a stack, each layer
         for group in plan:
             names = [name_of.get(id(leaf.variable)) for leaf in group.leaves]
             if not any(names):
                 continue
-            if len(group.keys) != 1 or len(names) != 1:
+            stacked = isinstance(group.transform, Stack)
+            if len(names) != 1 or (len(group.keys) != 1 and not stacked):
                 self.problems.append(
                     f"{', '.join(group.keys)}: make {group.paths} together, and what an optimizer keeps for the one is "
                     "not what it keeps for the other; hold them apart, as the layers of gm.nn do"
@@ -216,14 +240,17 @@ class _Book:
             if tx.rule.in_torchs_layout and group.transform != parameter.layout:
                 self.problems.append(f"{group.keys[0]}: a rule lays it out as {tx.rule.name} does not know")
                 continue
-            (shaped,) = group.transform.to_reference(np.empty(parameter.array.shape, np.int8))
+            shaped, *_ = group.transform.to_reference(np.empty(parameter.array.shape, np.int8))
             h = self.hyperparameters(members[numbers[parameter.name]], 0)
             theirs = self._shapes(shaped.shape, parameter.array.dtype, h)
             here = theirs if tx.rule.in_torchs_layout else self._shapes(parameter.array.shape, parameter.array.dtype, h)
             number = numbers[parameter.name]
-            entry = _Entry(number, parameter.name, members[number], group, here, theirs, shaped.shape)
-            self.by_key[group.keys[0]] = entry
-            self.entries.setdefault(number, entry)
+            for layer, key in enumerate(group.keys):
+                which = layer if stacked else None
+                entry = _Entry(number, parameter.name, members[number], group, here, theirs, shaped.shape, which)
+                self.by_key[key] = entry
+                self.entries.setdefault(number, entry)
+                self.parts.setdefault((number, which), entry)
         self.count = len(named)
 
     def hyperparameters(self, group: int, count: Any) -> SimpleNamespace:
@@ -234,15 +261,16 @@ class _Book:
         problems = [
             f"{name}: unknown, no parameter of the model has this name" for name in names if name not in self.by_key
         ]
-        got: dict[int, str] = {}
+        got: dict[tuple[int, int | None], str] = {}
         for name in names:
             if (entry := self.by_key.get(name)) is None:
                 continue
-            if entry.number in got:
-                problems.append(f"{name}: stands for {entry.name}, as {got[entry.number]} does before it")
-            got.setdefault(entry.number, name)
-        missing = [entry for number, entry in self.entries.items() if number not in got]
-        return problems + [f"{of.tensors.keys[0]}: missing, and {of.name} needs it" for of in missing]
+            part = entry.number, entry.layer
+            if part in got:
+                problems.append(f"{name}: stands for {entry.name}, as {got[part]} does before it")
+            got.setdefault(part, name)
+        missing = [entry for part, entry in self.parts.items() if part not in got]
+        return problems + [f"{of.key}: missing, and {of.name} needs it" for of in missing]
 
     def of_state(self, state: OptimizerState) -> list[str]:
         if state.step.size != self.count:
@@ -264,8 +292,8 @@ class _Book:
         kept = {"step": torch.tensor(float(step), dtype=scalar)} if self.tx.rule.counts else {}
         for key, shape in entry.theirs.items():
             value = np.asarray(state.slots[key][entry.name])
-            if self._is_laid_out(entry, shape):
-                (value,) = entry.tensors.transform.to_reference(value)
+            if self._is_laid_out(entry, key):
+                value = entry.to_torchs(value)
             tensor = as_tensor(np.ascontiguousarray(value).reshape(shape))
             kept[key] = tensor.to(scalar) if shape == () != entry.shape else tensor
         return kept
@@ -274,30 +302,36 @@ class _Book:
         self, entry: _Entry, kept: Mapping[str, Any], step: np.ndarray, slots: dict[str, dict[str, jax.Array]]
     ) -> list[str]:
         """Adds what PyTorch kept for a parameter, and gives the problems with it."""
-        key = entry.tensors.keys[0]
+        key = entry.key
         kept = {slot: value for slot, value in kept.items() if value is not None}
         if not kept:
-            return []
+            lost = entry.layer and step[entry.number]
+            return [f"{key}: has no state, and layers before it in {entry.name} have"] if lost else []
         wanted = {*entry.theirs, *(["step"] if self.tx.rule.counts else [])}
         if kept.keys() != wanted:
             told = ", ".join(sorted(kept))
             return [f"{key}: state_dict keeps {told}, and {self.tx.rule.name} {', '.join(sorted(wanted)) or 'nothing'}"]
-        step[entry.number] = int(kept["step"]) if self.tx.rule.counts else 1
+        made = int(kept["step"]) if self.tx.rule.counts else 1
         problems = []
+        if entry.layer and made != step[entry.number]:
+            problems.append(f"{key}: has made {made} steps, and layers before it in {entry.name} {step[entry.number]}")
+        step[entry.number] = made
         for slot, shape in entry.theirs.items():
             value = as_numpy(kept[slot])
             if value.shape != shape:
                 problems.append(f"{key}: {slot} has shape {value.shape}, and {shape} was wanted")
                 continue
-            if self._is_laid_out(entry, shape):
-                (value,) = entry.tensors.transform.to_model(value)
+            if self._is_laid_out(entry, slot):
+                value = entry.from_torchs(value, np.asarray(slots[slot][entry.name]))
             # a copy that is there before PyTorch steps on: JAX reads numpy arrays later
             slots[slot][entry.name] = jnp.asarray(np.array(value), slots[slot][entry.name].dtype)
         return problems
 
-    def _is_laid_out(self, entry: _Entry, shape: tuple[int, ...]) -> bool:
+    def _is_laid_out(self, entry: _Entry, slot: str) -> bool:
         """Whether a slot follows the parameter's layout; what is a number for the whole parameter does not."""
-        return not self.tx.rule.in_torchs_layout and shape == entry.shape != ()
+        if self.tx.rule.in_torchs_layout or entry.theirs[slot] != entry.shape:
+            return False
+        return entry.here[slot] != () if entry.layer is not None else entry.shape != ()
 
     def _shapes(self, shape: tuple[int, ...], dtype: Any, h: SimpleNamespace) -> dict[str, tuple[int, ...]]:
         made = jax.eval_shape(lambda p: self.tx.rule.slots(p, h), jax.ShapeDtypeStruct(shape, dtype))

@@ -258,7 +258,13 @@ class _Stepper:
     def _in_torchs(self, named: _Named) -> jax.Array:
         if not self.rule.in_torchs_layout or named.layout == IDENTITY:
             return named.array
-        return _moved(named.layout.to_reference, named.array)
+        try:
+            return _moved(named.layout.to_reference, named.array)
+        except ValueError as error:
+            raise ValueError(
+                f"{named.name}: {error}: {self.rule.name} sees a parameter as PyTorch lays it out, and this one has "
+                "other axes than its layer gives it; layers that are stacked have to be apart"
+            ) from error
 
     def named(self, params: Any) -> list[_Named]:
         named: list[_Named] = []
