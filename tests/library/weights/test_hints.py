@@ -215,7 +215,7 @@ OTHER_ARGUMENTS = {
     "a class": ((Port, STATE), {}, r"module is the class Port; give an instance: Port\(...\)"),
     "the reference": ((Reference(), STATE), {}, "module is Reference, a module of PyTorch; give the port"),
     "a rule": ((Port(), STATE, Rename("a", "b")), {}, r"rules is Rename\(.*\) by itself; give a list: \[Rename"),
-    "a name": ((Port(), STATE, "module"), {}, "rules is 'module'; give a list of Rule, Rename, Drop and Tied"),
+    "a name": ((Port(), STATE, "module"), {}, "rules is 'module'; give a list of Rule, Rename, Stacked, Drop and Tied"),
     "a mapping of rules": ((Port(), STATE, {"a": "b"}), {}, "rules is {'a': 'b'}; give a list"),
     "names": ((Port(), STATE, ["module"]), {}, "rules has 'module'; give a list"),
 }
