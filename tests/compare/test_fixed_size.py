@@ -8,7 +8,7 @@ import torch
 from flax import nnx
 from graphmode.compare import Case, Plan, check, run
 from graphmode.compare.parity.inside.fixed_size import fixed_size_layout
-from graphmode.compare.parity.inside.layouts import Layouts
+from graphmode.compare.parity.inside.layouts import Layouts, pair
 
 import graphmode as gm
 from graphmode import nn
@@ -226,3 +226,11 @@ def test_what_is_wrong_has_the_places_of_the_call_around_it():
     assert found.module == "block"
     assert [cause.id for cause in found.causes] == ["gelu-form"]
     assert not any("other shapes" in note for note in report.parity[0].notes)
+
+
+def test_one_of_several_tensors_is_not_held_against_all_of_them():
+    lines = np.arange(24.0).reshape(3, 2, 4)
+    both = {"0": lines[:1], "1": lines[1:, :, :3]}
+    assert pair([lines], both, Layouts()) == []
+    (found,) = pair([lines], {"0": lines[:1]}, Layouts())
+    assert found.layout.places.tolist() == [0]

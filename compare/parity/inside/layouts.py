@@ -165,6 +165,9 @@ def pair(
             best = place
         free.remove(best)
         pairs.append(Pair(name, best, found[best][1]))
+    if len(pairs) < len(reference):
+        # of several tensors that the port holds as one, such as a list of lines, one alone would be held against it
+        return [each for each in pairs if not isinstance(each.layout, FixedSizeLayout)]
     return pairs
 
 
