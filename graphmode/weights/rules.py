@@ -69,12 +69,7 @@ class Rename:
     path: str
 
     def __post_init__(self) -> None:
-        whole = [re.sub(r"\.{2,}", ".", side).strip(".") for side in (self.key, self.path)]
-        if whole != [self.key, self.path]:
-            raise ValueError(
-                f"{self!r} has a dot with no name beside it; whole components are replaced: write "
-                f"Rename({whole[0]!r}, {whole[1]!r})"
-            )
+        _check_components(self)
         _check_fields(self.key, self.path)
         if unknown := _fields(self.key) - _fields(self.path):
             raise ValueError(f"key has the fields {sorted(unknown)} in {self.key!r}, which path {self.path!r} lacks")
@@ -106,7 +101,7 @@ class Stacked:
     path: str
 
     def __post_init__(self) -> None:
-        Rename("", self.path), Rename("", re.sub(r"\{\w+\}", "0", self.key))  # raises where either is no prefix
+        _check_components(self)
         _check_fields(self.key, self.path)
         if not self.fields:
             raise ValueError(f"{self!r} has no field in key that path lacks; write {{i}} for the number of a layer")
@@ -236,6 +231,15 @@ def _joined(prefix: str, *names: str) -> tuple[str, ...]:
 
 def _fields(pattern: str) -> set[str]:
     return set(re.findall(r"\{(\w+)\}", pattern))
+
+
+def _check_components(rule: Rename | Stacked) -> None:
+    whole = [re.sub(r"\.{2,}", ".", side).strip(".") for side in (rule.key, rule.path)]
+    if whole != [rule.key, rule.path]:
+        raise ValueError(
+            f"{rule!r} has a dot with no name beside it; whole components are replaced: write "
+            f"{type(rule).__name__}({whole[0]!r}, {whole[1]!r})"
+        )
 
 
 def _check_fields(*patterns: str) -> None:

@@ -9,11 +9,12 @@ from flax import nnx
 from graphmode.compare import Case, Plan, check, run
 from graphmode.compare.parity.inside.fixed_size import fixed_size_layout
 from graphmode.compare.parity.inside.layouts import Layouts, pair
+from rows_sample import WIDTH, Rows, RowsPort
 
 import graphmode as gm
 from graphmode import nn
 
-ROWS, WIDTH = 7, 3
+ROWS = 7
 
 
 def inputs(rng):
@@ -24,29 +25,15 @@ def case(reference, port, inputs=inputs):
     return Case(name="c", summary="s", reference=reference, model=port, inputs=inputs, adversarial=())
 
 
-class Chosen(torch.nn.Module):
+class Chosen(Rows):
     """Computes on the rows of a positive sum alone."""
-
-    def __init__(self):
-        super().__init__()
-        self.first, self.norm, self.last = torch.nn.Linear(WIDTH, 5), torch.nn.LayerNorm(5), torch.nn.Linear(5, WIDTH)
 
     def forward(self, x):
         chosen = x.sum(1) > 0
-        y = self.last(torch.tanh(self.norm(self.first(x[chosen]))))
-        return torch.zeros_like(x).masked_scatter(chosen[:, None], y)
+        return torch.zeros_like(x).masked_scatter(chosen[:, None], super().forward(x[chosen]))
 
 
-class Layers(nnx.Module):
-    def __init__(self, rngs: nnx.Rngs, eps=1e-5):
-        self.first, self.last = nn.Linear(WIDTH, 5, rngs=rngs), nn.Linear(5, WIDTH, rngs=rngs)
-        self.norm = nn.LayerNorm(5, eps=eps, rngs=rngs)
-
-    def rows(self, x):
-        return self.last(jnp.tanh(self.norm(self.first(x))))
-
-
-class Compacted(Layers):
+class Compacted(RowsPort):
     """Those rows first, at the capacity of all."""
 
     def __call__(self, x):
@@ -55,7 +42,7 @@ class Compacted(Layers):
         return chosen.scatter(counts, into=jnp.zeros_like(x))
 
 
-class Dense(Layers):
+class Dense(RowsPort):
     """All rows, and those left out in the end."""
 
     def __call__(self, x):

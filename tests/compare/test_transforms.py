@@ -8,62 +8,43 @@ import torch
 from flax import nnx
 from graphmode.compare import Case, Plan, check, run
 from graphmode.compare.parity.inside.lanes import all_lanes, in_all_lanes
+from rows_sample import WIDTH, Rows, RowsPort
 
 from graphmode import nn
 
-WIDTH = 3
 
-
-class Batched(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.first, self.norm, self.last = torch.nn.Linear(WIDTH, 5), torch.nn.LayerNorm(5), torch.nn.Linear(5, WIDTH)
-
-    def forward(self, x):
-        return self.last(torch.tanh(self.norm(self.first(x))))
-
-
-class Row(nnx.Module):
-    def __init__(self, rngs: nnx.Rngs, eps=1e-5):
-        self.first, self.last = nn.Linear(WIDTH, 5, rngs=rngs), nn.Linear(5, WIDTH, rngs=rngs)
-        self.norm = nn.LayerNorm(5, eps=eps, rngs=rngs)
-
-    def row(self, x):
-        return self.last(jnp.tanh(self.norm(self.first(x))))
-
-
-class Mapped(Row):
+class Mapped(RowsPort):
     def __call__(self, x):
-        return jax.vmap(jax.vmap(self.row))(x)
+        return jax.vmap(jax.vmap(self.rows))(x)
 
 
-class MappedOverAnotherAxis(Row):
+class MappedOverAnotherAxis(RowsPort):
     def __call__(self, x):
-        return jax.vmap(self.row, in_axes=1, out_axes=1)(x)
+        return jax.vmap(self.rows, in_axes=1, out_axes=1)(x)
 
 
-class MappedByNNX(Row):
+class MappedByNNX(RowsPort):
     def __call__(self, x):
-        return nnx.vmap(lambda self, x: self.row(x), in_axes=(None, 0))(self, x)
+        return nnx.vmap(lambda self, x: self.rows(x), in_axes=(None, 0))(self, x)
 
 
-class Rematerialised(Row):
+class Rematerialised(RowsPort):
     def __call__(self, x):
-        return jax.checkpoint(self.row)(x)
+        return jax.checkpoint(self.rows)(x)
 
 
-class RematerialisedByNNX(Row):
+class RematerialisedByNNX(RowsPort):
     def __call__(self, x):
-        return nnx.remat(lambda self, x: self.row(x))(self, x)
+        return nnx.remat(lambda self, x: self.rows(x))(self, x)
 
 
 PORTS = [Mapped, MappedOverAnotherAxis, MappedByNNX, Rematerialised, RematerialisedByNNX]
 
 
-class RematerialisedBlock(Row):
+class RematerialisedBlock(RowsPort):
     @nnx.remat
     def __call__(self, x):
-        return self.row(x)
+        return self.rows(x)
 
 
 class Outer(nnx.Module):
@@ -77,18 +58,18 @@ class Outer(nnx.Module):
 class OuterReference(torch.nn.Module):
     def __init__(self):
         super().__init__()
-        self.block, self.out = Batched(), torch.nn.Linear(WIDTH, WIDTH)
+        self.block, self.out = Rows(), torch.nn.Linear(WIDTH, WIDTH)
 
     def forward(self, x):
         return self.out(self.block(x))
 
 
-class Derived(Row):
+class Derived(RowsPort):
     def __call__(self, x):
-        return jax.grad(lambda x: self.row(x).sum())(x)
+        return jax.grad(lambda x: self.rows(x).sum())(x)
 
 
-class DerivedReference(Batched):
+class DerivedReference(Rows):
     def forward(self, x):
         with torch.enable_grad():
             x = x if x.requires_grad else x.detach().requires_grad_()
@@ -103,7 +84,7 @@ class Halved(nn.LayerNorm):
         return y / 2 + jax.lax.stop_gradient(y / 2)
 
 
-def case(port, reference=Batched):
+def case(port, reference=Rows):
     def inputs(rng):
         return (rng.normal(size=(4, 2, WIDTH)).astype(np.float32),)
 

@@ -116,7 +116,7 @@ class Look:
         self.outside: list[Finding] = []
         self._free = {(seen.at, seen.what, seen.name): seen for seen in self.run.inherited(self.matches, self.calls)}
         self.forced, self.buffers = self.run.forced_forward(self.matches, self.calls)
-        judged = self.run.forced
+        judged = set(self.run.forced)
         beside = [at for at in self.matches if at not in judged and at not in self.run.unlike]
         self.matches = {at: there for at, there in self.matches.items() if at in judged}
         self.unlike = tuple(dict.fromkeys(at.path for at in self.run.unlike))

@@ -149,6 +149,8 @@ def test_rules_that_say_nothing_are_refused():
         Stacked("blocks.{i}", "layers.{i}")
     with pytest.raises(ValueError, match="is no field"):
         Stacked("blocks.{0}", "layers")
+    with pytest.raises(ValueError, match=r"write Stacked\('blocks.\{i\}', 'layers'\)"):
+        Stacked("blocks.{i}.", "layers")
     with pytest.raises(WeightsError, match="matches no variable"):
         load(nnx.Dict(a=nnx.Param(jnp.zeros(2))), {"a": np.zeros(2, np.float32)}, RULES)
 
