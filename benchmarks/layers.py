@@ -8,7 +8,6 @@ fastest counts. All in one process, interleaved; nothing is timed whose outputs 
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import json
 import sys
@@ -18,11 +17,11 @@ from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
-import msgspec
 import numpy as np
 import torch
 import typer
 from flax import nnx
+from graphmode.compare.report.json_form import to_json
 from graphmode.compare.report.records import Environment
 from graphmode.compare.report.wording import duration, number
 from graphmode.compare.speed.environment import describe
@@ -261,8 +260,7 @@ def _in_order(kept: Sequence[Measured], measured: Sequence[Measured]) -> list[Me
 
 def _save(folder: Path, measured: Sequence[Measured], environment: Environment) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    record = {"environment": msgspec.to_builtins(environment), "layers": [dataclasses.asdict(m) for m in measured]}
-    (folder / "layers.json").write_text(json.dumps(record, indent=1, default=str))
+    (folder / "layers.json").write_bytes(to_json({"environment": environment, "layers": measured}, indent=1))
     (folder / "layers.md").write_text(table(measured, place(environment)))
 
 

@@ -6,18 +6,16 @@ and the best static form in PyTorch. Nothing is timed whose results differ. Leav
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import jax
-import msgspec
 import numpy as np
 import torch
 import typer
+from graphmode.compare.report.json_form import to_json
 from graphmode.compare.report.records import Environment
 from graphmode.compare.report.wording import duration
 from graphmode.compare.speed.environment import describe
@@ -155,8 +153,7 @@ def main(
 
 def _save(folder: Path, measured: Sequence[Measured], environment: Environment) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    record = {"environment": msgspec.to_builtins(environment), "blocks": [dataclasses.asdict(m) for m in measured]}
-    (folder / "ops.json").write_text(json.dumps(record, indent=1, default=str))
+    (folder / "ops.json").write_bytes(to_json({"environment": environment, "blocks": measured}, indent=1))
     (folder / "ops.md").write_text(table(measured, place(environment)))
 
 

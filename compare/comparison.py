@@ -11,8 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import msgspec
-
 from graphmode.dispatch import dispatch_inline
 from graphmode.vectors import use_wide_vectors
 from graphmode.weights import WeightsError
@@ -353,7 +351,7 @@ class _Run:
 
     def _note(self, notes: Iterable[str]) -> None:
         last = self.results.cases[-1]
-        self.results.cases[-1] = msgspec.structs.replace(last, notes=list(dict.fromkeys([*last.notes, *notes])))
+        self.results.cases[-1] = replace(last, notes=list(dict.fromkeys([*last.notes, *notes])))
 
     def _save(self) -> None:
         self.results.duration_s = time.perf_counter() - self._start

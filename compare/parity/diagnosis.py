@@ -5,10 +5,8 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
-
-import msgspec
 
 from ..errors import describe_briefly
 from ..quiet import quiet
@@ -152,7 +150,7 @@ def _hold_backward(look: Look, found: dict[Place, Divergence], deadline: float) 
             continue
         said = {cause.says for cause in again.causes}
         if held := [cause for cause in before.causes if cause.says in said]:
-            found[place] = msgspec.structs.replace(before, causes=held)
+            found[place] = replace(before, causes=held)
         else:
             del found[place]
 
@@ -234,7 +232,7 @@ def _imprecise(exam: Examination, looks: list[Look], usual: PortSide, notes: lis
         if time.monotonic() > deadline:
             notes.append(f"the line was looked for in {len(told)} of {len(found)} modules: {BUDGET_S:.0f} s were over")
             return told + found[len(told) :]
-        told.append(msgspec.structs.replace(each, causes=explain_digits(graph, each.module, known)))
+        told.append(replace(each, causes=explain_digits(graph, each.module, known)))
     return told
 
 
@@ -339,7 +337,7 @@ def _explained(
         if each.outside and casts and look.port.case.loss is None:
             continue  # a cotangent in the dtype of an output that was cast
         causes = own.causes or [*filter(None, [None if each.outside else casts.get(each.module)])]
-        yield msgspec.structs.replace(each, causes=causes, cut_short=own.cut_short and not causes, tried_s=own.tried_s)
+        yield replace(each, causes=causes, cut_short=own.cut_short and not causes, tried_s=own.tried_s)
 
 
 def _with_its_line(
@@ -351,7 +349,7 @@ def _with_its_line(
     if divergence.causes or not _is_off_forward(divergence) or time.monotonic() > deadline:
         return divergence
     try:
-        return msgspec.structs.replace(divergence, astray=astray(look, divergence, deadline, others))
+        return replace(divergence, astray=astray(look, divergence, deadline, others))
     except Exception as error:
         notes.append(f"the line of {divergence.module or 'the model'} was not found: {describe_briefly(error)}")
         return divergence

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-
-import msgspec
+from typing import Final, Literal
 
 from .atomic import write_atomically
+from .json_form import from_json, to_builtins, to_json
 from .results_error import ResultsError
 
-SCHEMA = "graphmode.certificate"
+SCHEMA: Final = "graphmode.certificate"
 VERSION = 1
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
     """On one port, or one further variant of the reference. `failed` of its `tensors` are not equal or not precise;
     `warnings` is how much the inputs do not cover."""
 
@@ -34,7 +36,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         return self.error or f"{' and '.join(words)}, {self.failed} of {self.tensors} tensors failed"
 
 
-class CaseCertificate(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class CaseCertificate:
     """One case in one dtype.
 
     Attributes:
@@ -51,16 +54,18 @@ class CaseCertificate(msgspec.Struct, frozen=True, kw_only=True):
     weights: dict[str, str]
     inputs: dict[str, str]
     verdicts: list[Verdict]
-    overrides: dict[str, str] = msgspec.field(default_factory=dict)
+    overrides: dict[str, str] = field(default_factory=dict)
 
     @property
     def passed(self) -> bool:
         return bool(self.verdicts) and all(v.equal and v.precise and not v.error for v in self.verdicts)
 
 
-class Certificate(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag=SCHEMA):
+@dataclass(frozen=True, kw_only=True)
+class Certificate:
     """Of one run on one machine. `flags` are the settings that move numbers."""
 
+    schema: Literal["graphmode.certificate"] = SCHEMA
     version: int = VERSION
     device: str
     device_name: str
@@ -71,7 +76,7 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema",
     @property
     def digest(self) -> str:
         """SHA-256 of what it says: two certificates with one digest say the same."""
-        return hashlib.sha256(msgspec.json.encode(self, order="deterministic")).hexdigest()
+        return hashlib.sha256(to_json(self, sort_keys=True)).hexdigest()
 
     @property
     def passed(self) -> bool:
@@ -87,9 +92,9 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema",
         Raises:
           ResultsError: where the file cannot be written.
         """
-        payload = msgspec.json.encode(msgspec.to_builtins(self) | {"digest": self.digest})
+        payload = to_json(to_builtins(self) | {"digest": self.digest}, indent=1)
         try:
-            write_atomically(Path(path), msgspec.json.format(payload, indent=1))
+            write_atomically(Path(path), payload)
         except OSError as error:
             raise ResultsError(f"cannot write the certificate {path}: {error.strerror}; give another folder") from error
 
@@ -103,8 +108,8 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema",
         remedy = "give a certificate.json that `graphmode check --out` wrote"
         try:
             payload = Path(path).read_bytes()
-            written = msgspec.json.decode(payload, type=dict)
-            certificate = msgspec.json.decode(payload, type=cls)
+            written = from_json(payload, dict)
+            certificate = from_json(payload, cls)
         except OSError as error:
             raise ResultsError(f"cannot read the certificate {path}: {error.strerror}") from error
         except ValueError as error:
@@ -123,4 +128,4 @@ def merged(certificates: Sequence[Certificate | None]) -> Certificate | None:
     found = [each for each in certificates if each is not None]
     if not found:
         return None
-    return msgspec.structs.replace(found[0], cases=[case for each in found for case in each.cases])
+    return replace(found[0], cases=[case for each in found for case in each.cases])

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-
-import msgspec
+from typing import Final, Literal
 
 from .atomic import write_atomically
+from .json_form import to_json
 from .records import Parity
 from .results_error import ResultsError
 
-SCHEMA = "graphmode.check"
+SCHEMA: Final = "graphmode.check"
 VERSION = 1
 
 
-class CheckRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag=SCHEMA):
+@dataclass(frozen=True, kw_only=True)
+class CheckRecord:
     """A check and its evidence. `test` is the test that asked for it, `certificate` the digest of the certificate
     beside it, `text` what a person was told. `problem` is set where the case could not be compared: then there is
     neither evidence nor a certificate."""
 
+    schema: Literal["graphmode.check"] = SCHEMA
     version: int = VERSION
     case: str
     test: str = ""
@@ -36,6 +39,6 @@ def save_check(record: CheckRecord, path: Path) -> None:
       ResultsError: where the file cannot be written.
     """
     try:
-        write_atomically(Path(path), msgspec.json.format(msgspec.json.encode(record), indent=1))
+        write_atomically(Path(path), to_json(record, indent=1))
     except OSError as error:
         raise ResultsError(f"cannot write the check {path}: {error.strerror}; give another folder") from error

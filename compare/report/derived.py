@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-
-import msgspec
+from dataclasses import dataclass
 
 from .causes import causes, reasons, sentence
 from .ratios import Group, Mean, PassRate, Ratio, Verdict, groups, means, pass_rate, ratio
@@ -17,7 +16,8 @@ from .records import Cell, Floors, Parity, Work
 from .sweeps import Sweep, sweeps
 
 
-class RowFigures(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class RowFigures:
     """One row of a comparison. `to_eager` and `to_torch` are its median over that of eager PyTorch and of PyTorch's
     fastest row, `to_floor` over the floor; `host_share` is the time until a call returns over the median;
     `flops_per_s` the least operations of a step over the median."""
@@ -31,7 +31,8 @@ class RowFigures(msgspec.Struct, frozen=True, kw_only=True):
     flops_per_s: float | None = None
 
 
-class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
     """The rows of one group, and JAX's fastest against PyTorch's fastest: `best`, its `verdict`, whether one of
     them is `noisy`, and `best_to_eager`.
 
@@ -63,7 +64,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
         return next((r for r in self.rows if cell and (r.row, r.variant) == (cell.row, cell.variant)), None)
 
 
-class Reasons(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Reasons:
     """Over all comparisons on the cases' own inputs in which JAX's fastest row is `faster`, or `slower`: in how many
     each reason shows, and in how many none does."""
 
@@ -73,7 +75,8 @@ class Reasons(msgspec.Struct, frozen=True, kw_only=True):
     none_shown: int
 
 
-class Derived(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Derived:
     """All of it: `ports` and the reference's further `variants` that passed, cells that are ok by framework, and a
     comparison for each group of cells, in their order."""
 

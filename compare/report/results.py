@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
-
-import msgspec
+from typing import Final, Literal
 
 from .atomic import write_atomically
 from .certificates import Certificate
 from .certificates import merged as merged_certificates
 from .derived import Derived, derive
 from .divergence_text import happens, place
+from .json_form import RecordError, from_json, to_builtins, to_json
 from .records import CaseInfo, Cell, Environment, Floors, Lockstep, Parity, Work
 from .results_error import ResultsError
 from .wording import batch_text, dtype_text
 
-SCHEMA = "graphmode.results"
+SCHEMA: Final = "graphmode.results"
 VERSION = 2
 READABLE = (1, 2)  # version 1 lacks what has a default here
 
 
-class Results(msgspec.Struct, kw_only=True, tag_field="schema", tag=SCHEMA):
+@dataclass(kw_only=True)
+class Results:
     """One run. `complete` is false in a file whose run was interrupted; what had finished is in it all the same.
     `left_out` names the cases that would not have ended in the time that the run was given.
     """
 
+    schema: Literal["graphmode.results"] = SCHEMA
     version: int = VERSION
     created: str
     seed: int
@@ -34,14 +36,14 @@ class Results(msgspec.Struct, kw_only=True, tag_field="schema", tag=SCHEMA):
     environment: Environment
     complete: bool = False
     duration_s: float = 0.0
-    cases: list[CaseInfo] = msgspec.field(default_factory=list)
-    left_out: list[str] = msgspec.field(default_factory=list)
-    parity: list[Parity] = msgspec.field(default_factory=list)
-    cells: list[Cell] = msgspec.field(default_factory=list)
+    cases: list[CaseInfo] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+    parity: list[Parity] = field(default_factory=list)
+    cells: list[Cell] = field(default_factory=list)
     floors: Floors | None = None
-    work: list[Work] = msgspec.field(default_factory=list)
+    work: list[Work] = field(default_factory=list)
     certificate: Certificate | None = None
-    lockstep: list[Lockstep] = msgspec.field(default_factory=list)
+    lockstep: list[Lockstep] = field(default_factory=list)
 
     def derived(self) -> Derived:
         """Everything that follows from the measured: ratios, means, distances, knees, causes. The file carries it too,
@@ -131,13 +133,9 @@ class Results(msgspec.Struct, kw_only=True, tag_field="schema", tag=SCHEMA):
         Raises:
           ResultsError: where the file cannot be written.
         """
-        whole = msgspec.to_builtins(self) | {"derived": msgspec.to_builtins(self.derived())}
+        payload = to_json(to_builtins(self) | {"derived": self.derived()}, indent=1)
         try:
-            payload = msgspec.json.encode(whole)
-        except UnicodeEncodeError:
-            payload = msgspec.json.encode(_without_surrogates(whole))
-        try:
-            write_atomically(Path(path), msgspec.json.format(payload, indent=1))
+            write_atomically(Path(path), payload)
         except OSError as error:
             raise ResultsError(
                 f"cannot write the results file {path}: {error.strerror}; free it or give another folder"
@@ -155,8 +153,8 @@ class Results(msgspec.Struct, kw_only=True, tag_field="schema", tag=SCHEMA):
         except OSError as error:
             raise ResultsError(f"cannot read the results file {path}: {error.strerror}") from error
         try:
-            head = msgspec.json.decode(payload, type=dict)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            head = from_json(payload, dict)
+        except RecordError as error:
             raise ResultsError(
                 f"{path} is no whole JSON object ({error}); it may be cut off: run `graphmode compare` again"
             ) from error
@@ -174,7 +172,7 @@ class Results(msgspec.Struct, kw_only=True, tag_field="schema", tag=SCHEMA):
                 f"{remedy}"
             )
         try:
-            results = msgspec.json.decode(payload, type=cls)
+            results = from_json(payload, cls)
         except ValueError as error:
             raise ResultsError(
                 f"{path} does not hold to its schema: {error}; run `graphmode compare` again to write a whole one"
@@ -196,18 +194,7 @@ def _merged_floors(floors: Sequence[Floors]) -> Floors | None:
     if not floors:
         return None
     products = {dtype: peak for one in reversed(floors) for dtype, peak in one.flops_per_s.items()}
-    return msgspec.structs.replace(floors[0], flops_per_s=products)
-
-
-def _without_surrogates(value: Any) -> Any:
-    """An error message may quote bytes that are no text, and UTF-8 has no form for them."""
-    if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode()
-    if isinstance(value, dict):
-        return {_without_surrogates(k): _without_surrogates(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_without_surrogates(v) for v in value]
-    return value
+    return replace(floors[0], flops_per_s=products)
 
 
 def _blamed(p: Parity) -> str:

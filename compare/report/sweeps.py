@@ -7,8 +7,8 @@ the batch.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
-import msgspec
 import numpy as np
 
 from .records import Cell
@@ -17,7 +17,8 @@ MIN_SIZES = 4
 MAX_MISFIT = 0.25  # of a measured time: a line that misses one by more says nothing
 
 
-class Sweep(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Sweep:
     """One row over its batch sizes. `fixed_s + per_item_s * batch` is the line through its medians, which misses none
     by more than the fraction `misfit`; None where no line comes that close. `knee` is the batch at which both parts are
     equal, None where that lies outside the sizes measured."""

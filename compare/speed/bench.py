@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from ..case import Mode
@@ -262,7 +261,7 @@ class CaseBench:
             enqueue_s=_over(entrant.enqueue_s, steps),
             steady_s=_over(entrant.steady_s, steps),
             compile_s=ready.first_s,
-            cold=msgspec.structs.replace(ready.cold, warm_start_s=entrant.warm_start_s),
+            cold=replace(ready.cold, warm_start_s=entrant.warm_start_s),
             memory=entrant.memory,
             launches=entrant.launches,
         )

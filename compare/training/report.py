@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-import msgspec
-
 from ..parity.yardstick import JUDGED_ELEMENTS, PRECISE_RATIO
 from ..report.atomic import write_atomically
+from ..report.json_form import to_json
 from ..report.page import Column, Entry, Headline, Page, Paragraph, Plot, Plots, Section, Table, Tile, Tone
 from ..report.pages import prepare_folder, write_page
 from ..report.plots.losses import difference_plot, loss_plot
@@ -43,7 +42,7 @@ def write_training(result: TrainingResult, folder: str | Path) -> tuple[Page, li
       ImportError: where jinja2 is missing.
     """
     target = prepare_folder(folder) / RESULTS
-    write_atomically(target, msgspec.json.format(msgspec.json.encode(result), indent=1))
+    write_atomically(target, to_json(result, indent=1))
     made = page(result)
     return made, [target, *write_page(made, folder)]
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import runpy
 import sys
+from dataclasses import replace
 from pathlib import Path
 
-import msgspec
 import numpy as np
 from graphmode.compare.report.records import CaseInfo, Cell, Cold, Floors, Launches, Memory, Work
 from graphmode.compare.report.results import Results
@@ -73,9 +73,9 @@ def zoo_results(seed: int = 11) -> Results:
             CaseInfo(name=case, summary=f"made up, {case}", inputs="float32 [8, 128]", parameters=kernels * 977)
         )
     device = {"device": "gpu", "device_name": "a made-up GPU", "cpu": "a made-up CPU", "threads": 16}
-    return msgspec.structs.replace(
+    return replace(
         sample,
-        environment=msgspec.structs.replace(sample.environment, **device),
+        environment=replace(sample.environment, **device),
         cases=cases,
         parity=[SAMPLE["parity"](case) for case in CASES],
         cells=cells,

@@ -4,8 +4,8 @@ import contextlib
 import os
 import signal
 import time
+from dataclasses import replace
 
-import msgspec
 import pytest
 from graphmode.compare import CaseError
 from graphmode.compare.ahead import AHEAD, Ahead, Lost
@@ -115,7 +115,7 @@ def test_findings_are_those_of_the_main_process(path):
         (expected,) = run([locate(f"{path}:{name}")], plan).parity
         (verdict,) = findings.verdicts
         assert verdict.passed
-        assert msgspec.structs.replace(verdict, duration_s=0) == msgspec.structs.replace(expected, duration_s=0)
+        assert replace(verdict, duration_s=0) == replace(expected, duration_s=0)
 
 
 def test_errors_arrive_as_they_are_and_others_are_left_to_the_main_process(path):

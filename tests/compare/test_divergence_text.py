@@ -1,6 +1,7 @@
 """Where an error arises, in words: on the terminal, in the line that fails a run, and on the page."""
 
-import msgspec
+from dataclasses import replace
+
 import pytest
 from graphmode.compare.report.divergence_text import evidence, place, told
 from graphmode.compare.report.parity_tables import parity_sections
@@ -45,9 +46,9 @@ def test_what_nothing_explains_is_said_to_be_so():
     unknown = Divergence(mode="inference", input="random 0", module="", findings=[FINDING])
     assert "  cause: none of the known ones explains it" in told(unknown)
     assert place(unknown) == "the model itself"
-    short = msgspec.structs.replace(unknown, cut_short=True)
+    short = replace(unknown, cut_short=True)
     assert "  cause: none found before the time was over; not all of the known ones were tried" in told(short)
-    long = msgspec.structs.replace(short, tried_s=24.8)
+    long = replace(short, tried_s=24.8)
     assert "  cause: none found in 25 s, when the time was over; not all of the known ones were tried" in told(long)
 
 
@@ -62,7 +63,7 @@ def test_what_nothing_explains_is_said_to_be_so():
     ],
 )
 def test_an_error_outside_of_all_modules_names_the_fields(kinds, says):
-    findings = [msgspec.structs.replace(FINDING, what=kind) for kind in kinds]
+    findings = [replace(FINDING, what=kind) for kind in kinds]
     outside = Divergence(mode="inference", input="random 0", module="", findings=findings, outside=True)
     assert next(told(outside)) == f"no module introduces the error: it arises in the case's {says}"
     assert not any("cause" in line for line in told(outside))
@@ -75,7 +76,7 @@ def test_another_shape_has_no_size():
 
 
 def test_lost_digits_are_told_with_their_dtype():
-    lost = msgspec.structs.replace(WRONG, dtype="float32")
+    lost = replace(WRONG, dtype="float32")
     first = next(told(lost))
     assert first.startswith(
         "digits are lost in float32 in layers.0.bn (BatchNorm2d at batch.py:48), the reference's 0.bn"
@@ -99,7 +100,7 @@ def test_terminal_failure_and_page_have_it():
 
 
 def test_terminal_shows_warnings_and_notes_below_the_verdict():
-    remarks = msgspec.structs.replace(parity(), warnings=["covers no mask"], notes=[f"note {i}" for i in range(7)])
+    remarks = replace(parity(), warnings=["covers no mask"], notes=[f"note {i}" for i in range(7)])
     lines = [line.strip() for line in parity_text(remarks).plain.splitlines()[1:]]
     assert lines == [
         "warning: covers no mask",

@@ -5,8 +5,8 @@ import os
 import subprocess
 import sys
 import types
+from dataclasses import replace
 
-import msgspec
 import pytest
 from graphmode.compare.report.contents import contents
 from graphmode.compare.report.records import Environment
@@ -40,10 +40,10 @@ def test_it_is_the_same_when_asked_again(environment):
 
 
 def test_the_moment_is_kept_and_not_compared(environment):
-    other = msgspec.structs.replace(environment, moment={"load average": "99 99 99"})
+    other = replace(environment, moment={"load average": "99 99 99"})
     assert not other.moment.keys() & other.facts.keys()
     assert Results.merged([results(environment), results(other)]).environment.moment == environment.moment
-    slower = msgspec.structs.replace(environment, machine={**environment.machine, "cpu governor": "powersave"})
+    slower = replace(environment, machine={**environment.machine, "cpu governor": "powersave"})
     assert "99 99 99" in str(contents(results(other)))
     with pytest.raises(ResultsError, match="powersave"):
         Results.merged([results(slower), results(environment)])

@@ -10,6 +10,7 @@ import pytest
 import torch
 from flax import nnx
 from graphmode.compare import Case, CaseError, check, lockstep
+from graphmode.compare.report.json_form import from_json, to_json
 from graphmode.compare.report.records import Lockstep
 
 import graphmode as gm
@@ -395,11 +396,9 @@ def test_a_parameter_that_the_port_does_not_train_is_named():
 
 
 def test_the_result_is_a_record():
-    import msgspec
-
     result = lockstep(case((torch_sgd(), optax.sgd(1.0))), steps=1)
-    text = msgspec.json.encode(result)
-    assert msgspec.json.decode(text, type=Lockstep) == result
+    text = to_json(result)
+    assert from_json(text, Lockstep) == result
     assert json.loads(text)["findings"][0]["kind"] == "update"
     assert np.isfinite(result.first.error)
 

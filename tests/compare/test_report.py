@@ -9,10 +9,10 @@ import html as html_escapes
 import io
 import re
 import runpy
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
-import msgspec
 import pytest
 from graphmode.compare.case import DEFAULT_VARIANT
 from graphmode.compare.report import ResultsError, html, markdown, prepare_folder, terminal, wording, write_pages
@@ -55,7 +55,7 @@ def nasty() -> Results:
     cell = SAMPLE["_plain"](NASTY, "torch.trace", "inference", "failed", NASTY, variant=NASTY)
     rng = SAMPLE["np"].random.default_rng(0)
     drift = SAMPLE["np"].ones(6)
-    results.cells = [cell, msgspec.structs.replace(cell, expected=NASTY)]
+    results.cells = [cell, replace(cell, expected=NASTY)]
     results.cells += [SAMPLE["timed"](NASTY, row, 1e-3, rng, drift) for row in ("torch.eager", "jax.jit")]
     return results
 
@@ -235,7 +235,7 @@ def test_every_comparison_has_a_bar_that_leads_to_its_case(passing):
 
 def test_each_device_and_dtype_has_its_own_bars(passing):
     results = nothing()
-    results.cells = [*passing.cells, *(msgspec.structs.replace(c, dtype="bfloat16") for c in passing.cells)]
+    results.cells = [*passing.cells, *(replace(c, dtype="bfloat16") for c in passing.cells)]
     head = headline(results)
     assert [p.title for p in head.plots] == ["inference, cpu float32", "forward + backward, cpu float32"]
     assert [p.title for p in head.further_plots] == ["inference, cpu bfloat16", "forward + backward, cpu bfloat16"]
@@ -243,10 +243,8 @@ def test_each_device_and_dtype_has_its_own_bars(passing):
 
 def test_batch_sizes_are_never_mixed(passing):
     """A sweep changes no mean, no loss and no bar, and its cells stand with their sizes."""
-    swept = [
-        msgspec.structs.replace(c, batch=batch) for c in passing.cells for batch in (1, 64) if c.case == "resnet18"
-    ]
-    results = msgspec.structs.replace(passing, cells=[*passing.cells, *swept])
+    swept = [replace(c, batch=batch) for c in passing.cells for batch in (1, 64) if c.case == "resnet18"]
+    results = replace(passing, cells=[*passing.cells, *swept])
     before, after = headline(passing), headline(results)
     assert (after.tiles, after.losses, after.wins, after.plots) == (
         before.tiles,
@@ -267,7 +265,7 @@ def test_parity_line_is_one_line(passing, failing):
     assert all("\n" not in line and len(line) < 90 for line in lines)
     assert lines[0] == "conditional_scale [where]  equal and precise  error 4.4e-16  ratio 1.1  6.4 s"
     assert "NOT equal and NOT precise  error 0.031 at output[0]" in terminal.parity_line(failing.parity[5]).plain
-    crashed = msgspec.structs.replace(passing.parity[0], error="ValueError: no such key", equal=False, tensors=[])
+    crashed = replace(passing.parity[0], error="ValueError: no such key", equal=False, tensors=[])
     assert "not judged  ValueError: no such key" in terminal.parity_line(crashed).plain
 
 
@@ -309,7 +307,7 @@ def test_summary_does_not_tell_a_long_problem_again():
 
 def test_terminal_keeps_brackets_and_drops_escapes():
     results = nasty()
-    results.cells = [msgspec.structs.replace(c, case="[bold]x[/bold]") for c in results.cells]
+    results.cells = [replace(c, case="[bold]x[/bold]") for c in results.cells]
     text = shown(terminal.speed_table("[bold]x[/bold]", "inference", results.cells), width=200)
     assert "[bold]x[/bold], inference" in text
     assert "\x1b" not in text
@@ -403,7 +401,7 @@ def test_what_is_hardly_measured_is_shown(fields):
     load = {"flops": 1e6, "bytes": 1e6} | {k: fields[k] for k in ("flops", "bytes") if k in fields}
     rest = {k: v for k, v in fields.items() if k not in load}
     results = SAMPLE["sample_results"]()
-    results.cells = [msgspec.structs.replace(c, **rest) for c in results.cells if c.median_s is not None]
+    results.cells = [replace(c, **rest) for c in results.cells if c.median_s is not None]
     results.floors = Floors(bytes_per_s=1e9, flops_per_s={"float32": 1e12}, launch_s={})
     results.work = [Work(case=case, mode="inference", dtype="float32", **load) for case in SAMPLE["CASES"]]
     for text in (html.render(results), markdown.render(results)):

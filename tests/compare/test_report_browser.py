@@ -8,9 +8,9 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import msgspec
 import pytest
 from graphmode.compare.report import Results, html
+from graphmode.compare.report.json_form import from_json, to_json
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
@@ -32,8 +32,8 @@ LOADS = 3  # the quickest counts: what else the machine does is no part of the p
 def pages(tmp_path_factory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
     made = {"sample": SAMPLE["sample_results"](failing=True), "zoo": ZOO["zoo_results"]()}
-    names = msgspec.json.encode(made["sample"]).replace(b'"lstm"', b'"' + b"long_name_" * 20 + b'"')
-    made["long"] = msgspec.json.decode(names, type=Results)
+    names = to_json(made["sample"]).replace(b'"lstm"', b'"' + b"long_name_" * 20 + b'"')
+    made["long"] = from_json(names, Results)
     for name, results in made.items():
         (folder / f"{name}.html").write_text(html.render(results), encoding="utf-8")
     return {name: folder / f"{name}.html" for name in made}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import runpy
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
-import msgspec
 import numpy as np
 import pytest
 from graphmode.compare.report import Results, changes_page, markdown
@@ -26,10 +26,10 @@ def again(results: Results, seed: int, *, slower: tuple[str, str, str] | None = 
             scale = cell.median_s * drift[cell.case, cell.mode] * rng.lognormal(sigma=0.02)
             scale *= factor if (cell.case, cell.mode, cell.row) == slower else 1
             samples = scale * rng.lognormal(sigma=0.03, size=len(cell.samples_s))
-            cell = msgspec.structs.replace(cell, samples_s=samples.tolist(), median_s=float(np.median(samples)))
-            cell = msgspec.structs.replace(cell, process_of=[i % 2 for i in range(len(samples))])
+            cell = replace(cell, samples_s=samples.tolist(), median_s=float(np.median(samples)))
+            cell = replace(cell, process_of=[i % 2 for i in range(len(samples))])
         cells.append(cell)
-    return msgspec.structs.replace(results, cells=cells)
+    return replace(results, cells=cells)
 
 
 @pytest.fixture(scope="module")
@@ -55,12 +55,12 @@ def test_no_change_at_all_where_nothing_differs(run):
 def test_a_row_that_moved_by_a_tenth_is_found_and_no_other(run, factor):
     key = ("efficientnet_lite0", "inference", "jax.graphed")
     cells = [
-        msgspec.structs.replace(c, samples_s=[s * factor for s in c.samples_s], median_s=c.median_s * factor)
+        replace(c, samples_s=[s * factor for s in c.samples_s], median_s=c.median_s * factor)
         if (c.case, c.mode, c.row) == key
         else c
         for c in run.cells
     ]
-    (change,) = changes(run, msgspec.structs.replace(run, cells=cells)).moved
+    (change,) = changes(run, replace(run, cells=cells)).moved
     assert (change.after.case, change.after.mode, change.after.row) == key
     assert change.verdict == ("slower" if factor > 1 else "faster")
     assert change.ratio.value == pytest.approx(factor, rel=0.02)
@@ -76,14 +76,14 @@ def test_a_row_of_one_process_may_have_moved(run):
     """What it drew at its start is in all of its repeats, and in no scatter that they show."""
     key = ("efficientnet_lite0", "inference", "jax.graphed")
     alone = [
-        msgspec.structs.replace(c, process_of=[]) if (c.case, c.mode, c.row) == key else c
+        replace(c, process_of=[]) if (c.case, c.mode, c.row) == key else c
         for c in again(run, 1, slower=key, factor=1.3).cells
     ]
-    found = changes(run, msgspec.structs.replace(run, cells=alone))
+    found = changes(run, replace(run, cells=alone))
     assert found.moved == []
     (change,) = found.perhaps
     assert (change.after.case, change.after.mode, change.after.row) == key
-    text = markdown.render_page(changes_page(run, msgspec.structs.replace(run, cells=alone), ("a", "b")))
+    text = markdown.render_page(changes_page(run, replace(run, cells=alone), ("a", "b")))
     assert "1 row of one process may have moved." in text
     assert "What may have moved, timed in one process" in text
 
@@ -91,12 +91,12 @@ def test_a_row_of_one_process_may_have_moved(run):
 def scaled(results: Results, factor: float, *wanted: str) -> Results:
     """With the times of the cells whose case, mode and framework are these multiplied."""
     cells = [
-        msgspec.structs.replace(c, samples_s=[s * factor for s in c.samples_s], median_s=c.median_s * factor)
+        replace(c, samples_s=[s * factor for s in c.samples_s], median_s=c.median_s * factor)
         if c.median_s is not None and (c.case, c.mode, c.framework) == wanted
         else c
         for c in results.cells
     ]
-    return msgspec.structs.replace(results, cells=cells)
+    return replace(results, cells=cells)
 
 
 def test_a_port_that_became_faster_is_told_of_all_its_rows_together(run):
@@ -115,7 +115,7 @@ def test_what_did_not_move_is_not_told_where_its_like_did(run):
     wanted = ("resnet18", "inference", "jax")
     kept = next(c for c in run.cells if (c.case, c.mode, c.framework) == wanted and c.median_s is not None)
     moved = scaled(run, 0.5, *wanted)
-    moved = msgspec.structs.replace(
+    moved = replace(
         moved, cells=[kept if c.row == kept.row and (c.case, c.mode, c.framework) == wanted else c for c in moved.cells]
     )
     (change,) = [c for c in changes(run, moved).times if c.before is kept]
@@ -123,7 +123,7 @@ def test_what_did_not_move_is_not_told_where_its_like_did(run):
 
 
 def test_a_row_by_itself_is_told_by_its_own_times(run):
-    alone = msgspec.structs.replace(run, cells=[c for c in run.cells if (c.case, c.row) == ("resnet18", "jax.jit")])
+    alone = replace(run, cells=[c for c in run.cells if (c.case, c.row) == ("resnet18", "jax.jit")])
     slower = scaled(alone, 1.2, "resnet18", "inference", "jax")
     found = {c.after.mode: c for c in changes(alone, slower).times}
     assert found["inference"].plain == pytest.approx(1.2)
@@ -135,10 +135,10 @@ def test_what_turned_is_told(run):
     lost = next(i for i, c in enumerate(run.cells) if c.row == "jax.jit" and c.case == "resnet18")
     cells = list(run.cells)
     cells[lost] = SAMPLE["_plain"]("resnet18", "jax.jit", cells[lost].mode, "failed", "out of memory")
-    parity = [msgspec.structs.replace(p, equal=False) if p.case == "lstm" else p for p in run.parity]
+    parity = [replace(p, equal=False) if p.case == "lstm" else p for p in run.parity]
     cells = [c for c in cells if c.row != "torch.script"]
-    there = msgspec.structs.replace(run.environment, threads=64)
-    after = msgspec.structs.replace(run, cells=cells, parity=parity, environment=there, complete=False)
+    there = replace(run.environment, threads=64)
+    after = replace(run, cells=cells, parity=parity, environment=there, complete=False)
     found = changes(run, after)
     assert [(t.before, t.after, t.is_worse) for t in found.turns if "resnet18" in t.what] == [("ok", "failed", True)]
     assert any("lstm: parity of the port" in t.what and t.is_worse for t in found.turns)
@@ -170,19 +170,19 @@ def test_the_command_tells_what_changed(run, tmp_path):
 
 
 def test_a_batch_size_is_compared_with_itself(run):
-    swept = [msgspec.structs.replace(c, batch=batch) for c in run.cells for batch in (1, 64) if c.case == "resnet18"]
-    before = msgspec.structs.replace(run, cells=[*run.cells, *swept])
+    swept = [replace(c, batch=batch) for c in run.cells for batch in (1, 64) if c.case == "resnet18"]
+    before = replace(run, cells=[*run.cells, *swept])
     key = ("resnet18", "inference", "torch.compile", 64)
     cells = [
-        msgspec.structs.replace(c, samples_s=[s * 1.3 for s in c.samples_s], median_s=c.median_s * 1.3)
+        replace(c, samples_s=[s * 1.3 for s in c.samples_s], median_s=c.median_s * 1.3)
         if (c.case, c.mode, c.row, c.batch) == key
         else c
         for c in before.cells
     ]
-    found = changes(before, msgspec.structs.replace(before, cells=cells))
+    found = changes(before, replace(before, cells=cells))
     assert [c.after.batch for c in found.moved] == [64]
     assert len(found.times) == len(changes(run, run).times) + 2 * sum(
         c.case == "resnet18" and c.median_s is not None for c in run.cells
     )
-    moved = msgspec.structs.replace(before, cells=[c for c in before.cells if c.batch != 64])
+    moved = replace(before, cells=[c for c in before.cells if c.batch != 64])
     assert all("batch 64" in line for line in changes(before, moved).one_sided)

@@ -7,9 +7,9 @@ import json
 import re
 import runpy
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
-import msgspec
 import pytest
 from graphmode.compare.report import html, wording
 from graphmode.compare.report.results import Results
@@ -102,7 +102,7 @@ def test_a_figure_that_is_not_in_the_file_is_found(tmp_path):
     results = SAMPLE["sample_results"]()
     page = html.render(results)
     cell = results.cells[0]
-    results.cells[0] = msgspec.structs.replace(cell, median_s=cell.median_s * 1.37)
+    results.cells[0] = replace(cell, median_s=cell.median_s * 1.37)
     results.save(tmp_path / "results.json")
     assert any(wording.duration(cell.median_s) in line for line in strangers(page, tmp_path / "results.json"))
 

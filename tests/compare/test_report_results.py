@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import math
 import runpy
+from dataclasses import replace
 from pathlib import Path
 
-import msgspec
 import pytest
 from graphmode.compare.report.records import Cell
 from graphmode.compare.report.results import VERSION, Results, ResultsError
@@ -176,7 +176,7 @@ def test_which_verdicts_fail_a_run(side, changes, line):
 
 def test_a_problem_of_a_case_fails_a_run(results):
     assert results.passed
-    results.cases[0] = msgspec.structs.replace(results.cases[0], problem="inputs raised TypeError")
+    results.cases[0] = replace(results.cases[0], problem="inputs raised TypeError")
     assert not results.passed
     assert results.problems == ["conditional_scale: inputs raised TypeError"]
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from pathlib import Path
 
-import msgspec
+from ...report.json_form import from_json, to_json
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
     """What became of one plant.
 
     `moved` is the largest change of the port's float64 answers, beyond JSON's numbers None; a plant that moves nothing
@@ -26,12 +28,12 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     explained: bool = False
     explained_wrongly: bool = False
     moved: float | None = None
-    wanted: list[str] = msgspec.field(default_factory=list)
-    accused: list[str] = msgspec.field(default_factory=list)
+    wanted: list[str] = field(default_factory=list)
+    accused: list[str] = field(default_factory=list)
     first: str = ""
-    causes: list[str] = msgspec.field(default_factory=list)
+    causes: list[str] = field(default_factory=list)
     refused: str = ""
-    notes: list[str] = msgspec.field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     error: str = ""
     duration_s: float = 0.0
 
@@ -40,7 +42,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.kind} at {self.specimen}.{self.site}"
 
 
-class Alarm(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Alarm:
     """A check of a correct port: a false alarm where it did not pass."""
 
     specimen: str
@@ -50,7 +53,8 @@ class Alarm(msgspec.Struct, frozen=True, kw_only=True):
     duration_s: float = 0.0
 
 
-class SelfTest(msgspec.Struct, kw_only=True):
+@dataclass(kw_only=True)
+class SelfTest:
     """All outcomes of a run; `quick` where it took one plant a kind.
 
     `left_out` are the specimens that could not be built, each with the reason.
@@ -58,9 +62,9 @@ class SelfTest(msgspec.Struct, kw_only=True):
 
     quick: bool
     seed: int
-    outcomes: list[Outcome] = msgspec.field(default_factory=list)
-    alarms: list[Alarm] = msgspec.field(default_factory=list)
-    left_out: dict[str, str] = msgspec.field(default_factory=dict)
+    outcomes: list[Outcome] = field(default_factory=list)
+    alarms: list[Alarm] = field(default_factory=list)
+    left_out: dict[str, str] = field(default_factory=dict)
     duration_s: float = 0.0
 
     @property
@@ -79,8 +83,8 @@ class SelfTest(msgspec.Struct, kw_only=True):
 
     def save(self, path: Path) -> None:
         """Writes it as JSON."""
-        path.write_bytes(msgspec.json.format(msgspec.json.encode(self)))
+        path.write_bytes(to_json(self, indent=2))
 
     @staticmethod
     def load(path: Path) -> SelfTest:
-        return msgspec.json.decode(path.read_bytes(), type=SelfTest)
+        return from_json(path.read_bytes(), SelfTest)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Literal
-
-import msgspec
 
 from .finite import drop_non_finite
 
 Status = Literal["ok", "wrong", "unsupported", "unavailable", "failed", "timeout"]
 
 
-class CaseInfo(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class CaseInfo:
     """What a page says of a case before its numbers. `problem` is set where the case itself could not be compared;
     `notes` say what was done in another way than usual."""
 
@@ -20,10 +20,11 @@ class CaseInfo(msgspec.Struct, frozen=True, kw_only=True):
     inputs: str = ""
     parameters: int = 0
     problem: str = ""
-    notes: list[str] = msgspec.field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
 
-class Cold(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Cold:
     """What came before the first timed call, in seconds, part by part; None where this way of running has no such part,
     or does not tell it.
 
@@ -40,7 +41,8 @@ class Cold(msgspec.Struct, frozen=True, kw_only=True):
     warm_start_s: float | None = None
 
 
-class Memory(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Memory:
     """Bytes. `peak_bytes` is the most that the row's own process held: on a GPU by its framework's allocator, on a CPU
     resident, above what it held before the row was built. The others are XLA's own analysis of one call."""
 
@@ -51,17 +53,19 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     code_bytes: int | None = None
 
 
-class Launches(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Launches:
     """What one call sets going: `kernels` on a GPU, and on a CPU the operations or fused functions that are called one
     by one; `captured` is the share of them that a captured graph replays. `by_kind` counts them by what they are."""
 
     kernels: int | None = None
     captured: float | None = None
-    by_kind: dict[str, int] = msgspec.field(default_factory=dict)
+    by_kind: dict[str, int] = field(default_factory=dict)
     note: str = ""
 
 
-class Cell(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Cell:
     """One way of running one variant of one case: its status, and its time where the status is `ok`.
 
     Times are seconds a call. `samples_s` are interleaved repeats, synchronised; `median_s`, `iqr_s` (75th minus 25th
@@ -93,9 +97,9 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     median_s: float | None = None
     iqr_s: float | None = None
     p95_s: float | None = None
-    samples_s: list[float] = msgspec.field(default_factory=list)
+    samples_s: list[float] = field(default_factory=list)
     calls_per_sample: int = 0
-    process_of: list[int] = msgspec.field(default_factory=list)
+    process_of: list[int] = field(default_factory=list)
     steps_per_call: int = 1
     enqueue_s: float | None = None
     steady_s: float | None = None

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 
-import msgspec
 
-
-def drop_non_finite(record: msgspec.Struct, *names: str) -> None:
+def drop_non_finite(record: object, *names: str) -> None:
     """JSON has no infinity, so a record holds from the start what a reader of its file gets."""
     for name in names:
         value = getattr(record, name)
         if value is not None and not math.isfinite(value):
-            msgspec.structs.force_setattr(record, name, None)
+            object.__setattr__(record, name, None)
 
 
 def or_infinite(value: float | None) -> float:

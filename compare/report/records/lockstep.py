@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Literal
-
-import msgspec
 
 from .finite import drop_non_finite
 
 StepKind = Literal["output", "buffer", "parameter_gradient", "input_gradient", "optimizer_state", "update", "parameter"]
 
 
-class StepFinding(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class StepFinding:
     """One tensor that is off after one step of training (the first is 1) from the reference's own state.
 
     An `update` is what the step adds to a parameter, `optimizer_state` what the optimizer keeps, by PyTorch's name.
@@ -31,7 +31,8 @@ class StepFinding(msgspec.Struct, frozen=True, kw_only=True):
         drop_non_finite(self, "error")
 
 
-class FreeStep(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class FreeStep:
     """The largest relative error of a parameter after so many steps without synchronising: of the port, and of the
     reference itself, its first parameters moved by half an ulp of float64 and of float32. None where not finite."""
 
@@ -44,7 +45,8 @@ class FreeStep(msgspec.Struct, frozen=True, kw_only=True):
         drop_non_finite(self, "port", "rounding", "rounding_float32")
 
 
-class Lockstep(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Lockstep:
     """Steps of training in float64 on both sides, each from the reference's state, and the same steps run freely.
 
     `findings` are the tensors that are off, step by step, in the order in which a step computes them, at most
@@ -57,11 +59,11 @@ class Lockstep(msgspec.Struct, frozen=True, kw_only=True):
     steps: int
     seed: int
     dropout: bool = False
-    findings: list[StepFinding] = msgspec.field(default_factory=list)
-    failed: dict[str, int] = msgspec.field(default_factory=dict)
-    worst: dict[str, float | None] = msgspec.field(default_factory=dict)
-    curve: list[FreeStep] = msgspec.field(default_factory=list)
-    notes: list[str] = msgspec.field(default_factory=list)
+    findings: list[StepFinding] = field(default_factory=list)
+    failed: dict[str, int] = field(default_factory=dict)
+    worst: dict[str, float | None] = field(default_factory=dict)
+    curve: list[FreeStep] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     duration_s: float = 0.0
 
     @property

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import msgspec
+from dataclasses import dataclass, field
 
 
-class Work(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Work:
     """The least that any way of running one step has to do: floating-point operations, and bytes that must be read or
     written once. `how` says what was counted."""
 
@@ -18,7 +19,8 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     how: str = ""
 
 
-class Floors(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Floors:
     """What this machine can do at best, measured in this run: bytes a second of a large copy (read and written), by
     dtype the operations a second of a large matrix product, and by name the seconds that one empty launch takes.
 
@@ -44,7 +46,8 @@ class Floors(msgspec.Struct, frozen=True, kw_only=True):
         return max(work.bytes / rate, work.flops / peak)
 
 
-class Environment(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Environment:
     """Where the numbers come from.
 
     `machine` is what the system and the driver tell of the hardware, `flags` every setting that moves a time. `moment`
@@ -58,10 +61,10 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     python: str
     platform: str
     versions: dict[str, str]
-    machine: dict[str, str] = msgspec.field(default_factory=dict)
-    flags: dict[str, str] = msgspec.field(default_factory=dict)
+    machine: dict[str, str] = field(default_factory=dict)
+    flags: dict[str, str] = field(default_factory=dict)
     revision: str = ""
-    moment: dict[str, str] = msgspec.field(default_factory=dict)
+    moment: dict[str, str] = field(default_factory=dict)
 
     @property
     def facts(self) -> dict[str, str]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Literal
-
-import msgspec
 
 from .finite import drop_non_finite, or_infinite
 
 
-class Tensor(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Tensor:
     """Both verdicts on one tensor (or on one kind of scalars), the worst over all inputs of one mode.
 
     `error` is the largest absolute difference in float64 over the tensor's scale; `ratio` the float32 RMSE of the port
@@ -38,7 +38,8 @@ class Tensor(msgspec.Struct, frozen=True, kw_only=True):
         drop_non_finite(self, "error", "ratio")
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Finding:
     """One tensor that is off although all that it is made from is right.
 
     `what` is a module's `output`, its `input_gradient`, `parameter_gradient` or `buffer`; or what a module inside
@@ -60,7 +61,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         drop_non_finite(self, "error")
 
 
-class Cause(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Cause:
     """A known difference that makes the reference's module give what the port's module gives.
 
     `says` is what the port does, `fix` what to write instead; `residual` is the error that is left with it, of that
@@ -73,17 +75,19 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
     residual: float
 
 
-class Astray(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Astray:
     """Where a module leaves the reference's way: lines of the port that take what the reference has, too, and give what
     it never has, `port.py:31 (mul, add)`; and lines of the reference that the port has no counterpart of. Where the
     former are in no part of the module, `handed` is the class of the one in which they are: the module is handed it."""
 
     port: list[str]
-    reference: list[str] = msgspec.field(default_factory=list)
+    reference: list[str] = field(default_factory=list)
     handed: str = ""
 
 
-class Divergence(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Divergence:
     """A module that introduces error: its path in the port (empty for the model itself), its counterpart's, their
     classes, `file:line` of the code, what is off, and why.
 
@@ -101,8 +105,8 @@ class Divergence(msgspec.Struct, frozen=True, kw_only=True):
     reference_kind: str = ""
     call: int = 0
     source: str = ""
-    findings: list[Finding] = msgspec.field(default_factory=list)
-    causes: list[Cause] = msgspec.field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    causes: list[Cause] = field(default_factory=list)
     inherited: float | None = None
     outside: bool = False
     dtype: str = ""
@@ -114,7 +118,8 @@ class Divergence(msgspec.Struct, frozen=True, kw_only=True):
         drop_non_finite(self, "inherited")
 
 
-class ModuleEvidence(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class ModuleEvidence:
     """A called module and the one that stands for it: their paths (empty for the model, None where there is none),
     classes, and `how` they were matched.
 
@@ -140,7 +145,8 @@ class ModuleEvidence(msgspec.Struct, frozen=True, kw_only=True):
         drop_non_finite(self, "inherited", "introduced")
 
 
-class Parity(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Parity:
     """The two verdicts on one variant of one case, with the evidence; *precise* is one in `dtype`. `side` is who was
     judged: the port, or a further variant of the reference. A port that is not equal has `divergences`, the modules
     that introduce the error, one that is not precise those that lose digits, first ones first, and `modules`, all that
@@ -155,14 +161,14 @@ class Parity(msgspec.Struct, frozen=True, kw_only=True):
     precise: bool
     inputs: list[str]
     tensors: list[Tensor]
-    notes: list[str] = msgspec.field(default_factory=list)
-    readings: dict[str, str] = msgspec.field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    readings: dict[str, str] = field(default_factory=dict)
     error: str = ""
     duration_s: float = 0.0
     dtype: str = "float32"
-    divergences: list[Divergence] = msgspec.field(default_factory=list)
-    modules: list[ModuleEvidence] = msgspec.field(default_factory=list)
-    warnings: list[str] = msgspec.field(default_factory=list)
+    divergences: list[Divergence] = field(default_factory=list)
+    modules: list[ModuleEvidence] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
 
     @property
     def passed(self) -> bool:
