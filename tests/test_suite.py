@@ -3,14 +3,17 @@
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 from graphmode.compare.report import Results, ResultsError
 
 ROOT = Path(__file__).parent.parent
+BARE = {"jax", "flax", "optax", "chex", "numpy", "jaxtyping", "rich", "typer", "cloudpickle", "torch", "jinja2"}
 ROWS = ("--row", "torch.eager", "--row", "torch.cudagraph", "--row", "jax.jit")
 
 
@@ -32,6 +35,15 @@ def suite(folder, *arguments, at=None, **environment):
         text=True,
         timeout=300,
     )
+
+
+def test_it_needs_nothing_that_a_machine_with_a_gpu_and_no_network_lacks():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    needed = [
+        *project["dependencies"],
+        *(n for e in ("compare", "report") for n in project["optional-dependencies"][e]),
+    ]
+    assert {re.split("[<>=]", each)[0] for each in needed} <= BARE
 
 
 @pytest.mark.slow

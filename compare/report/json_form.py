@@ -77,7 +77,7 @@ def _read(value: Any, kind: Any, where: str) -> Any:
     origin = typing.get_origin(kind)
     if kind is Any:
         return value
-    if dataclasses.is_dataclass(kind):
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         return _record(value, kind, where)
     if origin is Literal:
         if value not in typing.get_args(kind):
@@ -121,7 +121,7 @@ def _fields(kind: type) -> dict[str, tuple[Any, bool]]:
     missing = dataclasses.MISSING
     return {
         field.name: (hints[field.name], field.default is missing and field.default_factory is missing)
-        for field in dataclasses.fields(kind)  # type: ignore[arg-type]
+        for field in dataclasses.fields(kind)
     }
 
 
@@ -148,5 +148,5 @@ def _union(value: Any, kinds: tuple[Any, ...], where: str) -> Any:
 
 
 def _refuse(value: Any, wanted: str, where: str) -> typing.NoReturn:
-    came = {dict: "an object", list: "an array"}.get(type(value)) or json.dumps(value)
+    came = "an object" if isinstance(value, dict) else "an array" if isinstance(value, list) else json.dumps(value)
     raise RecordError(f"{where} is {came}, and {wanted} was wanted")
