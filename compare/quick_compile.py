@@ -2,10 +2,13 @@
 
 from collections.abc import Mapping
 
+from jax import __version_info__
+
 QUICKLY = {
     "xla_backend_optimization_level": 0,
     "xla_llvm_disable_expensive_passes": True,
-    "xla_cpu_use_fusion_emitters": False,
+    # later ones do not know it, and XLA ends a process in whose flags it finds an unknown one
+    **({"xla_cpu_use_fusion_emitters": False} if __version_info__ < (0, 11) else {}),
 }
 """Options of `jax.jit`."""
 

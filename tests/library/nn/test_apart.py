@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from compiling import AS_FOR_USERS
 
 from graphmode.nn.apart import apart
 from graphmode.nn.functional import adaptive_max_pool2d
@@ -45,8 +46,7 @@ def test_what_is_gathered_is_laid_out_row_by_row():
     if jax.default_backend() != "cpu":
         pytest.skip("laid out so on a CPU alone")
     step = jax.jit(jax.grad(lambda x: adaptive_max_pool2d(x, 5).sum()))
-    usually = {"xla_backend_optimization_level": 3, "xla_cpu_use_fusion_emitters": True}  # as users compile
-    text = step.lower(jnp.ones((2, 14, 14, 8))).compile(usually)
+    text = step.lower(jnp.ones((2, 14, 14, 8))).compile(AS_FOR_USERS)
     layouts = re.findall(r"\{([\d,]+)\} call\(", text.as_text())
     assert layouts
     assert set(layouts) == {"3,2,1,0"}
