@@ -46,6 +46,8 @@ class Change:
         tensor that another one is given, by its path; where the reference calls it, its input is handed on.
       turned: the order of axes in which the moved module takes what it is called on, and gives it back in its own.
       cut: the path of a module inside, whose outputs hand no gradient on.
+      cut_before: a module inside, by its path and the number of its call (all where None), whose inputs get no gradient
+        from it.
       unwritten: the module's buffers, by their names below it, that are afterwards as they were before.
       other_mode: whether the module itself, and none inside, is in evaluation where it is in training, or reversed.
     """
@@ -59,6 +61,7 @@ class Change:
     moved: tuple[str, int | str] | None = None
     turned: tuple[int, ...] | None = None
     cut: str | None = None
+    cut_before: tuple[str, int | None] | None = None
     unwritten: frozenset[str] = frozenset()
     other_mode: bool = False
     exchanged: tuple[int, int] | None = None

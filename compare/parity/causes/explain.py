@@ -31,7 +31,7 @@ from .target import EXPLAINED
 from .tied import other_uses_missing
 from .trial import Trial
 from .variants import Fit, Variant, variants
-from .wiring import exchanged, moved, multiplied, rewired, stopped, unused, unwritten
+from .wiring import exchanged, moved, multiplied, rewired, stopped, stopped_before, unused, unwritten
 from .wrong_call import Again, WrongCall, elsewhere
 
 if TYPE_CHECKING:
@@ -277,6 +277,8 @@ class _Search:
 
     def _borders(self, sites: list[Site]) -> None:
         self._each(stopped(self.replay))
+        if not self.trial.found:
+            self._each(stopped_before(self.replay))
         for fit, change in multiplied():
             self.trial.fit(fit, change)
 

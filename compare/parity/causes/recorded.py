@@ -39,6 +39,8 @@ def stub(
             given_to_it = {n: as_numpy(x.detach().clone()) for n, x in zip(call.inputs, tensors, strict=False)}
             for name, array in _unpacked(given_to_it, call).items():
                 evidence["received", f"{name} of {call.id}"] = array
+            if mode.change.cut_before in ((call.id.path, None), call.id):
+                tensors = [x.detach() for x in tensors]
             flat, structure = pytree.tree_flatten(call.result)
             places = [i for i, x in enumerate(flat) if isinstance(x, torch.Tensor)]
             given = _Recorded.apply(call, evidence, len(tensors), anchor, *tensors, *(flat[i] for i in places))

@@ -21,6 +21,7 @@ from graphmode.weights import as_numpy
 from ...torch_side import Snapshot
 from ...widened import in_float64
 from ..inside.calls import CallId, Calls
+from ..inside.steps import Regrouped
 from .change import Change, Site
 from .changed import Changed, Evidence
 from .recorded import stub
@@ -123,6 +124,7 @@ class Replay:
             stack.enter_context(mode.own_functions())
             outputs = self.module(*args, **kwargs)
             mode.paused = True
+            self._regroup("received", evidence)
             if (at_output := change.output) is not None:
                 outputs = pytree.tree_map(
                     lambda x: at_output(x) if isinstance(x, torch.Tensor) and x.is_floating_point() else x, outputs
@@ -159,6 +161,7 @@ class Replay:
         ]
         for key, tensor, gradient in zip(names, wanted, found, strict=False):  # but the anchor
             into[key] = as_numpy((torch.zeros_like(tensor) if gradient is None else gradient).detach())
+        self._regroup("received_cotangent", into)
         for call in (self.calls[id] for ids in self.children.values() for id in ids):
             for name, known in call.cotangents.items():  # of one that nothing reaches, as the port's receives it
                 into.setdefault(("received_cotangent", f"{name} of {call.id}"), np.zeros_like(known))
@@ -192,11 +195,22 @@ class Replay:
         args, kwargs = pytree.tree_unflatten(flat, structure)
         return args, kwargs, leaves
 
+    def _regrouped(self, path: str) -> Regrouped | None:
+        """How the calls of a module inside were regrouped, if they were, and this one still makes those that were."""
+        return None if self.path in self.calls.regrouped else self.calls.regrouped.get(path)
+
+    def _regroup(self, what: str, evidence: Evidence) -> None:
+        for path, ids in self.children.items():
+            if (again := self._regrouped(path)) is not None:
+                call = again.originals[0]
+                again.again(evidence, what, list(call.inputs if what == "received" else call.outputs), ids)
+
     @contextlib.contextmanager
     def _stubs(self, evidence: Evidence, outputs: list[torch.Tensor], mode: Changed) -> Iterator[None]:
         patched = {}
         for path, ids in self.children.items():
-            queue = iter([self.calls[call] for call in ids])
+            again = self._regrouped(path)
+            queue = iter([self.calls[call] for call in ids] if again is None else again.originals)
             patched[self.model.get_submodule(path)] = stub(queue, evidence, outputs, mode, self.anchor)
         if mode.change.called is not None:
             left_out, instead = map(self.model.get_submodule, mode.change.called)

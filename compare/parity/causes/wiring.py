@@ -18,6 +18,8 @@ from .variants import Fit, Variant
 
 HAND_ON = "hand on what the reference does"
 EXCHANGED = "tensors-exchanged"
+LET_THROUGH = "let it through: no jax.lax.stop_gradient there"
+FEW_CALLS = 4
 
 
 def rewired(ancestry: Ancestry) -> Iterator[tuple[Variant, Change]]:
@@ -103,11 +105,21 @@ def unwritten(replay: Replay) -> Iterator[tuple[Variant, Change]]:
 def stopped(replay: Replay) -> Iterator[tuple[Variant, Change]]:
     """The gradient stopped at the module's own border."""
     for name in replay.call.cotangents:
-        says, fix = f"stops the gradient at its output {name}", "let it through: no jax.lax.stop_gradient there"
-        yield Variant("stop-gradient", says, fix, unused), Change(output=lambda x: x.detach())
+        says = f"stops the gradient at its output {name}"
+        yield Variant("stop-gradient", says, LET_THROUGH, unused), Change(output=lambda x: x.detach())
     for path in replay.children:
-        says, fix = f"stops the gradient by what {path} gives", "let it through: no jax.lax.stop_gradient there"
-        yield Variant("stop-gradient", says, fix, unused), Change(cut=path)
+        says = f"stops the gradient by what {path} gives"
+        yield Variant("stop-gradient", says, LET_THROUGH, unused), Change(cut=path)
+
+
+def stopped_before(replay: Replay) -> Iterator[tuple[Variant, Change]]:
+    """The gradient stopped on its way to a module inside, in all of its calls or in one."""
+    for path, calls in replay.children.items():
+        says = f"stops the gradient by what {path} is given"
+        yield Variant("stop-gradient", says, LET_THROUGH, unused), Change(cut_before=(path, None))
+        for call in calls if 1 < len(calls) <= FEW_CALLS else ():
+            told = f"{says} in call {call.number + 1}"
+            yield Variant("stop-gradient", told, LET_THROUGH, unused), Change(cut_before=call)
 
 
 def multiplied() -> Iterator[tuple[Fit, Callable[[float], Change]]]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from .steps import Regrouped
 
 
 class CallId(NamedTuple):
@@ -50,7 +54,12 @@ class Call:
     result: Any = None
 
 
-Calls = dict[CallId, Call]
+class Calls(dict[CallId, Call]):
+    """The calls of a run, in order; `regrouped` are the modules, by path, whose calls are not those that were made."""
+
+    def __init__(self, regrouped: Mapping[str, Regrouped] = MappingProxyType({})):
+        super().__init__()
+        self.regrouped = dict(regrouped)
 
 
 def counts(ids: Iterator[CallId] | Calls) -> dict[str, int]:

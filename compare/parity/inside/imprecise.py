@@ -24,6 +24,7 @@ from .calls import Call, CallId, Calls
 from .layouts import Layouts
 from .localise import Look
 from .port_calls import PortRun, Seen
+from .steps import Regrouped
 
 AGREES = 0.1  # of the largest element, in which values agree that differ by rounding: enough to tell a layout
 GRADIENTS = ("received_cotangent", "input_gradient", "parameter_gradient")
@@ -171,4 +172,9 @@ def _rounded(calls: Calls, dtype: str, device: str) -> Calls:
             call, arguments=pytree.tree_map(tensor, call.arguments), result=pytree.tree_map(tensor, call.result)
         )
 
-    return {at: rounded(call) for at, call in calls.items()}
+    def again(how: Regrouped) -> Regrouped:
+        return dataclasses.replace(how, originals=tuple(map(rounded, how.originals)))
+
+    found = Calls({path: again(how) for path, how in calls.regrouped.items()})
+    found.update({at: rounded(call) for at, call in calls.items()})
+    return found

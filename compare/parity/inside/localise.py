@@ -16,11 +16,14 @@ from ...case import identity
 from ...jax_side import PortSide
 from ...report.records import Divergence, Finding, ModuleEvidence
 from ...torch_side import TorchSide
+from ..causes.change import Change
+from ..causes.replay import Replay
 from ..judge import Question, largest_beside_inputs
 from ..yardstick import SMALLEST_GRADIENT, Difference, difference, magnitude
 from .calls import CallId, Calls, counts
-from .matching import match_modules, port_nodes, reference_nodes, stacked_layers
+from .matching import Node, match_modules, port_nodes, reference_nodes, stacked_layers, uncounted
 from .port_calls import Backward, PortRun, Seen
+from .steps import pairs_of_other_counts, regrouped
 from .torch_calls import recorded
 
 What = Literal["received", "output", "received_cotangent", "input_gradient", "parameter_gradient", "buffer"]
@@ -74,7 +77,7 @@ class Look:
       table: the case's `modules`.
 
     Attributes:
-      calls: of the reference's modules.
+      calls: of the reference's modules, regrouped where one side has a loop that the other has not.
       run: the port's.
       nodes, reference_nodes: the called modules of either side.
       matching, matches: which modules stand for which, and which calls.
@@ -104,14 +107,14 @@ class Look:
         self.run = PortRun(port, question)
         kinds = self.run.kinds()
         model = port.model
-        nodes = port_nodes(model, kinds, port.case.weights)
-        carried = frozenset(key for node in nodes for key in node.keys)
-        theirs = reference_nodes({c.id: c.kind for c in calls.values()}, list(judge.module.state_dict()), carried)
-        self.nodes, self.reference_nodes = nodes, theirs
-        self.matching = match_modules(nodes, theirs, table, stacked_layers(model, kinds, port.case.weights))
+        self.nodes = port_nodes(model, kinds, port.case.weights)
+        layers = stacked_layers(model, kinds, port.case.weights)
+        self._regroup(table, layers)
+        self.reference_nodes = self._reference_nodes()
+        self.matching = match_modules(self.nodes, self.reference_nodes, table, layers)
         self.kinds = {call.path: kind for call, kind in kinds.items()}
-        self._called = counts(iter(kinds)), counts(calls)
-        self.matches = self.matching.of_calls(list(kinds), list(calls))
+        self._called = counts(iter(kinds)), counts(self.calls)
+        self.matches = self.matching.of_calls(list(kinds), list(self.calls))
         self.suspects: dict[str, Suspect] = {}
         self.outside: list[Finding] = []
         self._free = {(seen.at, seen.what, seen.name): seen for seen in self.run.inherited(self.matches, self.calls)}
@@ -129,6 +132,27 @@ class Look:
         if question.mode == "forward_backward":
             self._named("buffer", self.buffers, self.observed.buffers, None)
             self._backward()
+
+    def _reference_nodes(self) -> list[Node]:
+        carried = frozenset(key for node in self.nodes for key in node.keys)
+        kinds = {call.id: call.kind for call in self.calls.values()}
+        return reference_nodes(kinds, list(self.judge.module.state_dict()), carried)
+
+    def _regroup(self, table: Mapping[str, str | None] | None, layers: Mapping[str, Sequence[str]]) -> None:
+        """Makes the calls of modules as many as the port's, which are called once for all steps on one side alone."""
+        theirs = self._reference_nodes()
+        matching = match_modules(self.nodes, theirs, table, layers)
+        loose = match_modules(
+            uncounted(self.nodes, matching.only_port), uncounted(theirs, matching.only_reference), table, layers
+        )
+        pairs = pairs_of_other_counts(self.nodes, theirs, loose)
+        received = self.run.received(list(pairs)) if pairs else {}
+        for path, (there, certain) in pairs.items():
+            if all(received[path]):
+                self.calls = regrouped(self.calls, there, received[path], self._given_again, certain=certain)
+
+    def _given_again(self, calls: Calls, at: CallId) -> dict[tuple[str, str], np.ndarray]:
+        return Replay(self.judge.module, calls, at, set(), backward=False).run(Change(), forward_only=True)
 
     def _handed_out(self) -> None:
         """Of outputs that are right in the port's layout, what the case's `to_reference` makes of them, or, where there

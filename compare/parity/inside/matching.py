@@ -6,7 +6,7 @@ import difflib
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Literal
 
@@ -236,6 +236,11 @@ class _Matcher:
                     near = difflib.get_close_matches(path, nodes, n=3, cutoff=0.4)
                     hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
                     raise CaseError(f"modules names {path!r}, and the {side} calls no module of that path{hint}")
+
+
+def uncounted(nodes: Sequence[Node], left: Sequence[Node]) -> list[Node]:
+    """The nodes, those of them that are left as if the number of their calls did not count among them."""
+    return [replace(node, calls=0) if node in left else node for node in nodes]
 
 
 def port_nodes(model: nnx.Module, kinds: Mapping[CallId, str], rules: Sequence[WeightRule]) -> list[Node]:

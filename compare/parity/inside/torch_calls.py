@@ -27,7 +27,7 @@ def recorded(module: torch.nn.Module) -> Iterator[Calls]:
     it, whoever else uses the tensor. What a module writes into its input is written back. Outputs are copied ahead of
     the module's own hooks, so that what these keep of them for later is used by others, as the reference's outputs are.
     """
-    calls: Calls = {}
+    calls = Calls()
     running: list[tuple[Call, list[_Copy]]] = []
     numbers: Counter[str] = Counter()
     handles = []

@@ -10,7 +10,6 @@ import jax
 import numpy as np
 import torch
 from flax import nnx
-from torch.utils import _pytree as pytree
 
 from graphmode.weights import as_numpy
 
@@ -155,19 +154,6 @@ def _failure(case: Case, look: Look, at: CallId, seed: int, variant: str, dtype:
 
 def _reference_call(look: Look, there: CallId) -> tuple[Call, Named]:
     """How the reference calls the module, and with what."""
-    calls: list[tuple[Any, Any]] = []
-
-    def hook(module: torch.nn.Module, args: Any, kwargs: Any) -> None:
-        calls.append(
-            pytree.tree_map(lambda x: x.detach().clone() if isinstance(x, torch.Tensor) else x, (args, kwargs))
-        )
-
-    module, question = look.judge.module.get_submodule(there.path), look.question
-    handle = module.register_forward_pre_hook(hook, with_kwargs=True)
-    try:
-        look.judge.run_recorded(question.inputs, question.mode, question.cotangents)
-    finally:
-        handle.remove()
     inputs: Named = {}
 
     def taken(tree: Any) -> Any:
@@ -184,7 +170,7 @@ def _reference_call(look: Look, there: CallId) -> tuple[Call, Named]:
 
         return replaced(tree, each)
 
-    args, kwargs = calls[there.number]
+    args, kwargs = look.calls[there].arguments
     return Call(taken(args), taken(kwargs)), inputs
 
 

@@ -1,0 +1,222 @@
+"""Modules that one side calls once for all steps, and the other once for each: hoisted out of a loop, or moved inside.
+
+What a layer does to each step by itself, eager code often does within its loop, and a graph to all steps at once; or
+the loop of a graph does it, which has one step at a time. The reference's record is regrouped until its calls are as
+many as the port's: one call cut into steps, or the calls of all steps joined.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils import _pytree as pytree
+
+from ..yardstick import EQUAL_TOLERANCE, difference
+from .calls import Call, CallId, Calls
+from .layouts import Layouts
+from .matching import Matching, Node
+
+Received = Sequence[Sequence[np.ndarray]]  # by each call of a module of the port
+Evidence = dict[tuple[str, str], np.ndarray]
+Replayed = Callable[[Calls, CallId], Evidence]
+
+
+@dataclass(frozen=True)
+class Steps:
+    """How a tensor holds steps: along an axis, or along the first one together with what is there besides.
+
+    Attributes:
+      count: of the steps.
+      axis: theirs; where it is merged, 0 or 1 of the two that the first one is.
+    """
+
+    count: int
+    axis: int
+    merged: bool = False
+
+    def cut(self, whole: Any) -> list[Any]:
+        """Each step of an array or a tensor.
+
+        Raises:
+          ValueError: where it does not hold so many.
+        """
+        if self.merged:
+            sizes = (self.count, -1) if self.axis == 0 else (-1, self.count)
+            whole = whole.reshape((*sizes, *whole.shape[1:]))
+        elif whole.ndim <= self.axis or whole.shape[self.axis] != self.count:
+            raise ValueError(f"{tuple(whole.shape)} holds no {self.count} steps along axis {self.axis}")
+        return [whole[(slice(None),) * self.axis + (i,)] for i in range(self.count)]
+
+    def join(self, steps: Sequence[Any]) -> Any:
+        """All steps as one."""
+        whole = (torch.stack if isinstance(steps[0], torch.Tensor) else np.stack)(list(steps), self.axis)
+        return whole.reshape((-1, *whole.shape[2:])) if self.merged else whole
+
+
+@dataclass(frozen=True)
+class Regrouped:
+    """What was recorded of a module, and how its calls were regrouped."""
+
+    originals: tuple[Call, ...]
+    steps: Steps
+
+    @property
+    def is_joined(self) -> bool:
+        return len(self.originals) > 1
+
+    def again(self, evidence: Evidence, what: str, names: Sequence[str], into: Sequence[CallId]) -> None:
+        """Regroups what was seen of the calls as they were recorded."""
+        for name in names:
+            seen = [evidence.pop((what, f"{name} of {call.id}"), None) for call in self.originals]
+            arrays = [array for array in seen if array is not None]
+            with contextlib.suppress(ValueError):  # a change that is tried may give other shapes
+                if len(arrays) == len(seen):
+                    made = [self.steps.join(arrays)] if self.is_joined else self.steps.cut(arrays[0])
+                    evidence.update({(what, f"{name} of {call}"): x for call, x in zip(into, made, strict=True)})
+
+
+def pairs_of_other_counts(ours: Sequence[Node], theirs: Sequence[Node], loose: Matching) -> dict[str, tuple[str, bool]]:
+    """By path in the port, what is matched when the number of calls does not count, and is called once on one side and
+    more often on the other: its path in the reference, and whether that is certain, whatever the values are."""
+    port, reference = ({node.path: node.calls for node in nodes} for nodes in (ours, theirs))
+    found = {}
+    for match in loose.matches:
+        counts = {port[match.port], reference[match.reference]}
+        if len(counts) == 2 and 1 in counts:
+            found[match.port] = match.reference, match.how in ("the table", "weights")
+    return found
+
+
+def regrouped(calls: Calls, path: str, received: Received, replayed: Replayed, *, certain: bool) -> Calls:
+    """A record with as many calls of a module as the port has of its own; as it was where that cannot be.
+
+    Only what makes of each step by itself what was recorded of all, or of all what was recorded of each, is regrouped.
+
+    Args:
+      calls: the record.
+      path: of the module in the reference.
+      received: by each call of the port's.
+      replayed: what the module gives on what was recorded of a call.
+      certain: whether the port's is its counterpart; if not, it received the same.
+    """
+    originals = [call for call in calls.values() if call.id.path == path]
+    joins = len(received) == 1
+    tried = []
+    for steps in _ways(originals, len(originals) if joins else len(received)):
+        with contextlib.suppress(ValueError):  # it holds no such steps
+            made = [_joined(originals, steps)] if joins else _cut(originals[0], steps, calls)
+            error = _apart(received, made)
+            if error <= (np.inf if certain else EQUAL_TOLERANCE):
+                found = _with(calls, Regrouped(tuple(originals), steps), made)
+                if all(_is_given(replayed, found, call) for call in (made[0], made[-1])):
+                    tried.append((error, len(tried), found))
+    return min(tried, key=lambda each: each[:2])[2] if tried else calls
+
+
+def _ways(originals: Sequence[Call], count: int) -> Iterator[Steps]:
+    """Batch first, which is most usual, then time first, then others."""
+    rank = max((x.ndim for x in originals[0].inputs.values()), default=0) + (len(originals) > 1)
+    yield from (Steps(count, axis) for axis in (1, 0, *range(2, rank)))
+    yield from (Steps(count, axis, merged=True) for axis in (1, 0))
+
+
+def _cut(call: Call, steps: Steps, calls: Calls) -> list[Call]:
+    def each(values: Mapping[str, Any], i: int) -> dict[str, Any]:
+        return {name: None if x is None else steps.cut(x)[i] for name, x in values.items()}
+
+    def tree(whole: Any, i: int) -> Any:
+        return pytree.tree_map(lambda x: steps.cut(x)[i] if isinstance(x, torch.Tensor) else x, whole)
+
+    around = call.parent
+    follows = around is not None and around.path in calls.regrouped
+    return [
+        Call(
+            CallId(call.id.path, i),
+            call.kind,
+            CallId(around.path, i) if around is not None and follows else around,
+            *(each(x, i) for x in (call.inputs, call.outputs, call.cotangents, call.input_gradients)),
+            arguments=tree(call.arguments, i),
+            result=tree(call.result, i),
+        )
+        for i in range(steps.count)
+    ]
+
+
+def _joined(calls: Sequence[Call], steps: Steps) -> Call:
+    def all_of(values: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        if any(each.keys() != values[0].keys() for each in values):
+            raise ValueError("the calls differ in what they take or give")
+        return {name: _all_or_none(steps, [each[name] for each in values]) for name in values[0]}
+
+    def tree(wholes: Sequence[Any]) -> Any:
+        flat = [pytree.tree_flatten(whole) for whole in wholes]
+        if any(structure != flat[0][1] for _, structure in flat):
+            raise ValueError("the calls differ in what they take or give")
+        leaves = [_joined_leaf(steps, each) for each in zip(*(leaves for leaves, _ in flat), strict=True)]
+        return pytree.tree_unflatten(leaves, flat[0][1])
+
+    first = calls[0]
+    names = ("inputs", "outputs", "cotangents", "input_gradients")
+    return Call(
+        CallId(first.id.path),
+        first.kind,
+        first.parent,
+        *(all_of([getattr(call, name) for call in calls]) for name in names),
+        arguments=tree([call.arguments for call in calls]),
+        result=tree([call.result for call in calls]),
+    )
+
+
+def _all_or_none(steps: Steps, arrays: Sequence[np.ndarray | None]) -> np.ndarray | None:
+    """Where a gradient reaches some steps alone, the others have zeros."""
+    there = next((x for x in arrays if x is not None), None)
+    return None if there is None else steps.join([np.zeros_like(there) if x is None else x for x in arrays])
+
+
+def _joined_leaf(steps: Steps, leaves: Sequence[Any]) -> Any:
+    if isinstance(leaves[0], torch.Tensor):
+        return steps.join(leaves)
+    if any(each != leaves[0] for each in leaves):
+        raise ValueError("the calls differ in what they take or give")
+    return leaves[0]
+
+
+def _apart(received: Received, made: Sequence[Call]) -> float:
+    """The largest error of what the port's calls received, of the first tensor that the reference's did.
+
+    Raises:
+      ValueError: where shapes tell that it is another one.
+    """
+    worst = 0.0
+    for arrays, call in zip(received, made, strict=True):
+        wanted = next(iter(call.inputs.values()))
+        fits = [(layout, x) for x in arrays if (layout := Layouts().fit(x, wanted)) is not None]
+        worst = max(worst, min(difference(layout.to_reference(x), wanted).error for layout, x in fits))
+    return worst
+
+
+def _is_given(replayed: Replayed, calls: Calls, call: Call) -> bool:
+    """Whether the module gives on it what was recorded; not where it takes no such input."""
+    with contextlib.suppress(Exception):
+        found = replayed(calls, call.id)
+        pairs = [(found["output", name], wanted) for name, wanted in call.outputs.items()]
+        return bool(pairs) and all(difference(ours, wanted).equal for ours, wanted in pairs)
+    return False
+
+
+def _with(calls: Calls, how: Regrouped, made: Sequence[Call]) -> Calls:
+    first, path = how.originals[0].id, how.originals[0].id.path
+    found = Calls(regrouped={**calls.regrouped, path: how})
+    for at, call in calls.items():
+        if at == first:
+            found.update({each.id: each for each in made})
+        elif at.path != path:
+            inside = how.is_joined and call.parent is not None and call.parent.path == path
+            found[at] = dataclasses.replace(call, parent=made[0].id) if inside else call
+    return found
