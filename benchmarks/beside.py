@@ -9,8 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import typer
+from graphmode.compare.dtypes import allow_tf32, matmul_precision
 from graphmode.compare.report import ResultsError, prepare_folder
 from graphmode.compare.report.bootstrap import interval
 from graphmode.compare.report.records import Environment
@@ -103,19 +105,25 @@ def _calibrated(call: Callable[[int], Any]) -> int:
 
 
 def prepared(folder: Path, device: str) -> str:
-    """The device that is there, once the folder can be written to; JAX computes as all rows of a comparison do.
+    """The device that is there, once the folder can be written to; both sides compute as all rows of a comparison do,
+    in strict float32 on a GPU.
 
     Raises:
       typer.BadParameter: where one of the two is not to be had.
     """
     dispatch_inline()
-    keep_freed_memory()
     use_wide_vectors()
     try:
         prepare_folder(folder)
-        return choose_device(device)
+        chosen = choose_device(device)
     except (ResultsError, DeviceError) as error:
         raise typer.BadParameter(str(error)) from error
+    if chosen == "cpu":
+        keep_freed_memory()
+    else:
+        allow_tf32("float32")
+        jax.config.update("jax_default_matmul_precision", matmul_precision("float32"))
+    return chosen
 
 
 def told(ratio: Ratio | None) -> str:

@@ -6,6 +6,7 @@ and the best static form in PyTorch. Nothing is timed whose results differ. Leav
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -37,6 +38,7 @@ BLOCKS: tuple[Block, ...] = tuple(
 )
 FORMS = ("graphmode", "eager", "static", "bound")
 RTOL = 1e-4
+MAIN_SIZE = 100_000
 
 
 def measure(block: Block, size: int, device: str, budget_s: float) -> Measured:
@@ -128,6 +130,12 @@ def table(measured: Sequence[Measured], where: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+def in_order(blocks: Sequence[Block], sizes: Sequence[int] | None) -> list[tuple[Block, int]]:
+    """Each block at about 100,000 elements first: what is broken off early has one size of every block."""
+    pairs = [(block, one) for block in blocks for one in sizes or block.sizes]
+    return sorted(pairs, key=lambda pair: abs(math.log10(pair[1] / MAIN_SIZE)) if not sizes else 0)
+
+
 def main(
     folder: Annotated[Path, typer.Argument(help="Where ops.json and ops.md go.")],
     names: Annotated[list[str] | None, typer.Argument(help="Blocks whose names begin so; all of them if none.")] = None,
@@ -141,14 +149,14 @@ def main(
     if not blocks:
         raise typer.BadParameter(f"no block is called {names}; there are {', '.join(b.name for b in BLOCKS)}")
     measured: list[Measured] = []
+    names_in_order = [block.name for block in blocks]
     environment = describe(chosen)
     with jax.default_device(jax.devices(chosen)[0]):
-        for block in blocks:
-            for one in size or block.sizes:
-                measured.append(measure(block, one, chosen, seconds))
-                ratio = measured[-1].ratio("eager")
-                print(f"{block.name} {one:,}: {told(ratio)} of eager {measured[-1].reason}", flush=True)
-            _save(folder, measured, environment)
+        for block, one in in_order(blocks, size):
+            measured.append(measure(block, one, chosen, seconds))
+            ratio = measured[-1].ratio("eager")
+            print(f"{block.name} {one:,}: {told(ratio)} of eager {measured[-1].reason}", flush=True)
+            _save(folder, sorted(measured, key=lambda m: (names_in_order.index(m.name), m.size)), environment)
 
 
 def _save(folder: Path, measured: Sequence[Measured], environment: Environment) -> None:

@@ -1,10 +1,11 @@
 """The whole comparison, unattended: `python benchmarks/suite.py FOLDER`, in 9 minutes unless told otherwise.
 
 For a machine that is lent for minutes and has nothing to download. Each case runs in a process of its own, the most
-telling ones first, so that a crash costs one case and the end of the time the last ones; every case in float32 first,
-on a GPU with steps of training and a batch sweep, and then in its other dtypes. What has finished is in FOLDER after
-every case, as `results.json` and the pages made from it; started again on the same FOLDER, the suite goes on with what
-is missing.
+telling ones first, so that a crash costs one case and the end of the time the last ones; those whose weights are not
+installed, which are judged and not timed, come last. Every case in float32 first, on a GPU with steps of training, some
+with a batch sweep, and then in the other dtypes; on a GPU no case takes more than its share of the time before all
+others have had theirs. What has finished is in FOLDER after every case, as `results.json` and the pages made from it;
+started again on the same FOLDER, the suite goes on with what is missing.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -22,10 +24,13 @@ from graphmode.compare.case import MODES
 from graphmode.compare.report import CaseInfo, Results, ResultsError, prepare_folder, write_pages
 from graphmode.compare.speed.environment import DeviceError, choose_device, revision
 from graphmode.models import zoo
+from graphmode.models.installed import WEIGHTS, how_to_install
 
-MOST_TELLING = ("efficientnet_lite0", "lstm", "resnet18", "stats_rnn", "positives_first", "conditional_scale")
+MOST_TELLING = ("conditional_scale", "lstm", "resnet18", "stats_rnn", "efficientnet_lite0", "positives_first")
 GPU_DTYPES = ("float32", "bfloat16", "tf32")
 GPU_SWEEP = "1,8,64"
+SWEPT = ("conditional_scale", "resnet18")  # unless sizes are given
+GPU_SHARE = 0.2  # of all the time: what one case takes of it at most while others wait
 LEAST_S = 20.0  # for a case: with less left, it is not begun
 TO_END_S = 30.0  # after Ctrl-C, to write its pages
 PARTS = {  # of the library, timed beside PyTorch's on a GPU: what is run, and the seconds that are kept for it
@@ -35,7 +40,7 @@ PARTS = {  # of the library, timed beside PyTorch's on a GPU: what is run, and t
 
 
 def ordered(names: list[str]) -> list[str]:
-    """The most telling cases first, the others in the zoo's order.
+    """The most telling cases first, the others in the zoo's order, and last those whose weights are not installed.
 
     Raises:
       typer.BadParameter: for a name that is not in the zoo.
@@ -44,8 +49,13 @@ def ordered(names: list[str]) -> list[str]:
     for name in names:
         if name not in known:
             raise typer.BadParameter(f"there is no case {name!r}; the cases are {', '.join(known)}")
-    rest = [name for name in known if name not in MOST_TELLING]
-    return [name for name in (*MOST_TELLING, *rest) if name in known and (not names or name in names)]
+    order = [*MOST_TELLING, *(name for name in known if name not in MOST_TELLING)]
+    return sorted((name for name in order if not names or name in names), key=lacks_weights)
+
+
+def lacks_weights(name: str) -> bool:
+    folder = zoo.CASES[name].split(".")[2]
+    return folder in WEIGHTS and bool(how_to_install(folder))
 
 
 def found(folder: Path, *, seed: int, quick: bool) -> Results | None:
@@ -69,9 +79,10 @@ class Unit:
     def name(self) -> str:
         return self.case if self.dtype == "float32" else f"{self.case}-{self.dtype}"
 
-    def arguments(self, sweep: str) -> list[str]:
+    def arguments(self, sweep: str, swept: Sequence[str], *, floors: bool) -> list[str]:
         """A sweep is made in float32 alone."""
-        return [self.case, "--dtype", self.dtype, *(["--sweep", sweep] if sweep and self.dtype == "float32" else [])]
+        sizes = ["--sweep", sweep] if sweep and self.dtype == "float32" and self.case in swept else []
+        return [self.case, "--dtype", self.dtype, *sizes, *([] if floors else ["--no-floors"])]
 
 
 def run_case(folder: Path, arguments: list[str], limit_s: float) -> str:
@@ -128,7 +139,9 @@ def main(
         list[str] | None, typer.Option(help="float32, bfloat16, tf32; float32 alone on a CPU, else all three.")
     ] = None,
     mode: Annotated[list[str] | None, typer.Option(help="What is timed; on a GPU also training steps.")] = None,
-    sweep: Annotated[str | None, typer.Option(help=f"Batch sizes; on a GPU {GPU_SWEEP} unless told otherwise.")] = None,
+    sweep: Annotated[
+        str | None, typer.Option(help=f"Batch sizes; on a GPU {GPU_SWEEP} of {' and '.join(SWEPT)} unless given.")
+    ] = None,
     row: Annotated[list[str] | None, typer.Option("--row", "-r", help="A pattern of rows; all where none.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or gpu.")] = "auto",
     seed: Annotated[int, typer.Option(help="Of weights and inputs.")] = 0,
@@ -143,14 +156,18 @@ def main(
         raise typer.BadParameter(str(error)) from error
     dtypes = dtype or (GPU_DTYPES if on_gpu else ("float32",))
     units = [Unit(name, one) for one in dtypes for name in names]
+    swept = names if sweep else SWEPT
     sweep = (GPU_SWEEP if on_gpu else "") if sweep is None else sweep
+    share_s = 60 * minutes * (GPU_SHARE if on_gpu else 1)
     arguments = ["--device", device, "--seed", str(seed), *(["--quick"] if quick else [])]
     arguments += [part for one in mode or (MODES if on_gpu else ()) for part in ("--mode", one)]
     arguments += [part for pattern in row or [] for part in ("--row", pattern)]
     parts = PARTS if on_gpu and not case else {}
     last = end - sum(limit_s for _, limit_s in parts.values())
     try:
-        results = run_all(prepare_folder(folder), units, arguments, sweep=sweep, end=last, seed=seed, quick=quick)
+        folder = prepare_folder(folder)
+        runs = Runs(folder, units, arguments, sweep, swept, share_s=share_s, end=last, seed=seed, quick=quick)
+        results = runs.run()
         for name in parts:
             typer.echo(f"{name}: {time_part(name, folder / name, device)}")
         if results is None:
@@ -164,33 +181,86 @@ def main(
     raise typer.Exit(0 if results.passed and results.complete else 1)
 
 
-def run_all(
-    folder: Path, units: list[Unit], arguments: list[str], *, sweep: str, end: float, seed: int, quick: bool
-) -> Results | None:
-    """Runs the cases that the folder lacks until the time is over, and saves what there is after each.
+class Runs:
+    """The runs of all units, each in a folder of its own, until the time is over.
 
-    Raises:
-      ResultsError: where the folder cannot be written to, or has results of another environment.
+    Args:
+      folder: where results are gathered.
+      units: in order of importance.
+      arguments: of every run.
+      sweep, swept: batch sizes, and the cases that are timed at them.
+      share_s: what a unit takes at most while others wait; what was broken off begins anew when all have had theirs.
+      end: of `time.monotonic`.
+      seed, quick: that results which are there already have to be of.
     """
-    places = {unit: folder / "cases" / unit.name for unit in units}
-    left = {unit.name: found(place, seed=seed, quick=quick) for unit, place in places.items()}
-    notes: dict[str, str] = {}
-    results = None
-    for number, (unit, place) in enumerate(places.items(), 1):
-        name = unit.name
-        start, before = time.monotonic(), left[name]
-        limit_s = end - start - TO_END_S
-        if before is not None and before.complete:
-            notes[name] = "there already"
-        elif limit_s < LEAST_S:
-            notes[name] = "not begun: the time is over"
+
+    def __init__(
+        self,
+        folder: Path,
+        units: Sequence[Unit],
+        arguments: Sequence[str],
+        sweep: str,
+        swept: Sequence[str],
+        *,
+        share_s: float,
+        end: float,
+        seed: int,
+        quick: bool,
+    ):
+        self.folder, self.units, self.arguments, self.sweep, self.swept = folder, units, arguments, sweep, swept
+        self.share_s, self.end, self.seed, self.quick = share_s, end, seed, quick
+        self.left = {unit.name: self._found(unit) for unit in units}
+        self.notes: dict[str, str] = {}
+
+    def run(self) -> Results | None:
+        """Runs what the folder lacks, and saves what there is after each; None where there is nothing.
+
+        Raises:
+          ResultsError: where the folder cannot be written to, or has results of another environment.
+        """
+        results = gather(self.left, self.notes)
+        for number, unit in enumerate(self.units, 1):
+            before = self.left[unit.name]
+            if before is not None:
+                self.notes[unit.name] = "there already" if before.complete else "broken off before"
+                typer.echo(f"{number} of {len(self.units)}, {unit.name}: {self.notes[unit.name]}")
+            else:
+                results = self._run(unit, f"{number} of {len(self.units)}", self.share_s) or results
+        for unit in self.units:
+            there = self.left[unit.name]
+            if there is not None and not there.complete and self._rest_s > self.share_s:
+                results = self._run(unit, "again", self._rest_s) or results
+        return results
+
+    @property
+    def _rest_s(self) -> float:
+        return self.end - time.monotonic() - TO_END_S
+
+    def _run(self, unit: Unit, told: str, limit_s: float) -> Results | None:
+        start, limit_s = time.monotonic(), min(limit_s, self._rest_s)
+        if limit_s < LEAST_S:
+            self.notes[unit.name] = "not begun: the time is over"
         else:
-            notes[name] = run_case(place, [*unit.arguments(sweep), *arguments], limit_s)
-            left[name] = found(place, seed=seed, quick=quick)
-        typer.echo(f"{number} of {len(units)}, {name}: {notes[name]} ({time.monotonic() - start:.0f} s)")
-        if (results := gather(left, notes)) is not None:
-            results.save(folder / "results.json")
-    return results
+            known = {dtype for each in self.left.values() if each and each.floors for dtype in each.floors.flops_per_s}
+            arguments = unit.arguments(self.sweep, self.swept, floors=unit.dtype not in known)
+            self.notes[unit.name] = run_case(self._place(unit), [*arguments, *self.arguments], limit_s)
+            self.left[unit.name] = self._found(unit)
+        typer.echo(f"{told}, {unit.name}: {self.notes[unit.name]} ({time.monotonic() - start:.0f} s)")
+        try:
+            results = gather(self.left, self.notes)
+        except ResultsError as error:  # this one's environment is another: it is told, and costs no other
+            self.left[unit.name], self.notes[unit.name] = None, f"{self.notes[unit.name]}, and left out: {error}"
+            (self._place(unit) / "results.json").replace(self._place(unit) / "left_out.json")
+            results = gather(self.left, self.notes)
+        if results is not None:
+            results.save(self.folder / "results.json")
+        return results
+
+    def _place(self, unit: Unit) -> Path:
+        return self.folder / "cases" / unit.name
+
+    def _found(self, unit: Unit) -> Results | None:
+        return found(self._place(unit), seed=self.seed, quick=self.quick)
 
 
 if __name__ == "__main__":

@@ -298,7 +298,7 @@ class _Run:
                 self.listener.on_cells(cells)
                 self._save()
             self._work(exam, modes, size)
-            if not self._is_surveyed:
+            if self.plan.floors and not self._is_surveyed:
                 self._is_surveyed = True
                 self.listener.on_step("measuring what this machine can do at best")
                 with bench.undisturbed():

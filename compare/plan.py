@@ -35,6 +35,7 @@ class Plan:
       isolate: whether each row runs in a process of its own, where the system can fork: what hangs or crashes costs
         its own cell. In one process a debugger can reach it.
       steps: of training in lockstep, of each port of a case with an optimizer; none where 0.
+      floors: whether to measure what this machine can do at best, too.
       modules: whether to look inside ports that are equal, too.
       shrink: folder for a small script of each port that is not equal; None for no scripts.
       within_s: seconds in which the run shall end: a case that is likely to need more than is left is left out, and the
@@ -57,6 +58,7 @@ class Plan:
     processes: int | None = None
     isolate: bool = True
     steps: int = 0
+    floors: bool = True
     modules: bool = False
     shrink: Path | None = None
     within_s: float | None = None

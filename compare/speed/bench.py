@@ -116,7 +116,8 @@ class CaseBench:
                 entrants.append(Entrant(job.row, job.variant, outcome, [seat]))
             else:
                 cells[job.row.name, job.variant] = self._refused_cell(job.row, job.variant, mode, outcome)
-                if outcome.status in ("timeout", "failed"):
+                spoilt = job.row.needs_cuda and outcome.status == "unsupported"  # by a capture that was broken off
+                if outcome.status in ("timeout", "failed") or spoilt:
                     self._dismiss(job.row, job.variant)
         order = [(row.name, v) for row in self.rows for v in (*self.case.references, *self.case.models)]
         entrants.sort(key=lambda entrant: order.index((entrant.row.name, entrant.variant)))
@@ -147,12 +148,13 @@ class CaseBench:
         return None if blame is None else Refusal("wrong", blame)
 
     def _job(self, row: Row, variant: str, budget_s: float) -> Job:
-        computes = row.framework == "torch" and self.exam.device == "cpu"
+        computes = row.framework == ("torch" if self.exam.device == "cpu" else "jax")  # on a GPU XLA times its kernels
         return Job(row, variant, budget_s, is_alone=row.fills_processors or computes)
 
     def _budget_of(self, row: Row, variant: str, mode: Mode) -> float:
-        """Seconds to prepare a row."""
-        return self.budget.with_patience(self.case.patience_with(row.name, variant, mode))
+        """Seconds to prepare a row. What a case says of its patience is of a CPU."""
+        patience_s = self.case.patience_with(row.name, variant, mode) if self.exam.device == "cpu" else None
+        return self.budget.with_patience(patience_s)
 
     def _seat(self, job: Job) -> Seat:
         """Where a job runs: what it ran in for the mode before, as long as that is there."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -11,6 +12,16 @@ from ..torch_side import TorchBatch
 from .rows import Step
 
 WARM_UP = 3  # calls before the capture, on a stream beside
+
+
+@contextmanager
+def recording(graph: torch.cuda.CUDAGraph) -> Iterator[None]:
+    """`torch.cuda.graph`, but that what fails within is told: ending a capture that failed raises another error."""
+    try:
+        with torch.cuda.graph(graph):
+            yield
+    except Exception as error:
+        raise error.__context__ or error from None
 
 
 def captured(run: Step, sample: TorchBatch, before_capture: Callable[[], object] = lambda: None) -> Step:
@@ -27,7 +38,7 @@ def captured(run: Step, sample: TorchBatch, before_capture: Callable[[], object]
     torch.cuda.current_stream().wait_stream(stream)
     before_capture()
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with recording(graph):
         result = run(sample)
     static = sample.tensors
 

@@ -54,6 +54,8 @@ def cuda_problem() -> str:
 def choose_device(wanted: str) -> str:
     """`"cpu"` or `"gpu"`; `"auto"` takes the GPU where both frameworks see one.
 
+    Call it before JAX has computed anything: on a GPU it would take most of the memory for this process.
+
     Raises:
       DeviceError: for another word, and for `"gpu"` where there is none.
     """
@@ -61,6 +63,7 @@ def choose_device(wanted: str) -> str:
         raise DeviceError(f"--device is {wanted!r}; choose auto, cpu or gpu")
     if wanted == "cpu":
         return "cpu"
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # several processes share the GPU's memory
     problem = cuda_problem()
     if wanted == "gpu" and problem:
         raise DeviceError(f"--device gpu: {problem}; run with --device cpu, or on a machine with a GPU")

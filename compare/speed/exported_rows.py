@@ -41,6 +41,9 @@ def onnx_runtime(side: TorchSide, mode: Mode, sample: TorchBatch) -> Step:
         import onnxscript  # noqa: F401  (the exporter's)
     except ImportError as error:
         raise Unavailable(f"{error.name} is not installed; pip install 'graphmode[onnx]'") from error
+    provider = "CUDAExecutionProvider" if side.device == "cuda" else "CPUExecutionProvider"
+    if provider not in onnxruntime.get_available_providers():
+        raise Unavailable(f"this ONNX Runtime has no {provider}")
     module = side.set_mode(mode)
     with torch.no_grad():
         example, structure = pytree.tree_flatten(module(*sample.args, **sample.kwargs))
@@ -51,10 +54,11 @@ def onnx_runtime(side: TorchSide, mode: Mode, sample: TorchBatch) -> Step:
     assert program is not None  # with dynamo=True
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
-    provider = "CUDAExecutionProvider" if side.device == "cuda" else "CPUExecutionProvider"
-    if provider not in onnxruntime.get_available_providers():
-        raise Unavailable(f"this ONNX Runtime has no {provider}")
-    session = onnxruntime.InferenceSession(program.model_proto.SerializeToString(), options, providers=[provider])
+    settings = {"use_tf32": str(int(side.dtype_name == "tf32"))} if side.device == "cuda" else {}
+    model = program.model_proto.SerializeToString()
+    session = onnxruntime.InferenceSession(model, options, providers=[provider], provider_options=[settings])
+    if provider not in session.get_providers():
+        raise Unavailable(f"ONNX Runtime could not load its {provider}, and would run on the CPU")
     given, wanted = sample.tensors, [value.name for value in session.get_inputs()]
     if len(given) != len(wanted):
         raise TypeError(f"the exported graph takes {len(wanted)} tensors ({', '.join(wanted)}), and {len(given)} come")

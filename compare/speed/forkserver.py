@@ -189,7 +189,8 @@ def main(number: int, device: str) -> None:
     """What the server runs; it ends when nobody is there to ask it."""
     connection = Connection(number)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asks
-    keep_freed_memory()
+    if device == "cpu":
+        keep_freed_memory()
     use_wide_vectors()
     if device == "gpu":
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # many processes share its memory

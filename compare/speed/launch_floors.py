@@ -83,7 +83,7 @@ def _on_gpu(one: torch.Tensor) -> Iterator[Launch]:
     graph = torch.cuda.CUDAGraph()
     one.add_(1)
     torch.cuda.synchronize()
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # JAX has threads in this process
         for _ in range(GRAPH_NODES):
             one.add_(1)
 

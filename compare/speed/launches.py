@@ -26,6 +26,7 @@ MOST_KINDS = 12
 OTHER = "other"
 UNTOLD_IN_LIBRARY = "the functions in AOTInductor's shared library are not told one by one"
 PROFILED_BUFFERS = "xla_enable_command_buffers_during_profiling"
+UNSEEN = "the profiler saw no kernel: CUPTI may not be there, or not be allowed to look"
 UNTOLD_SHARE = (
     "counted with XLA's command buffers off, as it profiles by default: what share they replay is told with "
     f"XLA_FLAGS=--{PROFILED_BUFFERS}=true"
@@ -79,6 +80,8 @@ def _jax(row: str, step: Callable[[Any], Any], batch: Any, device: str) -> Launc
         counts, captured = in_profile(jax.profiler.ProfileData.from_file(str(path)), device)
     if device == "cpu":
         return _told(counts)
+    if not counts:
+        return Launches(note=UNSEEN)
     if row.endswith(".no_command_buffers") or xla_options("gpu").get(PROFILED_BUFFERS) == "true":
         return _told(counts, captured)
     return _told(counts, note=UNTOLD_SHARE)
@@ -86,8 +89,10 @@ def _jax(row: str, step: Callable[[Any], Any], batch: Any, device: str) -> Launc
 
 def _torch_on_gpu(step: Callable[[Any], Any], batch: Any) -> Launches:
     kernels = recorded_kernels(step, batch)
+    if not kernels:
+        return Launches(note=UNSEEN)
     counts = Counter(kind for kind, _ in kernels)
-    return _told(counts, sum(captured for _, captured in kernels) / len(kernels) if kernels else None)
+    return _told(counts, sum(captured for _, captured in kernels) / len(kernels))
 
 
 def _told(counts: Counter[str], captured: float | None = None, note: str = "") -> Launches:

@@ -16,18 +16,27 @@ def baseline(device: str) -> int | None:
     """What this process holds before a row is built, in bytes, and from now on the peak counts from here.
 
     Args:
-      device: `"cpu"`: the resident set, on Linux. `"gpu"`: 0, for allocators count from the start of a process.
+      device: `"cpu"`: the resident set, on Linux. `"gpu"`: 0; PyTorch's allocator counts its peak from here, JAX's from
+        the start of the process.
 
     Returns:
       None where the system does not tell the peak, or does not let it start anew.
     """
     if device == "gpu":
+        _start_peak_anew()
         return 0
     try:
         _CLEAR.write_text(_RESET_PEAK)
         return _status("VmRSS")
     except (OSError, KeyError):
         return None
+
+
+def _start_peak_anew() -> None:
+    import torch
+
+    if torch.cuda.is_initialized():
+        torch.cuda.reset_peak_memory_stats()
 
 
 def measured_peak(device: str, framework: Literal["torch", "jax"], before: int | None) -> int | None:

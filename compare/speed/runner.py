@@ -256,7 +256,7 @@ class Runner:
             jax.default_matmul_precision(matmul_precision(self.exam.dtype)),
             contextlib.ExitStack() as stack,
         ):
-            if self.exam.device != jax.default_backend():
+            if self.row.framework == "jax" and self.exam.device != jax.default_backend():
                 stack.enter_context(jax.default_device(jax.devices(self.exam.device)[0]))
             yield
 

@@ -45,7 +45,7 @@ def operators(step: Callable[[Any], Any], batch: Any) -> Counter[str]:
 
 def recorded_kernels(step: Callable[[Any], Any], batch: Any) -> list[tuple[str, bool]]:
     """The kind of each CUDA kernel that ran, and whether a CUDA graph replayed it."""
-    with profile(use_device="cuda") as recorded:
+    with profile(use_device="cuda", use_kineto=True) as recorded:
         step(batch)
         torch.cuda.synchronize()
     events = _results(recorded).events()

@@ -112,7 +112,8 @@ def compiled_cudagraph(side: TorchSide, mode: Mode, sample: TorchBatch) -> Step:
 def graphed_callables(side: TorchSide, mode: Mode, sample: TorchBatch) -> Step:
     if sample.kwargs:
         raise TypeError("make_graphed_callables takes positional tensors alone, and the inputs come by name")
-    graphed = torch.cuda.make_graphed_callables(side.set_mode(mode), sample.args, allow_unused_input=True)
+    with torch.set_grad_enabled(mode != "inference"):  # or it captures a backward pass, too
+        graphed = torch.cuda.make_graphed_callables(side.set_mode(mode), sample.args, allow_unused_input=True)
     return _step(side, mode, graphed)
 
 

@@ -9,6 +9,8 @@ from typing import Any, Literal
 import torch
 from torch.utils import _pytree as pytree
 
+from ..speed.capture import recording
+
 Kind = Literal["eager", "compile", "cudagraph"]
 TorchStep = Callable[[Any], torch.Tensor]
 KINDS: tuple[Kind, ...] = ("eager", "compile", "cudagraph")
@@ -89,7 +91,7 @@ class CapturedStep:
         torch.cuda.current_stream().wait_stream(stream)
         self._optimizer.zero_grad(set_to_none=True)
         self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
+        with recording(self._graph):
             self._loss = self._step(held)
         self._held = pytree.tree_leaves(held)
         self._module.load_state_dict(before)

@@ -17,6 +17,7 @@ from .options import (
     Device,
     Dtypes,
     Everything,
+    Floors,
     Folder,
     Minutes,
     Modes,
@@ -121,6 +122,7 @@ def bench(
     processes: Processes = None,
     minutes: Minutes = None,
     one_process: OneProcess = False,
+    floors: Floors = True,
     out: OptionalFolder = None,
 ) -> None:
     """Time every way of running, each after it has passed the parity check."""
@@ -141,6 +143,7 @@ def bench(
         processes=processes,
         within_s=None if minutes is None else 60 * minutes,
         isolate=not one_process,
+        floors=floors,
     )
 
 
@@ -161,14 +164,16 @@ def compare(
     processes: Processes = None,
     minutes: Minutes = None,
     one_process: OneProcess = False,
+    floors: Floors = True,
     out: Folder = DEFAULT_FOLDER,
 ) -> None:
     """The main job: parity and speed of every case, and the report."""
     if minutes is None and not (cases or tag or everything):
         minutes = MAIN_MINUTES
     bench(
-        *(cases, row, tag, everything, device, dtype, mode, sweep),
-        *(seed, quick, budget, time, processes, minutes, one_process, out),
+        *(cases, row, tag, everything, device, dtype, mode, sweep, seed, quick),
+        *(budget, time, processes, minutes),
+        *(one_process, floors, out),
     )
 
 

@@ -60,6 +60,10 @@ Sweep = Annotated[
         show_default="none",
     ),
 ]
+Floors = Annotated[
+    bool,
+    typer.Option("--floors/--no-floors", help="Measure what this machine can do at best, too."),
+]
 Minutes = Annotated[
     float | None,
     typer.Option(

@@ -107,7 +107,7 @@ def regrouped(calls: Calls, path: str, received: Received, replayed: Replayed, *
     """
     originals = [call for call in calls.values() if call.id.path == path]
     joins = len(received) == 1
-    tried = []
+    tried: list[tuple[float, int, Calls]] = []
     for steps in _ways(originals, len(originals) if joins else len(received)):
         with contextlib.suppress(ValueError):  # it holds no such steps
             made = [_joined(originals, steps)] if joins else _cut(originals[0], steps, calls)
@@ -140,7 +140,10 @@ def _cut(call: Call, steps: Steps, calls: Calls) -> list[Call]:
             CallId(call.id.path, i),
             call.kind,
             CallId(around.path, i) if around is not None and follows else around,
-            *(each(x, i) for x in (call.inputs, call.outputs, call.cotangents, call.input_gradients)),
+            inputs=each(call.inputs, i),
+            outputs=each(call.outputs, i),
+            cotangents=each(call.cotangents, i),
+            input_gradients=each(call.input_gradients, i),
             arguments=tree(call.arguments, i),
             result=tree(call.result, i),
         )
@@ -162,12 +165,14 @@ def _joined(calls: Sequence[Call], steps: Steps) -> Call:
         return pytree.tree_unflatten(leaves, flat[0][1])
 
     first = calls[0]
-    names = ("inputs", "outputs", "cotangents", "input_gradients")
     return Call(
         CallId(first.id.path),
         first.kind,
         first.parent,
-        *(all_of([getattr(call, name) for call in calls]) for name in names),
+        inputs=all_of([call.inputs for call in calls]),
+        outputs=all_of([call.outputs for call in calls]),
+        cotangents=all_of([call.cotangents for call in calls]),
+        input_gradients=all_of([call.input_gradients for call in calls]),
         arguments=tree([call.arguments for call in calls]),
         result=tree([call.result for call in calls]),
     )
