@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import warnings
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -16,6 +17,13 @@ _NUMBER = re.compile(r"(\.(\d+|clone|remat\d*))+$")
 
 def in_profile(profile: ProfileData, device: str) -> tuple[Counter[str], float]:
     """How many kernels of each kind ran, and the share of them that CUDA graphs replayed."""
+    with warnings.catch_warnings():
+        # jaxlib makes a type at the first event, of which Python 3.12 warns: as an error that would end the process
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return _in_profile(profile, device)
+
+
+def _in_profile(profile: ProfileData, device: str) -> tuple[Counter[str], float]:
     if device == "cpu":
         return Counter(kind_of(name) for name in _thunks(profile)), 0.0
     kernels = list(_gpu_kernels(profile))
