@@ -200,8 +200,17 @@ def comparison(call: Called) -> Iterator[Variant]:
                 f"compares with {other} for {call.name.strip('_')}",
                 "compare as the reference does",
                 lambda func, args, kwargs, other=other: getattr(torch, other)(*args),
-                is_guess=of_floats and other in ("eq", "ne"),  # of none, and of all
+                is_guess=(of_floats and other in ("eq", "ne")) or _is_as_no_mask(call, getattr(torch, other)),
             )
+
+
+def _is_as_no_mask(call: Called, compare: Any) -> bool:
+    """Whether this holds everywhere or nowhere, where the reference's comparison holds here and there."""
+    return _is_uniform(compare(*call.args)) and not _is_uniform(call.site.result)
+
+
+def _is_uniform(mask: torch.Tensor) -> bool:
+    return bool((mask == mask.flatten()[:1]).all())
 
 
 @of("__invert__", "logical_not", "bitwise_not")
