@@ -127,9 +127,7 @@ class _Search:
             stage(sites)
             if self.trial.found or self.trial.is_over:
                 break
-        # what scales a loss scales its gradient
-        found = [cause for cause in self.trial.found if cause.id != "gradient-scale"] or self.trial.found
-        return found[:MOST]
+        return _likeliest(self.trial)[:MOST]
 
     def _dropout(self, sites: list[Site]) -> None:
         cause = dropout_on(self.target)
@@ -305,6 +303,15 @@ class _Search:
                 if self.trial.is_over:
                     return
                 yield each
+
+
+def _likeliest(trial: Trial) -> list[Cause]:
+    """Of the causes that do as well as each other, those that say what is likelier, if any."""
+    at_kinks = [cause for cause in trial.found if cause.id == "kink-gradient"]
+    if at_kinks and trial.forward.before <= EXPLAINED:
+        return at_kinks  # what gives another value elsewhere would have been seen
+    # what scales a loss scales its gradient
+    return [cause for cause in trial.found if cause.id != "gradient-scale"] or trial.found
 
 
 def _leaves_out(cause: Cause) -> bool:
