@@ -23,6 +23,7 @@ from .extra import extra_activations, extra_factors
 from .held import buffer_variants, own_buffers
 from .known.mask import compares_places
 from .limit import Limit
+from .loops import not_carried, one_turn_behind
 from .loss import LossAgain, loss_call
 from .origins import origins
 from .parameters import own_parameters, parameter_variants
@@ -104,11 +105,13 @@ class _Search:
         stages = (
             self._dropout,
             self._moved,
+            self._not_carried,
             self._origins,
             self._called,
             self._soon_called,
             self._single,
             self._composites,
+            self._behind,
             self._modes,
             self._together,
             self._buffers,
@@ -266,6 +269,12 @@ class _Search:
 
     def _moved(self, sites: list[Site]) -> None:
         self._each(moved(self.replay, self.target, sites))
+
+    def _not_carried(self, sites: list[Site]) -> None:
+        self._each(not_carried(self.ancestry))
+
+    def _behind(self, sites: list[Site]) -> None:
+        self._each(one_turn_behind(self.ancestry))
 
     def _rewired(self, sites: list[Site]) -> None:
         self._each(rewired(self.ancestry))

@@ -105,9 +105,12 @@ def stopped(replay: Replay) -> Iterator[tuple[Variant, Change]]:
     for name in replay.call.cotangents:
         says, fix = f"stops the gradient at its output {name}", "let it through: no jax.lax.stop_gradient there"
         yield Variant("stop-gradient", says, fix, unused), Change(output=lambda x: x.detach())
-    for path in replay.children:
-        says, fix = f"stops the gradient by what {path} gives", "let it through: no jax.lax.stop_gradient there"
-        yield Variant("stop-gradient", says, fix, unused), Change(cut=path)
+    for path, calls in replay.children.items():
+        names = list(replay.calls[calls[0]].outputs)
+        for name in ["", *(names if len(names) > 1 else ())]:
+            says = f"stops the gradient by what {path} gives" + (f" ({name})" if name else "")
+            fix = "let it through: no jax.lax.stop_gradient there"
+            yield Variant("stop-gradient", says, fix, unused), Change(cut=(path, name))
 
 
 def multiplied() -> Iterator[tuple[Fit, Callable[[float], Change]]]:
