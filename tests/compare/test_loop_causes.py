@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 import torch
 from flax import nnx
-from test_inside import look
-
 from graphmode.compare import Case
 from graphmode.compare.parity.causes import explain
+from test_inside import look
 
 SIZE, LENGTH = 4, 5
 

@@ -55,7 +55,7 @@ class Change:
         tensor that another one is given, by its path; where the reference calls it, its input is handed on.
       turned: the order of axes in which the moved module takes what it is called on, and gives it back in its own.
       replaced: tensors that are taken for others, by some calls.
-      cut: the path of a module inside, whose outputs hand no gradient on, or the one of this name; all where it is empty.
+      cut: the path of a module inside, and the name of its output that hands no gradient on; empty for all of them.
       unwritten: the module's buffers, by their names below it, that are afterwards as they were before.
       other_mode: whether the module itself, and none inside, is in evaluation where it is in training, or reversed.
     """

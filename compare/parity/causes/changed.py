@@ -23,7 +23,7 @@ MANY_INTEGERS = 16
 
 
 class Inside(NamedTuple):
-    """A call of a module inside that hands on what was recorded: of which, after how many of functions, and with what."""
+    """A call of a module inside that hands on what was recorded: of which, and after how many calls of functions."""
 
     path: str
     after: int
