@@ -130,6 +130,13 @@ def factors(call: Called) -> Iterator[Variant | Fit]:
                 lambda func, args, kwargs, kept=kept: _shaped(args[kept], func(*args, **kwargs)),
             )
     if isinstance(b, int | float) and not isinstance(b, bool):
+        if "mul" in call.name:
+            yield Variant(
+                "factor-missing",
+                f"has the number {b:.6g} alone: leaves {call.name_of(0) or 'what it multiplies'} out",
+                "multiply by it",
+                lambda func, args, kwargs: torch.full_like(func(*args, **kwargs), b),
+            )
         yield from _constant(call, float(b), "multiplies by" if "mul" in call.name else "divides by")
     if call.name in ("matmul", "bmm") and isinstance(b, torch.Tensor):
         for place, words in ((0, "first"), (1, "second")):
