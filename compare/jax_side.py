@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping
@@ -91,6 +92,14 @@ class PortSide:
         self._output_shapes: dict[tuple[Mode, str], Any] = {}
         with self.context():
             self.model = self._build(variant, {k: self._cast(v) for k, v in state_dict.items()}, seed)
+
+    def with_loss(self, loss: Callable[[Any], Any]) -> PortSide:
+        """The same port under another loss."""
+        assert self.case.loss is not None
+        other = copy.copy(self)
+        other.case = dataclasses.replace(self.case, loss=(self.case.loss[0], loss))
+        other._programs, other._compiled, other._output_shapes = {}, {}, {}
+        return other
 
     def _build(self, variant: str, state_dict: Mapping[str, np.ndarray], seed: int) -> nnx.Module:
         """The module with the weights: abstract first, since initial values that are overwritten take seconds."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,6 +17,7 @@ from torch.utils import _pytree as pytree
 from graphmode.weights import Drop, WeightRule
 
 from .case import TRAIN_STEPS, Case, CaseError, Inputs, Mode
+from .copied_module import copied
 from .draw import input_name
 from .dtypes import cast_module, torch_dtype
 from .errors import describe_with_line, what_came
@@ -167,7 +167,7 @@ class TorchSide:
         self.device = device
         self.memory_format: torch.memory_format | None = None  # of the rank-4 inputs that are placed
         self._start: Snapshot | None = None
-        self.module = cast_module(copy.deepcopy(module), dtype, device)
+        self.module = cast_module(copied(module), dtype, device)
         self.asked: set[str] = set()
         self.is_coarse = False
         if dtype == "float64":

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
+import jax
+import jax.tree_util as jtu
 import numpy as np
 
 from ..report.records import Cause, Divergence, Finding, Tensor
@@ -34,8 +36,8 @@ def dead_outputs(exam: Examination, port: PortSide, tensors: Sequence[Tensor]) -
     if truth is None:
         return None
     dead, all_dead = without_gradient(exam.judge.exact, truth.question)
-    explained = all_dead if truth.question.cotangents is None else bool(dead) and _explains(port, truth, dead)
-    if not explained:
+    loss_alone = truth.question.cotangents is None and all_dead
+    if not loss_alone and not (dead and _explains(port, truth, dead)):
         return None
     where = "no gradient" if all_dead else f"no gradient through its output{'s' * (len(dead) > 1)} {', '.join(dead)}"
     finding = Finding(
@@ -75,11 +77,24 @@ def without_gradient(side: TorchSide, question: Question) -> tuple[list[str], bo
 def _explains(port: PortSide, truth: Truth, dead: Sequence[str]) -> bool:
     """Whether the port's gradients are the reference's once none starts at these outputs."""
     question = truth.question
-    assert question.cotangents is not None
-    stopped = {k: np.zeros_like(v) if k in dead else v for k, v in question.cotangents.items()}
+    stopped = None
+    if question.cotangents is not None:
+        stopped = {k: np.zeros_like(v) if k in dead else v for k, v in question.cotangents.items()}
+    elif port.case.loss is not None:
+        port = port.with_loss(_stopping(port.case.loss[1], dead))
     answer = port.run(question.inputs, MODE, stopped)
     return all(
         difference(array, theirs, truth.shared_scale((kind, name))).equal
         for kind, name, array in answer.tensors()
         if kind.endswith("gradient") and (theirs := truth.reference.find((kind, name))) is not None
     )
+
+
+def _stopping(loss: Callable[[Any], Any], dead: Sequence[str]) -> Callable[[Any], Any]:
+    """The loss, with no gradient by these outputs."""
+
+    def stopped(outputs: Any) -> Any:
+        held = {id(leaf) for name, leaf in named_leaves(outputs).items() if name in dead}
+        return loss(jtu.tree_map(lambda x: jax.lax.stop_gradient(x) if id(x) in held else x, outputs))
+
+    return stopped

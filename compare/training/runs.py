@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from flax import nnx
 from graphmode.weights import WeightsError, load
 
 from ..case import CaseError
+from ..copied_module import copied
 from ..dtypes import allow_tf32
 from ..errors import describe_briefly, describe_with_line
 from ..parity.yardstick import PRECISE_RATIO, error_ratio
@@ -259,7 +259,7 @@ def _reference(training: Training, seed: int) -> torch.nn.Module:
 
 
 def _placed(module: torch.nn.Module, dtype: str, device: str) -> torch.nn.Module:
-    return copy.deepcopy(module).to(device="cuda" if device == "gpu" else "cpu", dtype=getattr(torch, dtype))
+    return copied(module).to(device="cuda" if device == "gpu" else "cpu", dtype=getattr(torch, dtype))
 
 
 def _batches(training: Training, count: int, seed: int) -> Iterator[Any]:

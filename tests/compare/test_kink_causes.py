@@ -74,6 +74,12 @@ def test_nan_in_the_gradient_of_a_length_is_named(reference, port, name):
     assert cause_of(reference, port) == ("kink-gradient", says)
 
 
+def test_a_function_that_is_right_but_at_its_kink_is_not_told_as_left_out():
+    counts = lambda rng: (np.abs(small_integers(rng)[0]),)  # noqa: E731
+    found = cause_of(lambda x: x / (1 + x.abs().mean()), lambda x: x / (1 + jnp.abs(x).mean()), counts)
+    assert found == ("kink-gradient", "has 1 of the gradient where abs has its kink")
+
+
 @pytest.mark.parametrize("take", [lambda found: found.values, lambda found: found[0]], ids=["by name", "by place"])
 def test_a_gradient_that_is_shared_among_ties_is_named(take):
     found = cause_of(lambda x: take(x.max(-1)), lambda x: x.max(-1))

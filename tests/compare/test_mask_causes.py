@@ -95,6 +95,31 @@ def test_what_a_mask_does_not_hide_is_named(port, id, says):
     assert found[1].startswith(says)
 
 
+class OfWords(torch.nn.Module):
+    """Words are counted from 1, and 0 is padding."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.score = torch.nn.Embedding(11, WIDTH), torch.nn.Linear(WIDTH, 1)
+
+    def forward(self, words):
+        scores = self.score(self.words(words)).squeeze(-1)
+        return scores.masked_fill((words > 0) == 0, -1e10).softmax(-1)
+
+
+class OfWordsAndPadding(nnx.Module):
+    def __init__(self, rngs):
+        self.words, self.score = nnx.Embed(11, WIDTH, rngs=rngs), nnx.Linear(WIDTH, 1, rngs=rngs)
+
+    def __call__(self, words):
+        return jax.nn.softmax(self.score(self.words(words))[..., 0])
+
+
+def test_a_mask_that_is_left_out_is_not_told_as_another_comparison():
+    words = lambda rng: (rng.integers(1, 11, (4, LENGTH)) * sentences(rng)[1],)  # noqa: E731
+    assert causes(OfWords, OfWordsAndPadding, words) == [("mask-missing", "leaves the mask out")]
+
+
 class Places(torch.nn.Module):
     def __init__(self):
         super().__init__()

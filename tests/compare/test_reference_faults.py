@@ -183,6 +183,16 @@ def test_an_output_without_gradient_is_the_cause_only_where_it_explains_all(mode
     assert found == (["the reference gives no gradient through its output 1, and the port does"] * (model is Two))
 
 
+def value_loss(outputs):
+    return ((outputs[0] - outputs[1]) ** 2).mean()
+
+
+def test_an_output_without_gradient_that_the_loss_takes_beside_others():
+    forward = lambda self, x: (self.fc(x), self.fc(2 * x).detach())  # noqa: E731
+    (cause,) = check(case(forward, Two, loss=(value_loss, value_loss)), draws=1).causes
+    assert cause.says == "the reference gives no gradient through its output 1, and the port does"
+
+
 def test_numpy_outputs_are_refused_where_gradients_are_asked_for():
     def forward(self, x):
         return self.fc(x).detach().numpy()

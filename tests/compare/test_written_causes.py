@@ -239,6 +239,27 @@ def test_pieces_that_no_call_makes_are_unpacked():
     assert ("pieces-order", says) in told(unpacked, other)
 
 
+def test_a_variance_that_is_written_out_has_a_divisor():
+    def normed(y, x):
+        apart = y - y.mean(-1, keepdim=True)
+        return apart / ((apart**2).mean(-1, keepdim=True) + 1e-8).sqrt()
+
+    def other(y, x):
+        return (y - y.mean(-1, keepdims=True)) / jnp.sqrt(jnp.var(y, -1, keepdims=True, ddof=1) + 1e-8)
+
+    assert told(normed, other) == [("ddof", "divides by n - 1")]
+
+
+def test_what_a_number_multiplies_is_left_out():
+    def gated(y, x):
+        return torch.sin(y) + 0.9 * (x > 0).to(y.dtype) * torch.cos(y)
+
+    def other(y, x):
+        return jnp.sin(y) + 0.9 * jnp.cos(y)
+
+    assert ("factor-missing", "has the number 0.9 alone: leaves what it multiplies out") in told(gated, other)
+
+
 class Cut(torch.nn.Module):
     def __init__(self):
         super().__init__()

@@ -27,6 +27,7 @@ class Ancestry:
     Attributes:
       sites: the function calls, in order; those in the backward of a function of the reference's own among them.
       tensors: what was made, as `Replay.run` keeps it.
+      inside: the calls of modules inside that hand on what was recorded.
     """
 
     def __init__(self, replay: Replay):
@@ -36,7 +37,7 @@ class Ancestry:
             self.sites.clear()
             replay.run(Change(), note=self.sites.append, describe=True)
         self.tensors = list(replay.tensors)
-        self._inside = list(replay.inside_calls)
+        self.inside = list(replay.inside_calls)
         self._inputs = {id(x): words for words, made, x in self.tensors if made == 0 and words.startswith("its input")}
         self._names = {id(x): name for name, x in replay.held().items()}
         self._made: dict[int, list[Site]] = {}
@@ -46,7 +47,7 @@ class Ancestry:
                 self._made.setdefault(id(tensor), []).append(site)
             for tensor in tensors_of((site.args, site.kwargs)):
                 self._taken.setdefault(id(tensor), []).append(site)
-        self._of_inside = {id(x): given for given, results in self._inside for x in results}
+        self._of_inside = {id(x): given for _, _, given, results in self.inside for x in results}
 
     def maker(self, tensor: Any) -> Site | None:
         """The call that gives it first."""

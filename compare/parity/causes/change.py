@@ -27,6 +27,15 @@ class Site(NamedTuple):
     place: tuple[Any, ...] = ()
 
 
+class Replaced(NamedTuple):
+    """A tensor that is taken for another, both by their numbers, by the calls of these numbers and those between."""
+
+    tensor: int
+    instead: int
+    first: float
+    last: float
+
+
 @dataclass
 class Change:
     """What is different in a replay.
@@ -45,7 +54,8 @@ class Change:
       moved: a module inside, by its path, that is called on what a function call gives, by its number, or on the first
         tensor that another one is given, by its path; where the reference calls it, its input is handed on.
       turned: the order of axes in which the moved module takes what it is called on, and gives it back in its own.
-      cut: the path of a module inside, whose outputs hand no gradient on.
+      replaced: tensors that are taken for others, by some calls.
+      cut: the path of a module inside, whose output of this name hands no gradient on; all where it is empty.
       cut_before: a module inside, by its path and the number of its call (all where None), whose inputs get no gradient
         from it.
       unwritten: the module's buffers, by their names below it, that are afterwards as they were before.
@@ -60,7 +70,8 @@ class Change:
     called: tuple[str, str] | None = None
     moved: tuple[str, int | str] | None = None
     turned: tuple[int, ...] | None = None
-    cut: str | None = None
+    replaced: tuple[Replaced, ...] = ()
+    cut: tuple[str, str] | None = None
     cut_before: tuple[str, int | None] | None = None
     unwritten: frozenset[str] = frozenset()
     other_mode: bool = False

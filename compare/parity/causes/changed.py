@@ -6,7 +6,7 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterator
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,6 +20,15 @@ Key = tuple[str, str]  # what it is, and the name of the tensor
 Evidence = dict[Key, np.ndarray]
 SILENT = {"__get__", "__set__", "dim", "size", "numel", "stride", "is_floating_point", "is_complex", "item", "__len__"}
 MANY_INTEGERS = 16
+
+
+class Inside(NamedTuple):
+    """A call of a module inside that hands on what was recorded: of which, and after how many calls of functions."""
+
+    path: str
+    after: int
+    given: list[torch.Tensor]
+    results: list[torch.Tensor]
 
 
 class Changed(TorchFunctionMode):
@@ -45,7 +54,7 @@ class Changed(TorchFunctionMode):
         self.owners: dict[int, str] = {}
         self.count = 0
         self.tensors: list[tuple[str, int, torch.Tensor]] = []
-        self.inside_calls: list[tuple[list[torch.Tensor], list[torch.Tensor]]] = []
+        self.inside_calls: list[Inside] = []
 
     def keep(self, value: Any, words: str) -> None:
         """Notes a tensor that another may be taken for; of integers many, since a few are alike by chance."""
@@ -54,6 +63,17 @@ class Changed(TorchFunctionMode):
         dtype = value.dtype  # asked once: the modes around see each question
         if dtype.is_floating_point or (dtype != torch.bool and value.numel() >= MANY_INTEGERS):
             self.tensors.append((words, self.count, value))
+
+    def taken(self, given: Any, at: float) -> Any:
+        """What a call of this number takes where it is given this: tensors may be replaced by others."""
+        if not self.change.replaced:
+            return given
+        others = {
+            id(self.tensors[each.tensor][2]): self.tensors[each.instead][2]
+            for each in self.change.replaced
+            if each.first <= at <= each.last and max(each.tensor, each.instead) < len(self.tensors)
+        }
+        return pytree.tree_map(lambda x: others.get(id(x), x), given)
 
     def _other(self, value: Any) -> Any:
         assert self.change.exchanged is not None
@@ -117,6 +137,7 @@ class Changed(TorchFunctionMode):
             args = (*args[:place], self.tensors[source][2], *args[place + 1 :])
         if self.change.exchanged is not None:
             args, kwargs = pytree.tree_map(self._other, (args, kwargs))
+        args, kwargs = self.taken((args, kwargs), number)
         result = func(*args, **kwargs)
         if self.moved is not None and self.change.moved is not None and self.change.moved[1] == number:
             result = self.moved(result)

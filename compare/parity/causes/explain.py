@@ -23,6 +23,7 @@ from .extra import extra_activations, extra_factors
 from .held import buffer_variants, own_buffers
 from .known.mask import compares_places
 from .limit import Limit
+from .loops import not_carried, one_turn_behind
 from .loss import LossAgain, loss_call
 from .origins import origins
 from .parameters import own_parameters, parameter_variants
@@ -104,11 +105,13 @@ class _Search:
         stages = (
             self._dropout,
             self._moved,
+            self._not_carried,
             self._origins,
             self._called,
             self._soon_called,
             self._single,
             self._composites,
+            self._behind,
             self._modes,
             self._together,
             self._buffers,
@@ -127,9 +130,7 @@ class _Search:
             stage(sites)
             if self.trial.found or self.trial.is_over:
                 break
-        # what scales a loss scales its gradient
-        found = [cause for cause in self.trial.found if cause.id != "gradient-scale"] or self.trial.found
-        return found[:MOST]
+        return _likeliest(self.trial)[:MOST]
 
     def _dropout(self, sites: list[Site]) -> None:
         cause = dropout_on(self.target)
@@ -269,6 +270,12 @@ class _Search:
     def _moved(self, sites: list[Site]) -> None:
         self._each(moved(self.replay, self.target, sites))
 
+    def _not_carried(self, sites: list[Site]) -> None:
+        self._each(not_carried(self.ancestry))
+
+    def _behind(self, sites: list[Site]) -> None:
+        self._each(one_turn_behind(self.ancestry))
+
     def _rewired(self, sites: list[Site]) -> None:
         self._each(rewired(self.ancestry))
 
@@ -307,6 +314,15 @@ class _Search:
                 if self.trial.is_over:
                     return
                 yield each
+
+
+def _likeliest(trial: Trial) -> list[Cause]:
+    """Of the causes that do as well as each other, those that say what is likelier, if any."""
+    at_kinks = [cause for cause in trial.found if cause.id == "kink-gradient"]
+    if at_kinks and trial.forward.before <= EXPLAINED:
+        return at_kinks  # what gives another value elsewhere would have been seen
+    # what scales a loss scales its gradient
+    return [cause for cause in trial.found if cause.id != "gradient-scale"] or trial.found
 
 
 def _leaves_out(cause: Cause) -> bool:

@@ -14,7 +14,7 @@ from graphmode.weights import as_numpy
 from ..inside.calls import Call
 from ..inside.packed import PackedLayout, unpacked
 from .change import Change
-from .changed import Changed, Evidence
+from .changed import Changed, Evidence, Inside
 
 
 def stub(
@@ -35,6 +35,7 @@ def stub(
         before, mode.paused = mode.paused, True
         try:
             call = next(queue)
+            args, kwargs = mode.taken((args, kwargs), mode.count - 0.5)  # after the function call before it
             tensors = [x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
             given_to_it = {n: as_numpy(x.detach().clone()) for n, x in zip(call.inputs, tensors, strict=False)}
             for name, array in _unpacked(given_to_it, call).items():
@@ -45,13 +46,12 @@ def stub(
             places = [i for i, x in enumerate(flat) if isinstance(x, torch.Tensor)]
             given = _Recorded.apply(call, evidence, len(tensors), anchor, *tensors, *(flat[i] for i in places))
             outputs.extend(given)
-            if mode.change.cut == call.id.path:
-                given = tuple(x.detach() for x in given)
+            given = tuple(_cut(x, name, call, mode.change) for name, x in zip(call.outputs, given, strict=True))
             for tensor in given:
                 mode.keep(tensor, f"what {call.id} gives")
             for i, tensor in zip(places, given, strict=True):
                 flat[i] = _changed(tensor, call, mode.change)
-            mode.inside_calls.append((tensors, [flat[i] for i in places]))
+            mode.inside_calls.append(Inside(call.id.path, mode.count, tensors, [flat[i] for i in places]))
             return pytree.tree_unflatten(flat, structure)
         finally:
             mode.paused = before
@@ -74,6 +74,10 @@ def _unpacked(given: dict[str, np.ndarray], call: Call) -> dict[str, np.ndarray]
         padded[sequences[there], steps[there]] = found[name][there]
         found[name] = layout.to_reference(padded)
     return found
+
+
+def _cut(tensor: torch.Tensor, name: str, call: Call, change: Change) -> torch.Tensor:
+    return tensor.detach() if change.cut in ((call.id.path, ""), (call.id.path, name)) else tensor
 
 
 def _changed(tensor: torch.Tensor, call: Call, change: Change) -> torch.Tensor:

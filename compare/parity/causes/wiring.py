@@ -107,9 +107,11 @@ def stopped(replay: Replay) -> Iterator[tuple[Variant, Change]]:
     for name in replay.call.cotangents:
         says = f"stops the gradient at its output {name}"
         yield Variant("stop-gradient", says, LET_THROUGH, unused), Change(output=lambda x: x.detach())
-    for path in replay.children:
-        says = f"stops the gradient by what {path} gives"
-        yield Variant("stop-gradient", says, LET_THROUGH, unused), Change(cut=path)
+    for path, calls in replay.children.items():
+        names = list(replay.calls[calls[0]].outputs)
+        for name in ["", *(names if len(names) > 1 else ())]:
+            says = f"stops the gradient by what {path} gives" + (f" ({name})" if name else "")
+            yield Variant("stop-gradient", says, LET_THROUGH, unused), Change(cut=(path, name))
 
 
 def stopped_before(replay: Replay) -> Iterator[tuple[Variant, Change]]:

@@ -38,6 +38,7 @@ ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "cos": torch.cos,
     "exp": torch.exp,
 }
+PLAIN = ("abs", "square", "sin", "cos", "exp")  # functions of jnp
 NAMES = tuple(dict.fromkeys(name.partition(" ")[0] for name in ACTIVATIONS if name.isidentifier()))
 
 signature("gelu", "input approximate")
@@ -68,7 +69,7 @@ def gelu_form(call: Called) -> Iterator[Variant]:
 @of(*NAMES, "relu_", "leaky_relu_", "sigmoid_", "tanh_")
 def another_activation(call: Called) -> Iterator[Variant]:
     usual = call.name.rstrip("_")
-    write = f"write gm.nn.functional's {usual}, the reference's activation"
+    write = f"write jnp.{usual}" if usual in PLAIN else f"write gm.nn.functional's {usual}, the reference's activation"
     for name, function in ACTIVATIONS.items():
         if name != usual and not (usual == "gelu" and name.startswith("gelu")):
             yield Variant("activation", f"computes {name} for {usual}", write, _of_first(function))
@@ -77,7 +78,7 @@ def another_activation(call: Called) -> Iterator[Variant]:
         low, high = call.get("min_val", -1.0), call.get("max_val", 1.0)
         fix = f"limit by min_val={low} and max_val={high}"
         yield Variant("limits", says, fix, _of_first(lambda x: x.clone()))
-    else:
+    elif usual not in PLAIN:
         yield Variant("activation-missing", f"leaves {usual} out", write, _of_first(lambda x: x.clone()))
     yield Variant("activation-twice", f"applies {usual} twice", write, lambda f, a, k: f(f(*a, **k), *a[1:], **k))
 

@@ -110,6 +110,15 @@ def shape(call: Called) -> Iterator[Variant]:
                 f"give dilation {tuple(dilation)}",
                 call.with_(dilation=other, padding=centre),
             )
+            if not isinstance(known := call.get("padding", 0), str):
+                wider = [(o - d) * (k - 1) for o, d, k in zip(other, dilation, weight.shape[2:], strict=True)]
+                pads = [(p + more, p) for p, more in zip(_many(known, rank), wider, strict=True)]
+                yield Variant(
+                    "dilation",
+                    f"has dilation {other}, and is padded at the start as that needs",
+                    f"give dilation {tuple(dilation)}",
+                    instead(_padded(pads, dilation=other)),
+                )
         if list(other) != stride and len(set(other)) == 1:
             yield Variant("stride", f"has stride {other}", f"give stride {tuple(stride)}", call.with_(stride=other))
     if max(stride) > 1:
@@ -250,12 +259,14 @@ def _many(value: Any, rank: int) -> list[int]:
     return values * rank if len(values) == 1 else values
 
 
-def _padded(pads: list[tuple[int, int]], mode: str = "constant"):
+def _padded(pads: list[tuple[int, int]], mode: str = "constant", dilation: tuple[int, ...] | None = None):
     flat = [p for pair in reversed(pads) for p in pair]
+
+    other = dilation
 
     def run(x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
         conv = (F.conv1d, F.conv2d, F.conv3d)[weight.dim() - 3]
-        return conv(F.pad(x, flat, mode=mode), weight, bias, stride, 0, dilation, groups)
+        return conv(F.pad(x, flat, mode=mode), weight, bias, stride, 0, other or dilation, groups)
 
     return run
 

@@ -130,6 +130,13 @@ def factors(call: Called) -> Iterator[Variant | Fit]:
                 lambda func, args, kwargs, kept=kept: _shaped(args[kept], func(*args, **kwargs)),
             )
     if isinstance(b, int | float) and not isinstance(b, bool):
+        if "mul" in call.name:
+            yield Variant(
+                "factor-missing",
+                f"has the number {b:.6g} alone: leaves {call.name_of(0) or 'what it multiplies'} out",
+                "multiply by it",
+                lambda func, args, kwargs: torch.full_like(func(*args, **kwargs), b),
+            )
         yield from _constant(call, float(b), "multiplies by" if "mul" in call.name else "divides by")
     if call.name in ("matmul", "bmm") and isinstance(b, torch.Tensor):
         for place, words in ((0, "first"), (1, "second")):
@@ -200,8 +207,17 @@ def comparison(call: Called) -> Iterator[Variant]:
                 f"compares with {other} for {call.name.strip('_')}",
                 "compare as the reference does",
                 lambda func, args, kwargs, other=other: getattr(torch, other)(*args),
-                is_guess=of_floats and other in ("eq", "ne"),  # of none, and of all
+                is_guess=(of_floats and other in ("eq", "ne")) or _is_as_no_mask(call, getattr(torch, other)),
             )
+
+
+def _is_as_no_mask(call: Called, compare: Any) -> bool:
+    """Whether this holds everywhere or nowhere, where the reference's comparison holds here and there."""
+    return _is_uniform(compare(*call.args)) and not _is_uniform(call.site.result)
+
+
+def _is_uniform(mask: torch.Tensor) -> bool:
+    return bool((mask == mask.flatten()[:1]).all())
 
 
 @of("__invert__", "logical_not", "bitwise_not")

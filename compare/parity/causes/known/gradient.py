@@ -12,6 +12,16 @@ from ..variants import Called, Fit, Variant, after, of, signature
 signature("clamp clip", "input min max")
 
 
+WITHIN = "write jnp.where((x >= min) & (x <= max), x, jnp.clip(x, min, max))"
+BY_CONDITION = "choose by jnp.where so that it is the same"
+INSTEAD = {  # of what gm.nn.functional does not have
+    "abs": "write x * jnp.sign(x)",
+    **dict.fromkeys(("clamp", "clip", "clamp_min", "clamp_max"), WITHIN),
+    **dict.fromkeys(("max", "min", "maximum", "minimum", "amax", "amin", "where"), BY_CONDITION),
+    "norm": "use gm.safe_norm",
+}
+
+
 @of("*")
 def stopped(call: Called) -> Iterator[Variant | Fit]:
     """For any call that gives a floating tensor."""
@@ -77,7 +87,8 @@ def not_stopped(call: Called) -> Iterator[Variant]:
     "where",
 )
 def kinks(call: Called) -> Iterator[Variant]:
-    fix = f"PyTorch's gradient of {call.name} at the kink is another one than JAX's: use gm.nn.functional's"
+    instead = INSTEAD.get(call.name, f"use gm.nn.functional's {call.name.rstrip('_')}")
+    fix = f"PyTorch's gradient of {call.name} at the kink is another one than JAX's: {instead}"
     is_along_axis = isinstance(call.site.result, tuple)  # its kinks are ties
     for value in () if is_along_axis else (0.0, 1.0, 0.5, -1.0, 0.01):
         yield Variant(

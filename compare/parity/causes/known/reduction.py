@@ -11,6 +11,7 @@ import torch
 from ..variants import Called, Variant, after, of, signature
 
 REDUCTIONS = ("mean", "sum", "var", "std", "amax", "amin", "logsumexp", "prod", "norm")
+SQUARES = ("pow", "square", "mul")
 signature("mean sum amax amin prod logsumexp", "input dim keepdim")
 signature("var std", "input dim unbiased keepdim")
 signature("max min argmax argmin", "input dim keepdim")
@@ -38,6 +39,20 @@ def several_axes(call: Called) -> Iterator[Variant]:
                 yield Variant(
                     "axis", f"reduces over axes {other}", f"reduce over axes {tuple(dims)}", call.with_(dim=other)
                 )
+
+
+@of("mean")
+def divisor_of_squares(call: Called) -> Iterator[Variant]:
+    """Of a variance that is written out: the mean of squares."""
+    maker = call.ancestry.maker(call.args[0]) if call.ancestry is not None else None
+    count = call.args[0].numel() // max(call.site.result.numel(), 1)
+    if maker is not None and maker.name.strip("_") in SQUARES and count > 1:
+        yield Variant(
+            "ddof",
+            "divides by n - 1",
+            "give ddof=0: the reference divides by n",
+            after(lambda x: x * (count / (count - 1))),
+        )
 
 
 @of("var", "std")

@@ -1,0 +1,68 @@
+"""Causes of a scan that goes wrong where the reference loops: a state one turn behind, or not carried at all."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from flax import nnx
+from graphmode.compare import Case
+from graphmode.compare.parity.causes import explain
+from test_inside import look
+
+SIZE, LENGTH = 4, 5
+
+
+class Reference(torch.nn.Module):
+    def __init__(self, reads_in_the_loop=False, cell=False):
+        super().__init__()
+        self.w, self.u = (torch.nn.Parameter(torch.randn(SIZE, SIZE)) for _ in range(2))
+        self.reads_in_the_loop = reads_in_the_loop
+        if cell:
+            self.cell = torch.nn.Linear(SIZE, SIZE)
+
+    def step(self, x, h):
+        return self.cell(h) + x if hasattr(self, "cell") else torch.tanh(x + h @ self.u)
+
+    def forward(self, x):
+        h = torch.zeros(x.shape[0], SIZE, dtype=x.dtype)
+        outs = []
+        for t in range(x.shape[1]):
+            h = self.step(x[:, t], h)
+            outs.append(h @ self.w if self.reads_in_the_loop else h)
+        outs = torch.stack(outs, 1)
+        return outs if self.reads_in_the_loop else outs @ self.w
+
+
+class Port(nnx.Module):
+    def __init__(self, rngs, cell=False, *, hands_out="new", carries="new"):
+        self.w, self.u = nnx.Param(rngs.normal((SIZE, SIZE))), nnx.Param(rngs.normal((SIZE, SIZE)))
+        self.hands_out, self.carries = hands_out, carries
+        self.cell = nnx.Linear(SIZE, SIZE, rngs=rngs) if cell else None
+
+    def __call__(self, x):
+        def step(h, x):
+            new = jnp.tanh(x + h @ self.u) if self.cell is None else self.cell(h) + x
+            both = {"old": h, "new": new}
+            return both[self.carries], both[self.hands_out]
+
+        start = jnp.zeros((len(x), SIZE), x.dtype)
+        return jax.lax.scan(step, start, x.swapaxes(0, 1))[1].swapaxes(0, 1) @ self.w
+
+
+@pytest.mark.parametrize("reads_in_the_loop", [False, True])
+@pytest.mark.parametrize("cell", [False, True])
+@pytest.mark.parametrize(
+    ("wrong", "id"), [({"hands_out": "old"}, "state-behind"), ({"carries": "old"}, "state-not-carried")]
+)
+def test_what_a_scan_hands_out_and_carries_is_told(reads_in_the_loop, cell, wrong, id):
+    case = Case(
+        name="loop",
+        summary="s",
+        reference=lambda: Reference(reads_in_the_loop, cell),
+        model=lambda rngs: Port(rngs, cell, **wrong),
+        inputs=lambda rng: (rng.standard_normal((3, LENGTH, SIZE)).astype(np.float32),),
+    )
+    found = look(case, "forward_backward")
+    (divergence,) = found.divergences()
+    assert [cause.id for cause in explain(found, divergence).causes] == [id]
