@@ -108,7 +108,8 @@ class Look:
         carried = frozenset(key for node in nodes for key in node.keys)
         theirs = reference_nodes({c.id: c.kind for c in calls.values()}, list(judge.module.state_dict()), carried)
         self.nodes, self.reference_nodes = nodes, theirs
-        self.matching = match_modules(nodes, theirs, table, stacked_layers(model, kinds, port.case.weights))
+        layers = stacked_layers(model, kinds, port.case.weights, theirs)
+        self.matching = match_modules(nodes, theirs, table, layers)
         self.kinds = {call.path: kind for call, kind in kinds.items()}
         self._called = counts(iter(kinds)), counts(calls)
         self.matches = self.matching.of_calls(list(kinds), list(calls))
