@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -318,9 +319,15 @@ class Judge:
         reference = self.exact.run(question.inputs, question.mode, question.cotangents)
         usual = self.usual.run(question.inputs, question.mode, question.cotangents)
         unrest = self._unrest(question, reference)
-        with self.exact.outputs_moved(HALF_ULP["float64"], self.seed):
-            shaken = _distances(self.exact.run(question.inputs, question.mode, question.cotangents), reference)
+        shaken = self._shaken(question, reference)
         return Truth(question, reference, usual, (), {key: max(unrest[key], shaken[key]) for key in unrest})
+
+    def with_unrest(self, truth: Truth) -> Truth:
+        """The same answer, and how far the rounding of what its modules give moves each floating tensor in float64."""
+        with quiet():
+            shaken = self._shaken(truth.question, truth.reference)
+        floating = {key: error for key, error in shaken.items() if is_floating(truth.reference.get(key))}
+        return dataclasses.replace(truth, unrest=floating)
 
     def _reference(self, question: Question) -> Observation:
         """The answer in float64; the first of each mode is given twice, watched, to see whether it can judge."""
@@ -337,6 +344,11 @@ class Judge:
         """How far the smallest change of the parameters moves each tensor in float64: infinitely far, for an integer
         that it changes."""
         return _distances(self._moved.run(question.inputs, question.mode, question.cotangents), reference)
+
+    def _shaken(self, question: Question, reference: Observation) -> dict[Key, float]:
+        """The same for the smallest change of what each module gives."""
+        with self.exact.outputs_moved(HALF_ULP["float64"], self.seed):
+            return _distances(self.exact.run(question.inputs, question.mode, question.cotangents), reference)
 
     def _jitter(self, question: Question, index: int) -> Inputs:
         """The question's inputs, each floating element moved by up to half an ulp before it is rounded again."""
