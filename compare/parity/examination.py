@@ -26,7 +26,7 @@ from .coverage import coverage_warnings, listed, nan_notes
 from .diagnosis import Diagnosis, diagnose, diagnose_precision, look_inside
 from .differences import Differences
 from .dropout_rates import dropout_warnings
-from .judge import Judge, Key, Question, Truth
+from .judge import MOST_UNREST, Judge, Key, Question, Truth
 from .lost_nan import lost_nan
 from .narrower import narrower_reference
 from .port_draws import draws_note
@@ -47,7 +47,6 @@ NOT_JUDGED = (
     "rounding; give the case larger inputs, or such by check_inputs"
 )
 DRAWS = 3
-MOST_UNREST = 1e-6  # that is taken for rounding in float64, where the judge's own makes as much
 REDRAWS = 4  # of an edge input in which a candidate seems imprecise
 
 

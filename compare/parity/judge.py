@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 TIMED_DRAWS = 2
 JITTERS = 2
 FURTHER = 1000  # a draw that nobody has asked about
+MOST_UNREST = 1e-6  # of its scale, by which rounding in float64 is taken to move a tensor
 MOST_PARAMETERS = 30_000_000  # of a model that is not large: a look at one takes seconds, and no gigabytes
 
 Key = tuple[str, str]  # kind and name of a tensor
@@ -323,11 +324,18 @@ class Judge:
         return Truth(question, reference, usual, (), {key: max(unrest[key], shaken[key]) for key in unrest})
 
     def with_unrest(self, truth: Truth) -> Truth:
-        """The same answer, and how far the rounding of what its modules give moves each floating tensor in float64."""
+        """The same answer, and how far the rounding of what its modules give moves each floating tensor in float64,
+        but those that it moves by more than `MOST_UNREST` of their scale: there it decides something."""
         with quiet():
             shaken = self._shaken(truth.question, truth.reference)
+
+        def scale(key: Key) -> float:
+            shared = truth.shared_scale(key) if shares_scale(key[0]) else 0.0
+            return max(shared, yardstick.magnitude(truth.reference.get(key)))
+
         floating = {key: error for key, error in shaken.items() if is_floating(truth.reference.get(key))}
-        return dataclasses.replace(truth, unrest=floating)
+        small = {key: error for key, error in floating.items() if error <= MOST_UNREST * scale(key)}
+        return dataclasses.replace(truth, unrest=small)
 
     def _reference(self, question: Question) -> Observation:
         """The answer in float64; the first of each mode is given twice, watched, to see whether it can judge."""

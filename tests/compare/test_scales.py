@@ -118,3 +118,26 @@ def test_rounding_that_the_reference_has_in_float64_as_well_is_no_error_and_more
 def test_an_error_as_small_as_that_is_one_where_the_reference_has_all_its_digits():
     inputs = {"inputs": lambda rng: (rng.standard_normal(200),)}
     assert not parity(Triples, type("Shifted", (PortOfTriples,), {"shift": 1e-8}), **inputs).equal
+
+
+class Chosen(torch.nn.Module):
+    """Which of two is larger rounding decides, and so how large the output is."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(8, 8)
+
+    def forward(self, x):
+        return x + (self.fc(x) > self.fc(x)).to(x.dtype)
+
+
+class PortOfChosen(nnx.Module):
+    def __init__(self, rngs):
+        self.fc = nnx.Linear(8, 8, rngs=rngs)
+
+    def __call__(self, x):
+        return x + (self.fc(x) > self.fc(x)) + 1e-8
+
+
+def test_what_rounding_decides_forgives_no_error():
+    assert not parity(Chosen, PortOfChosen, inputs=lambda rng: (rng.standard_normal((64, 8)),)).equal
