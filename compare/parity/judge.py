@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 TIMED_DRAWS = 2
 JITTERS = 2
 FURTHER = 1000  # a draw that nobody has asked about
+MOST_UNREST = 1e-6  # of its scale, by which rounding in float64 is taken to move a tensor
 MOST_PARAMETERS = 30_000_000  # of a model that is not large: a look at one takes seconds, and no gigabytes
 
 Key = tuple[str, str]  # kind and name of a tensor
@@ -318,9 +320,22 @@ class Judge:
         reference = self.exact.run(question.inputs, question.mode, question.cotangents)
         usual = self.usual.run(question.inputs, question.mode, question.cotangents)
         unrest = self._unrest(question, reference)
-        with self.exact.outputs_moved(HALF_ULP["float64"], self.seed):
-            shaken = _distances(self.exact.run(question.inputs, question.mode, question.cotangents), reference)
+        shaken = self._shaken(question, reference)
         return Truth(question, reference, usual, (), {key: max(unrest[key], shaken[key]) for key in unrest})
+
+    def with_unrest(self, truth: Truth) -> Truth:
+        """The same answer, and how far the rounding of what its modules give moves each floating tensor in float64,
+        but those that it moves by more than `MOST_UNREST` of their scale: there it decides something."""
+        with quiet():
+            shaken = self._shaken(truth.question, truth.reference)
+
+        def scale(key: Key) -> float:
+            shared = truth.shared_scale(key) if shares_scale(key[0]) else 0.0
+            return max(shared, yardstick.magnitude(truth.reference.get(key)))
+
+        floating = {key: error for key, error in shaken.items() if is_floating(truth.reference.get(key))}
+        small = {key: error for key, error in floating.items() if error <= MOST_UNREST * scale(key)}
+        return dataclasses.replace(truth, unrest=small)
 
     def _reference(self, question: Question) -> Observation:
         """The answer in float64; the first of each mode is given twice, watched, to see whether it can judge."""
@@ -337,6 +352,11 @@ class Judge:
         """How far the smallest change of the parameters moves each tensor in float64: infinitely far, for an integer
         that it changes."""
         return _distances(self._moved.run(question.inputs, question.mode, question.cotangents), reference)
+
+    def _shaken(self, question: Question, reference: Observation) -> dict[Key, float]:
+        """The same for the smallest change of what each module gives."""
+        with self.exact.outputs_moved(HALF_ULP["float64"], self.seed):
+            return _distances(self.exact.run(question.inputs, question.mode, question.cotangents), reference)
 
     def _jitter(self, question: Question, index: int) -> Inputs:
         """The question's inputs, each floating element moved by up to half an ulp before it is rounded again."""

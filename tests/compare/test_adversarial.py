@@ -42,6 +42,11 @@ def test_the_domain_is_that_of_the_draws():
     assert made(probabilities)["ties"][0].max() <= np.float32(0.97)
 
 
+@pytest.mark.parametrize("scale", [0.7, 1.0, 1.3])
+def test_ties_meet_one_where_limits_lie(scale):
+    assert 1 in made(np.float32(scale) * normal((64, 3)))["ties"][0]
+
+
 def test_masks_are_booleans_and_matrices_of_zeros_and_ones():
     inputs = {"mask": np.array([[True, False]] * 2), "attention": np.array([[1, 0]] * 2), "lengths": np.array([1, 0])}
     found = made(inputs)

@@ -88,6 +88,8 @@ def test_a_tensor_may_be_cut_at_its_other_end():
     assert change.sites == {0, 1}
     assert torch.equal(variant.apply(first.func, first.args, {}), first.args[0][:, -1:])
     assert torch.equal(variant.apply(rest.func, rest.args, {}), rest.args[0][:, :-1])
+    ((halved, _),) = composites(taken((ALL, slice(None, 2)), (ALL, slice(2, None))))
+    assert "the first by [:2], the rest by [2:]" in halved.fix
 
 
 def test_calls_that_are_written_alike_are_changed_together():

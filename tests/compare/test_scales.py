@@ -82,3 +82,62 @@ def test_what_a_mask_writes_hides_no_error_in_the_rest(fill, added):
     assert verdict().passed
     assert not verdict(shift=1e-6).equal
     assert verdict(rounded=True).precise is False
+
+
+class LostDigits(torch.nn.Module):
+    """A difference by a step of 1e-8 has eight digits left in float64."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(64, 64)
+
+    def forward(self, x):
+        return (self.fc(x + 1e-8) - self.fc(x)) / 1e-8
+
+
+class PortOfLostDigits(nnx.Module):
+    shift = 0.0
+
+    def __init__(self, rngs):
+        self.fc = nnx.Linear(64, 64, rngs=rngs)
+
+    def __call__(self, x):
+        first, second = (3 * (x @ (self.fc.kernel[...] / 3)) for x in (x + 1e-8, x))  # other rounding
+        return (first - second) / 1e-8 + self.shift
+
+
+def test_rounding_that_the_reference_has_in_float64_as_well_is_no_error_and_more_than_that_is():
+    inputs = {"inputs": lambda rng: (rng.standard_normal((64, 64)),)}
+    right = parity(LostDigits, PortOfLostDigits, **inputs)
+    assert right.equal
+    assert any("rounding alone" in note for note in right.notes)
+    for shift in (1e-5, 2e-6):
+        assert not parity(LostDigits, type("Shifted", (PortOfLostDigits,), {"shift": shift}), **inputs).equal
+
+
+def test_an_error_as_small_as_that_is_one_where_the_reference_has_all_its_digits():
+    inputs = {"inputs": lambda rng: (rng.standard_normal(200),)}
+    assert not parity(Triples, type("Shifted", (PortOfTriples,), {"shift": 1e-8}), **inputs).equal
+
+
+class Chosen(torch.nn.Module):
+    """Which of two is larger rounding decides, and so how large the output is."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(8, 8)
+
+    def forward(self, x):
+        return x + (self.fc(x) > self.fc(x)).to(x.dtype)
+
+
+class PortOfChosen(nnx.Module):
+    def __init__(self, rngs):
+        self.fc = nnx.Linear(8, 8, rngs=rngs)
+
+    def __call__(self, x):
+        return x + (self.fc(x) > self.fc(x)) + 1e-8
+
+
+def test_what_rounding_decides_forgives_no_error():
+    assert not parity(Chosen, PortOfChosen, inputs=lambda rng: (rng.standard_normal((64, 8)),)).equal

@@ -1,4 +1,4 @@
-"""Causes in spectra and their logarithms, and in scatters."""
+"""Causes in spectra and their logarithms, in scatters, and in a transposed convolution."""
 
 import jax
 import jax.numpy as jnp
@@ -148,3 +148,31 @@ def edges(rng):
 def test_what_becomes_of_several_at_one_place_is_named(how, says):
     (cause,) = check(case(Summed, scattered(how), edges)).divergences[0].causes
     assert (cause.id, cause.says) == ("scatter", says)
+
+
+class Upsampled(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(2, 3, 3, 3))
+
+    def forward(self, x):
+        return torch.nn.functional.conv_transpose2d(x, self.weight, stride=2)
+
+
+class PortOfUpsampled(nnx.Module):
+    def __init__(self, rngs):
+        self.weight = nnx.Param(jnp.zeros((2, 3, 3, 3)))
+
+    def __call__(self, x):
+        layout = ("NCHW", "IOHW", "NCHW")
+        return jax.lax.conv_transpose(x, self.weight[...], (2, 2), "VALID", dimension_numbers=layout)
+
+
+def test_a_transposed_convolution_is_told_to_flip_its_kernel():
+    def inputs(rng):
+        return (rng.standard_normal((2, 2, 5, 5)),)
+
+    case = Case(name="c", summary="s", reference=Upsampled, model=PortOfUpsampled, inputs=inputs, adversarial=())
+    (cause,) = check(case).causes
+    assert cause.id == "kernel-flipped"
+    assert "flip it along each axis" in cause.fix

@@ -82,9 +82,14 @@ def case(model, **options):
     def inputs(rng):
         return (rng.normal(size=(5, WIDTH)).astype(np.float32),)
 
-    rules = [Stacked("blocks.{i}", "layers")]
     return Case(
-        name="c", summary="s", reference=Reference, model=model, inputs=inputs, weights=rules, adversarial=(), **options
+        name="c",
+        summary="s",
+        reference=Reference,
+        model=model,
+        inputs=inputs,
+        adversarial=(),
+        **{"weights": [Stacked("blocks.{i}", "layers")], **options},
     )
 
 
@@ -114,6 +119,12 @@ def test_what_is_wrong_in_the_layers_is_told_of_the_first(layer, module, referen
     (found,) = report.divergences
     assert (found.module, found.reference) == (module, reference)
     assert [each.id for each in found.causes] == [cause]
+
+
+def test_a_rule_for_each_module_inside_tells_the_layers_as_well():
+    rules = [Stacked(f"blocks.{{i}}.{name}", f"layers.{name}") for name in ("norm", "up", "down")]
+    (found,) = check(case(lambda rngs: Port(rngs, TanhLayer), weights=rules)).divergences
+    assert (found.module, found.reference) == ("layers", "blocks.0")
 
 
 def test_what_is_wrong_around_the_layers_is_no_fault_of_theirs():

@@ -13,7 +13,9 @@ from ...draw import input_name, signature
 from ...trees import is_floating
 
 LARGE_MEAN = 100.0  # standard deviations
-TIES = 2.0  # steps in a standard deviation
+TIES = (
+    2.0  # steps in a standard deviation, or near to it: a step is a power of two, so that 1, where limits lie, is met
+)
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ def _zeros(leaf: Leaf) -> np.ndarray:
 def _ties(leaf: Leaf) -> np.ndarray:
     if not is_floating(leaf.array) or not (spread := leaf.array.std()):
         return leaf.array
-    step = spread / TIES
+    step = 2.0 ** np.round(np.log2(spread / TIES))
     return np.clip(np.round(leaf.array / step) * step, leaf.low, leaf.high).astype(leaf.array.dtype)
 
 

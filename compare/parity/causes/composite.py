@@ -129,10 +129,12 @@ def _ends(sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
             cut.setdefault((id(site.args[0]), at), []).append(site)
     for (_, axis), parts in cut.items():
         if len(parts) > 1:
+            part = _slices(parts[0])[axis]
+            at = part.start or part.stop
             variant = Variant(
                 "index",
                 f"cuts axis {axis} at its other end: takes the last for the first",
-                "take the elements that the reference takes: the first by [:1], the rest by [1:]",
+                f"take the elements that the reference takes: the first by [:{at}], the rest by [{at}:]",
                 _at_other_end,
             )
             yield variant, Change(variant.apply, frozenset(site.number for site in parts))
@@ -142,13 +144,17 @@ def _cut_at(site: Site) -> int | None:
     """The axis of which a call takes all before or after a number, and all of the others."""
     if site.name != "__getitem__" or not isinstance(site.args[0], torch.Tensor):
         return None
-    parts = site.args[1] if isinstance(site.args[1], tuple) else (site.args[1],)
+    parts = _slices(site)
     ends = [axis for axis, part in enumerate(parts) if part != slice(None)]
     if len(ends) != 1 or not isinstance(parts[ends[0]], slice):
         return None
     part = parts[ends[0]]
     numbers = [x for x in (part.start, part.stop) if isinstance(x, int) and x]
     return ends[0] if len(numbers) == 1 and part.step is None else None
+
+
+def _slices(site: Site) -> tuple[Any, ...]:
+    return site.args[1] if isinstance(site.args[1], tuple) else (site.args[1],)
 
 
 def _at_other_end(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -108,7 +108,7 @@ class Look:
         kinds = self.run.kinds()
         model = port.model
         self.nodes = port_nodes(model, kinds, port.case.weights)
-        layers = stacked_layers(model, kinds, port.case.weights)
+        layers = stacked_layers(model, kinds, port.case.weights, self._reference_nodes())
         self._regroup(table, layers)
         self.reference_nodes = self._reference_nodes()
         self.matching = match_modules(self.nodes, self.reference_nodes, table, layers)

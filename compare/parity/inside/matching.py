@@ -13,7 +13,7 @@ from typing import Literal
 from flax import nnx
 
 from graphmode.weights import Rename, Stack, Stacked, WeightRule
-from graphmode.weights.plan import make_plan
+from graphmode.weights.plan import Group, make_plan
 
 from ...case import CaseError
 from .calls import CallId, counts
@@ -251,9 +251,10 @@ def port_nodes(model: nnx.Module, kinds: Mapping[CallId, str], rules: Sequence[W
 
 
 def stacked_layers(
-    model: nnx.Module, kinds: Mapping[CallId, str], rules: Sequence[WeightRule]
+    model: nnx.Module, kinds: Mapping[CallId, str], rules: Sequence[WeightRule], reference: Sequence[Node]
 ) -> dict[str, tuple[str, ...]]:
-    """By path of a called module of the port whose variables are stacked, those of the layers in the reference."""
+    """By path of a called module of the port whose variables are stacked, those of the layers in the reference: as a
+    rule names them, or those that hold the same keys, where rules name modules inside alone."""
     plan, _ = make_plan(model, tuple(rules))
     counts = {group.by: group.transform.counts for group in plan if isinstance(group.transform, Stack)}
     found: dict[str, tuple[str, ...]] = {}
@@ -264,7 +265,24 @@ def stacked_layers(
             if isinstance(rule, Stacked) and rule in counts and (there := rule.apply(path, counts[rule])):
                 found[path] = there
                 break
+        else:
+            if counts and (there := _layers_of_weights(path, plan, reference)):
+                found[path] = there
     return found
+
+
+def _layers_of_weights(path: str, plan: Sequence[Group], reference: Sequence[Node]) -> tuple[str, ...]:
+    """The reference's modules that hold the first layer's keys, the second one's, and so on; the outermost ones."""
+    inside = [group for group in plan if any(_is_below(leaf.path, path) for leaf in group.leaves)]
+    lengths = {len(group.keys) if isinstance(group.transform, Stack) else 0 for group in inside}
+    if len(lengths) != 1:
+        return ()
+    by_keys: dict[frozenset[str], str] = {}
+    for node in sorted(reference, key=lambda node: _depth(node.path)):
+        by_keys.setdefault(node.keys, node.path)
+    layers = [frozenset(keys) for keys in zip(*(group.keys for group in inside), strict=True)]
+    there = tuple(by_keys[keys] for keys in layers if keys in by_keys)
+    return there if len(there) == len(layers) else ()
 
 
 def reference_nodes(kinds: Mapping[CallId, str], keys: Sequence[str], carried: frozenset[str]) -> list[Node]:

@@ -13,6 +13,10 @@ from ..variants import Called, Fit, Variant, instead, of, signature
 
 CONVS = ("conv1d", "conv2d", "conv3d")
 TRANSPOSED = ("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
+FLIPPED_TRANSPOSED = (
+    "PyTorch's transposed convolution turns its kernel: flip it along each axis of its window for a convolution with "
+    "lhs_dilation, or for jax.lax.conv_transpose without transpose_kernel=True, and else leave it as it is"
+)
 signature(" ".join(CONVS), "input weight bias stride padding dilation groups")
 signature(" ".join(TRANSPOSED), "input weight bias stride padding output_padding groups dilation")
 signature("linear", "input weight bias")
@@ -150,12 +154,13 @@ def shape(call: Called) -> Iterator[Variant]:
 def kernel(call: Called) -> Iterator[Variant]:
     weight = call.args[1]
     space = list(range(2, weight.dim()))
+    fix = FLIPPED_TRANSPOSED if call.name in TRANSPOSED else "JAX and PyTorch both correlate: leave the kernel as it is"
     for count in range(1, len(space) + 1):
         for axes in itertools.combinations(space, count):
             yield Variant(
                 "kernel-flipped",
-                f"flips the kernel along axes {axes}",
-                "JAX and PyTorch both correlate: leave the kernel as it is",
+                f"takes the kernel flipped along axes {axes}",
+                fix,
                 call.with_(weight=lambda w, axes=axes: w.flip(axes)),
             )
     for a, b in itertools.combinations(space, 2):
