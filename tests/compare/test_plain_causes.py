@@ -132,6 +132,28 @@ def test_a_gradient_that_does_not_reach_an_embedding_is_explained():
     assert [id for id, _ in causes(Words, Stopped, words_and_rows)] == ["stop-gradient"]
 
 
+class Twice(Linear):
+    def forward(self, x):
+        return self.fc(self.fc(x).tanh())
+
+
+class PortTwice(Port):
+    def __call__(self, x):
+        return self.fc(jax.lax.stop_gradient(jnp.tanh(self.fc(x))))
+
+
+class PortFirst(Port):
+    def __call__(self, x):
+        return self.fc(jnp.tanh(self.fc(jax.lax.stop_gradient(x))))
+
+
+@pytest.mark.parametrize("port", [PortTwice, PortFirst])
+def test_a_gradient_that_is_stopped_before_one_of_two_calls_is_explained(port):
+    told = causes(Twice, port, rows)
+    assert [id for id, _ in told] == ["stop-gradient"] * len(told)
+    assert told
+
+
 class Masked(Linear):
     def forward(self, x, mask):
         return (self.fc(x) + (1 - mask) * -3.4e38).softmax(-1)
