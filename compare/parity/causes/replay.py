@@ -160,8 +160,9 @@ class Replay:
         for key, tensor, gradient in zip(names, wanted, found, strict=False):  # but the anchor
             into[key] = as_numpy((torch.zeros_like(tensor) if gradient is None else gradient).detach())
         for call in (self.calls[id] for ids in self.children.values() for id in ids):
-            for name, known in call.cotangents.items():  # of one that nothing reaches, as the port's receives it
-                into.setdefault(("received_cotangent", f"{name} of {call.id}"), np.zeros_like(known))
+            # of one that nothing reaches, as the port's receives it
+            for name in (*call.cotangents, *call.without_gradient):
+                into.setdefault(("received_cotangent", f"{name} of {call.id}"), np.zeros_like(call.outputs[name]))
 
     def written(self) -> list[str]:
         """The names, below the module, of the buffers that a call changes."""
