@@ -110,6 +110,7 @@ class Replay:
         replaced = {name: x for name, x in self.module.named_buffers() if name in change.parameters}
         with contextlib.ExitStack() as stack:
             stack.enter_context(Snapshot.of_buffers(self.module).restored())
+            stack.callback(_without_history, self.module)
             stack.enter_context(self._stubs(evidence, given, mode))
             if change.other_mode:
                 stack.enter_context(_in_other_mode(self.module))
@@ -236,6 +237,13 @@ def _in_other_mode(module: torch.nn.Module) -> Iterator[None]:
         yield
     finally:
         module.training = not module.training
+
+
+def _without_history(module: torch.nn.Module) -> None:
+    """Buffers are of no graph, whatever was written into them."""
+    for buffer in module.buffers():
+        if not buffer.is_leaf:
+            buffer.detach_()
 
 
 @contextlib.contextmanager
