@@ -38,6 +38,7 @@ class Ancestry:
             replay.run(Change(), note=self.sites.append, describe=True)
         self.tensors = list(replay.tensors)
         self.inside = list(replay.inside_calls)
+        self._numbers = {id(x): number for number, (_, _, x) in reversed(list(enumerate(self.tensors)))}
         self._inputs = {id(x): words for words, made, x in self.tensors if made == 0 and words.startswith("its input")}
         self._names = {id(x): name for name, x in replay.held().items()}
         self._made: dict[int, list[Site]] = {}
@@ -48,6 +49,10 @@ class Ancestry:
             for tensor in tensors_of((site.args, site.kwargs)):
                 self._taken.setdefault(id(tensor), []).append(site)
         self._of_inside = {id(x): given for _, _, given, results in self.inside for x in results}
+
+    def number(self, tensor: Any) -> int | None:
+        """Its place among the tensors that were made."""
+        return self._numbers.get(id(tensor))
 
     def maker(self, tensor: Any) -> Site | None:
         """The call that gives it first."""

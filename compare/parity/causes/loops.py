@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -69,7 +70,7 @@ def one_turn_behind(ancestry: Ancestry) -> Iterator[tuple[Variant, Change]]:
                 replaced = tuple(
                     Replaced(new, old, call.number, call.number) for (new, old), call in zip(pairs, calls, strict=True)
                 )
-                usual = ancestry.tensors[given[-1]][0]
+                usual = _in_any_turn(ancestry.tensors[given[-1]][0])
                 says = f"gives {name} the state from before a turn of the loop, where the reference gives {usual} in it"
                 fix = "let the scan hand out what its step has computed"
                 yield Variant("state-behind", says, fix, unused), Change(replaced=replaced)
@@ -96,13 +97,13 @@ def _is_in_turn(same: Sequence[Site], first: Sequence[Site]) -> bool:
 def _states(loop: Loop, ancestry: Ancestry) -> list[State]:
     found: dict[tuple[int, ...], State] = {}
     for tensors in _of_turns(loop, ancestry):
-        numbers = [_number(x, ancestry) for x in tensors]
+        numbers = [ancestry.number(x) for x in tensors]
         if None in numbers or len({x.shape for x in tensors}) > 1:
             continue
         made = [ancestry.tensors[number][1] for number in numbers]  # type: ignore[index]
         turns = zip(loop.starts[:-1], made[1:], loop.starts[1:], strict=True)
         if made[0] <= loop.starts[0] and all(start < now <= end for start, now, end in turns):
-            words = ancestry.tensors[numbers[-1]][0]  # type: ignore[index]
+            words = _in_any_turn(ancestry.tensors[numbers[-1]][0])  # type: ignore[index]
             found[tuple(numbers)] = State(numbers, words, tensors[0].shape)  # type: ignore[arg-type]
     return list(found.values())
 
@@ -121,12 +122,12 @@ def _taken(loop: Loop, ancestry: Ancestry) -> Iterator[tuple[str, list[Site], li
     """Calls, and what they take that each turn makes: one call in each turn, or one after the loop."""
     for same in loop.calls:
         for tensors in zip(*(_floating(site) for site in same), strict=False):
-            numbers = [_number(x, ancestry) for x in tensors]
+            numbers = [ancestry.number(x) for x in tensors]
             if None not in numbers and _turns(numbers, loop, ancestry) == list(range(len(same))):
                 yield same[0].name, same, numbers  # type: ignore[misc]
     for site in ancestry.sites:
         if site.number > loop.ends[-1]:
-            known = [number for x in _floating(site) if (number := _number(x, ancestry)) is not None]
+            known = [number for x in _floating(site) if (number := ancestry.number(x)) is not None]
             made = [number for number in known if ancestry.tensors[number][1] > loop.starts[0]]
             if _turns(made, loop, ancestry) == list(range(len(loop.starts))):
                 yield site.name, [site] * len(made), made
@@ -138,9 +139,9 @@ def _turns(numbers: Sequence[int | None], loop: Loop, ancestry: Ancestry) -> lis
     return [sum(now > start for start in loop.starts) - 1 for now in made]
 
 
+def _in_any_turn(words: str) -> str:
+    return re.sub(r", call \d+", "", words)
+
+
 def _floating(site: Site) -> list[torch.Tensor]:
     return [x for x in tensors_of(site.args) if is_floating(x)]
-
-
-def _number(tensor: torch.Tensor, ancestry: Ancestry) -> int | None:
-    return next((i for i, (_, _, x) in enumerate(ancestry.tensors) if x is tensor), None)

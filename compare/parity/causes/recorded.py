@@ -101,7 +101,7 @@ class _Recorded(torch.autograd.Function):
     def backward(ctx: Any, *cotangents: torch.Tensor) -> Any:
         call = ctx.call
         for name, gradient in zip(call.outputs, cotangents, strict=True):
-            if name in call.cotangents and gradient is not None:
+            if (name in call.cotangents or name in call.without_gradient) and gradient is not None:
                 ctx.evidence["received_cotangent", f"{name} of {call.id}"] = as_numpy(gradient.detach().clone())
         names = [*call.inputs, *[None] * ctx.count][: ctx.count]
         back = []

@@ -111,6 +111,7 @@ class Replay:
         replaced = {name: x for name, x in self.module.named_buffers() if name in change.parameters}
         with contextlib.ExitStack() as stack:
             stack.enter_context(Snapshot.of_buffers(self.module).restored())
+            stack.callback(_without_history, self.module)
             stack.enter_context(self._stubs(evidence, given, mode))
             if change.other_mode:
                 stack.enter_context(_in_other_mode(self.module))
@@ -163,8 +164,9 @@ class Replay:
             into[key] = as_numpy((torch.zeros_like(tensor) if gradient is None else gradient).detach())
         self._regroup("received_cotangent", into)
         for call in (self.calls[id] for ids in self.children.values() for id in ids):
-            for name, known in call.cotangents.items():  # of one that nothing reaches, as the port's receives it
-                into.setdefault(("received_cotangent", f"{name} of {call.id}"), np.zeros_like(known))
+            # of one that nothing reaches, as the port's receives it
+            for name in (*call.cotangents, *call.without_gradient):
+                into.setdefault(("received_cotangent", f"{name} of {call.id}"), np.zeros_like(call.outputs[name]))
 
     def written(self) -> list[str]:
         """The names, below the module, of the buffers that a call changes."""
@@ -249,6 +251,13 @@ def _in_other_mode(module: torch.nn.Module) -> Iterator[None]:
         yield
     finally:
         module.training = not module.training
+
+
+def _without_history(module: torch.nn.Module) -> None:
+    """Buffers are of no graph, whatever was written into them."""
+    for buffer in module.buffers():
+        if not buffer.is_leaf:
+            buffer.detach_()
 
 
 @contextlib.contextmanager

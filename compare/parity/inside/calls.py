@@ -39,6 +39,7 @@ class Call:
       inputs, outputs: arrays by position and name, as they were when the call began and when it ended.
       cotangents: what reached each output in the backward pass, from all who use it; no entry where no gradient does.
       input_gradients: what this call gives back to each of its inputs.
+      in_no_grad: whether it was made under `torch.no_grad`.
       parent: the call that it was made in; None for the model's own.
       arguments, result: what it took, `(args, kwargs)`, and gave, as whole trees of detached tensors.
     """
@@ -52,6 +53,13 @@ class Call:
     input_gradients: dict[str, np.ndarray] = field(default_factory=dict)
     arguments: Any = ((), {})
     result: Any = None
+    in_no_grad: bool = False
+
+    @property
+    def without_gradient(self) -> list[str]:
+        """Its floating outputs, where it was made under `torch.no_grad`."""
+        floating = [name for name, array in self.outputs.items() if array.dtype.kind == "f"]
+        return [name for name in floating if self.in_no_grad and name not in self.cotangents]
 
 
 class Calls(dict[CallId, Call]):

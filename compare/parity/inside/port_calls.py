@@ -298,9 +298,11 @@ class PortRun:
             giving = what == "input_gradient"
             values, gradients = (call.inputs, call.input_gradients) if giving else (call.outputs, call.cotangents)
             replaced = with_theirs(ours, values, pairs)
+            through = [] if giving else [name for name in call.without_gradient if name not in gradients]
             for each in pairs:
-                if each.name in gradients:
-                    wanted = gradients[each.name]
+                let_through = each.name in through and isinstance(ours[each.index], jax.core.Tracer)
+                if each.name in gradients or let_through:
+                    wanted = gradients.get(each.name)
                     wanted = np.zeros_like(values[each.name]) if wanted is None else wanted
                     switch = self._switch(at, what, each, replaced[each.index], wanted, seen)
                     replaced[each.index] = switch(ours[each.index])

@@ -66,6 +66,18 @@ def not_stopped(call: Called) -> Iterator[Variant]:
     )
 
 
+@of("_set_grad_enabled")
+def switched_off(call: Called) -> Iterator[Variant]:
+    """Where `torch.no_grad` begins."""
+    if call.args and call.args[0] is False:
+        yield Variant(
+            "stop-gradient",
+            "lets the gradient through where the reference computes under torch.no_grad",
+            "hand on jax.lax.stop_gradient of what is computed there",
+            lambda func, args, kwargs: func(True),
+        )
+
+
 @of(
     "relu",
     "relu_",

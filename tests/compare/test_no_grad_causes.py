@@ -1,0 +1,57 @@
+"""What a reference computes under `torch.no_grad`, and a port lets the gradient through."""
+
+import jax
+import numpy as np
+import pytest
+import torch
+from flax import nnx
+from graphmode.compare import Case, check
+
+WIDTH = 4
+
+
+class Reference(torch.nn.Module):
+    """A target that learns by no gradient, from the reward or from a network of its own."""
+
+    def __init__(self, by_network):
+        super().__init__()
+        self.online, self.target = torch.nn.Linear(WIDTH, WIDTH), torch.nn.Linear(WIDTH, WIDTH)
+        self.by_network = by_network
+
+    def forward(self, x, reward):
+        with torch.no_grad():
+            target = self.target(x) if self.by_network else reward.tanh() + self.target.bias
+        return (self.online(x) - target) ** 2
+
+
+class Port(nnx.Module):
+    def __init__(self, rngs, by_network, stops):
+        self.online, self.target = (nnx.Linear(WIDTH, WIDTH, rngs=rngs) for _ in range(2))
+        self.by_network, self.stops = by_network, stops
+
+    def __call__(self, x, reward):
+        target = self.target(x) if self.by_network else jax.numpy.tanh(reward) + self.target.bias
+        return (self.online(x) - (jax.lax.stop_gradient(target) if self.stops else target)) ** 2
+
+
+def checked(by_network, **settings):
+    rows = lambda rng: rng.standard_normal((5, WIDTH)).astype(np.float32)  # noqa: E731
+    return check(
+        Case(
+            name="c",
+            summary="s",
+            reference=lambda: Reference(by_network),
+            model=lambda rngs: Port(rngs, by_network, **settings),
+            inputs=lambda rng: (rows(rng), rows(rng)),
+            adversarial=(),
+        )
+    )
+
+
+@pytest.mark.parametrize("by_network", [False, True])
+def test_what_no_grad_keeps_from_learning_is_told(by_network):
+    assert checked(by_network, stops=True).passed
+    report = checked(by_network, stops=False)
+    assert [each.module for each in report.divergences] == [""]
+    (cause,) = report.divergences[0].causes
+    assert (cause.id, "torch.no_grad" in cause.says) == ("stop-gradient", True)
