@@ -11,7 +11,7 @@ import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from .calls import Call, CallId, Calls
 from .layouts import Layouts
 from .matching import Matching, Node
 
+T = TypeVar("T")
 Received = Sequence[Sequence[np.ndarray]]  # by each call of a module of the port
 Evidence = dict[tuple[str, str], np.ndarray]
 Replayed = Callable[[Calls, CallId], Evidence]
@@ -146,6 +147,7 @@ def _cut(call: Call, steps: Steps, calls: Calls) -> list[Call]:
             input_gradients=each(call.input_gradients, i),
             arguments=tree(call.arguments, i),
             result=tree(call.result, i),
+            in_no_grad=call.in_no_grad,
         )
         for i in range(steps.count)
     ]
@@ -153,16 +155,15 @@ def _cut(call: Call, steps: Steps, calls: Calls) -> list[Call]:
 
 def _joined(calls: Sequence[Call], steps: Steps) -> Call:
     def all_of(values: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        if any(each.keys() != values[0].keys() for each in values):
-            raise ValueError("the calls differ in what they take or give")
-        return {name: _all_or_none(steps, [each[name] for each in values]) for name in values[0]}
+        names = _same([list(each) for each in values])
+        return {name: _all_or_none(steps, [each[name] for each in values]) for name in names}
 
     def tree(wholes: Sequence[Any]) -> Any:
         flat = [pytree.tree_flatten(whole) for whole in wholes]
-        if any(structure != flat[0][1] for _, structure in flat):
-            raise ValueError("the calls differ in what they take or give")
-        leaves = [_joined_leaf(steps, each) for each in zip(*(leaves for leaves, _ in flat), strict=True)]
-        return pytree.tree_unflatten(leaves, flat[0][1])
+        structure = _same([each for _, each in flat])
+        leaves = zip(*(each for each, _ in flat), strict=True)
+        joined = [steps.join(each) if isinstance(each[0], torch.Tensor) else _same(each) for each in leaves]
+        return pytree.tree_unflatten(joined, structure)
 
     first = calls[0]
     return Call(
@@ -175,6 +176,7 @@ def _joined(calls: Sequence[Call], steps: Steps) -> Call:
         input_gradients=all_of([call.input_gradients for call in calls]),
         arguments=tree([call.arguments for call in calls]),
         result=tree([call.result for call in calls]),
+        in_no_grad=_same([call.in_no_grad for call in calls]),
     )
 
 
@@ -184,12 +186,10 @@ def _all_or_none(steps: Steps, arrays: Sequence[np.ndarray | None]) -> np.ndarra
     return None if there is None else steps.join([np.zeros_like(there) if x is None else x for x in arrays])
 
 
-def _joined_leaf(steps: Steps, leaves: Sequence[Any]) -> Any:
-    if isinstance(leaves[0], torch.Tensor):
-        return steps.join(leaves)
-    if any(each != leaves[0] for each in leaves):
+def _same(values: Sequence[T]) -> T:
+    if any(each != values[0] for each in values):
         raise ValueError("the calls differ in what they take or give")
-    return leaves[0]
+    return values[0]
 
 
 def _apart(received: Received, made: Sequence[Call]) -> float:
