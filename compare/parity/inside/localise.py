@@ -221,9 +221,13 @@ class Look:
 
     def call_holding(self, name: str) -> CallId | None:
         """The call of that module, where it is called once; of stacked layers, that of the layer."""
-        there = self._holders(name)[1]
-        calls = [ours for ours, theirs in self.matches.items() if theirs.path == there]
+        calls = self.calls_holding(name)
         return calls[0] if len(calls) == 1 else None
+
+    def calls_holding(self, name: str) -> list[CallId]:
+        """All calls of that module, in order."""
+        there = self._holders(name)[1]
+        return [ours for ours, theirs in self.matches.items() if theirs.path == there]
 
     def _holders(self, name: str) -> tuple[str, str]:
         """In the port and in the reference."""
