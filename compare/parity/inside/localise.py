@@ -115,6 +115,7 @@ class Look:
         self.matches = self.matching.of_calls(list(kinds), list(calls))
         self.suspects: dict[str, Suspect] = {}
         self.outside: list[Finding] = []
+        self._own: dict[str, Mapping[str, np.ndarray]] = {}
         self._free = {(seen.at, seen.what, seen.name): seen for seen in self.run.inherited(self.matches, self.calls)}
         self.forced, self.buffers = self.run.forced_forward(self.matches, self.calls)
         judged = set(self.run.forced)
@@ -274,8 +275,25 @@ class Look:
             users = [self.holder(alias) for alias in self.aliases(name)]
             guilty = next((path for path in users if path in self.suspects), users[0])
             at = self.call_holding(name)
+            if what == "parameter_gradient" and (user := self._user_around(name)) is not None:
+                self._blame(user.path, _finding(what, name, found), user.number)
+                continue
             number = at.number if at is not None and at.path == guilty else 0
             self._blame(guilty, _finding(what, name, found), number)
+
+    def _user_around(self, name: str) -> CallId | None:
+        """The call around the module that holds a parameter, where that adds all that the reference has of its
+        gradient: then the rest comes of what reads the parameter from outside."""
+        calls = self.calls_holding(name)
+        around = self.run.around(calls[0]) if calls else None
+        if around is None or len(self.aliases(name)) > 1:
+            return None
+        path = calls[0].path
+        if path not in self._own:
+            self._own[path] = self.run.own_gradients(self.matches, self.calls, path)
+        wanted = self.observed.parameter_gradients[name]
+        scale = max(magnitude(wanted), SMALLEST_GRADIENT * self.largest_gradient)
+        return around if difference(self._own[path][name], wanted, scale).equal else None
 
     def _blame(self, path: str, finding: Finding, call: int) -> None:
         suspect = self.suspects.setdefault(path, Suspect(path, call))
