@@ -135,3 +135,30 @@ def test_a_buffer_that_is_not_the_ports_fault_stays_as_it_is():
     before = {name: x.clone() for name, x in reference.named_buffers()}
     causes(lambda: reference, port(inv="perm"), rows, modes=("inference",))
     assert all(torch.equal(x, before[name]) for name, x in reference.named_buffers())
+
+
+class TwoViews(torch.nn.Module):
+    """One norm for both inputs, as in BYOL and SimSiam: what it keeps is of both."""
+
+    def __init__(self):
+        super().__init__()
+        self.bn = torch.nn.BatchNorm1d(WIDTH)
+
+    def forward(self, a, b):
+        return 2 * self.bn(a) + self.bn(b)
+
+
+class PortOfTwoViews(nnx.Module):
+    momentum = 0.9
+
+    def __init__(self, rngs):
+        self.bn = nnx.BatchNorm(WIDTH, momentum=self.momentum, epsilon=1e-5, rngs=rngs)
+
+    def __call__(self, a, b):
+        return 2 * self.bn(a) + self.bn(b)
+
+
+def test_what_two_calls_of_a_module_keep_together_is_explained():
+    ((cause, says),) = causes(TwoViews, PortOfTwoViews, lambda rng: rows(rng) + rows(rng))
+    assert cause == "variance"
+    assert "biased" in says

@@ -514,3 +514,35 @@ def test_a_gradient_that_is_made_up_for_is_no_fault(port, wrong):
 
     found = look(Case(name="words", summary="s", reference=Words, model=port, inputs=words))
     assert {each.module for each in found.divergences()} == wrong
+
+
+class ScaledByWeight(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(6, 6)
+
+    def forward(self, x):
+        return torch.tanh(self.fc(x)) * self.fc.weight.detach().sum(0) + self.fc(-x)
+
+
+class PortOfScaledByWeight(nnx.Module):
+    def __init__(self, rngs):
+        self.fc = nnx.Linear(6, 6, rngs=rngs)
+
+    def __call__(self, x):
+        return jnp.tanh(self.fc(x)) * self.fc.kernel[...].sum(1) + self.fc(-x)
+
+
+class PortOfStoppedWeight(PortOfScaledByWeight):
+    def __call__(self, x):
+        return jnp.tanh(self.fc(x)) * jax.lax.stop_gradient(self.fc.kernel[...].sum(1)) + self.fc(-x)
+
+
+def test_a_module_is_not_blamed_for_a_gradient_by_its_parameter_that_comes_from_outside():
+    def report(port):
+        inputs = {"inputs": lambda rng: (rng.standard_normal((8, 6)),), "adversarial": ()}
+        return check(Case(name="c", summary="s", reference=ScaledByWeight, model=port, **inputs))
+
+    assert report(PortOfStoppedWeight).passed
+    (found,) = report(PortOfScaledByWeight).divergences
+    assert found.module == ""

@@ -36,7 +36,12 @@ class Replay:
       at: the call.
       forced: the calls that hand on what was recorded.
       backward: whether gradients are found, too.
+
+    Attributes:
+      goes_on: whether the module's buffers stay as a run leaves them.
     """
+
+    goes_on = False
 
     def __init__(self, model: torch.nn.Module, calls: Calls, at: CallId, forced: set[CallId], backward: bool):
         self.model, self.calls, self.call, self.backward = model, calls, calls[at], backward
@@ -110,7 +115,8 @@ class Replay:
         before = {name: x.clone() for name, x in self.module.named_buffers() if name in change.unwritten}
         replaced = {name: x for name, x in self.module.named_buffers() if name in change.parameters}
         with contextlib.ExitStack() as stack:
-            stack.enter_context(Snapshot.of_buffers(self.module).restored())
+            if not self.goes_on:
+                stack.enter_context(Snapshot.of_buffers(self.module).restored())
             stack.callback(_without_history, self.module)
             stack.enter_context(self._stubs(evidence, given, mode))
             if change.other_mode:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..inside.calls import CallId
 from ..yardstick import SMALLEST_GRADIENT, difference, magnitude
 from .changed import Evidence, Key
 
@@ -165,14 +166,26 @@ def target_of(look: Look, path: str, call: int) -> Target:
             add((seen.what, seen.name), seen, scale)
         if seen.what in ("received", "received_cotangent") and seen.around == (path, call):
             add((seen.what, f"{seen.name} of {look.matches[seen.at]}"), seen, scale)
+    aims.update(_totals(look, [CallId(path, call)]))
+    return Target(aims)
+
+
+def totals_of(look: Look, calls: list[CallId]) -> Target:
+    """What all calls of one module leave in its buffers, and the gradients of its parameters by all of them."""
+    return Target(_totals(look, calls))
+
+
+def _totals(look: Look, calls: list[CallId]) -> dict[Key, Aim]:
+    aims: dict[Key, Aim] = {}
     if look.backward is not None:
+        largest = look.largest_gradient
         for name, wanted in look.observed.parameter_gradients.items():
-            if name in look.backward.by_parameters and look.call_holding(name) == (path, call):
+            if name in look.backward.by_parameters and look.calls_holding(name) == calls:
                 scale = max(magnitude(wanted), SMALLEST_GRADIENT * largest)
                 aims["parameter_gradient", name] = Aim(look.backward.by_parameters[name], wanted, scale)
     if look.question.mode == "forward_backward":
         for name, wanted in look.observed.buffers.items():
             counts = name.endswith("num_batches_tracked")  # whatever the statistics are, the module itself counts
-            if name in look.buffers and look.call_holding(name) == (path, call) and not counts:
+            if name in look.buffers and look.calls_holding(name) == calls and not counts:
                 aims["buffer", name] = Aim(look.buffers[name], wanted, magnitude(wanted))
-    return Target(aims)
+    return aims

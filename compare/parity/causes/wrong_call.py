@@ -12,12 +12,14 @@ from ...report.records import Divergence
 from ..inside.calls import CallId
 from ..yardstick import difference
 from .change import Change
+from .every_call import EveryCall
 from .replay import Replay
-from .target import EXPLAINED, TELLING, Aim, Target, target_of
+from .target import EXPLAINED, TELLING, Aim, Target, target_of, totals_of
 
 if TYPE_CHECKING:
     from ..inside.localise import Look
 
+MOST_CALLS = 16  # of a module, that are run again for each change
 NUDGES = (1 + 2.0**-51, 1 - 2.0**-50)  # of each parameter: a rounding or two
 
 
@@ -38,9 +40,15 @@ class WrongCall:
     def __init__(self, look: Look, at: CallId):
         forced = {look.matches[call] for call in look.run.forced}
         backward = look.question.mode == "forward_backward"
-        self.replay = Replay(look.judge.module, look.calls, look.matches[at], forced, backward)
+        there = look.matches[at]
+        self.replay = Replay(look.judge.module, look.calls, there, forced, backward)
         self.target = target_of(look, at.path, at.number)
         self.in_part = False
+        every = [ours for ours, theirs in look.matches.items() if theirs.path == there.path]
+        if 1 < len(every) <= MOST_CALLS and self.target.agrees(self.target.before):
+            calls = [look.matches[each] for each in every]  # what is off they make together
+            self.replay = EveryCall(look.judge.module, look.calls, calls, forced, backward)
+            self.target = totals_of(look, every)
 
     @property
     def forward(self) -> Target:

@@ -117,6 +117,7 @@ class Look:
         self.matches = self.matching.of_calls(list(kinds), list(self.calls))
         self.suspects: dict[str, Suspect] = {}
         self.outside: list[Finding] = []
+        self._own: dict[str, Mapping[str, np.ndarray]] = {}
         self._free = {(seen.at, seen.what, seen.name): seen for seen in self.run.inherited(self.matches, self.calls)}
         self.forced, self.buffers = self.run.forced_forward(self.matches, self.calls)
         judged = set(self.run.forced)
@@ -244,9 +245,13 @@ class Look:
 
     def call_holding(self, name: str) -> CallId | None:
         """The call of that module, where it is called once; of stacked layers, that of the layer."""
-        there = self._holders(name)[1]
-        calls = [ours for ours, theirs in self.matches.items() if theirs.path == there]
+        calls = self.calls_holding(name)
         return calls[0] if len(calls) == 1 else None
+
+    def calls_holding(self, name: str) -> list[CallId]:
+        """All calls of that module, in order."""
+        there = self._holders(name)[1]
+        return [ours for ours, theirs in self.matches.items() if theirs.path == there]
 
     def _holders(self, name: str) -> tuple[str, str]:
         """In the port and in the reference."""
@@ -293,8 +298,25 @@ class Look:
             users = [self.holder(alias) for alias in self.aliases(name)]
             guilty = next((path for path in users if path in self.suspects), users[0])
             at = self.call_holding(name)
+            if what == "parameter_gradient" and (user := self._user_around(name)) is not None:
+                self._blame(user.path, _finding(what, name, found), user.number)
+                continue
             number = at.number if at is not None and at.path == guilty else 0
             self._blame(guilty, _finding(what, name, found), number)
+
+    def _user_around(self, name: str) -> CallId | None:
+        """The call around the module that holds a parameter, where that adds all that the reference has of its
+        gradient: then the rest comes of what reads the parameter from outside."""
+        calls = self.calls_holding(name)
+        around = self.run.around(calls[0]) if calls else None
+        if around is None or len(self.aliases(name)) > 1:
+            return None
+        path = calls[0].path
+        if path not in self._own:
+            self._own[path] = self.run.own_gradients(self.matches, self.calls, path)
+        wanted = self.observed.parameter_gradients[name]
+        scale = max(magnitude(wanted), SMALLEST_GRADIENT * self.largest_gradient)
+        return around if difference(self._own[path][name], wanted, scale).equal else None
 
     def _blame(self, path: str, finding: Finding, call: int) -> None:
         suspect = self.suspects.setdefault(path, Suspect(path, call))

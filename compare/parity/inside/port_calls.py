@@ -286,7 +286,17 @@ class PortRun:
         except jax.errors.UnexpectedTracerError:  # a module is called within a transform, whose values do not leave it
             return self._forced_backward(matches, calls, free, reaching=False)
 
-    def _forced_backward(self, matches: Matches, calls: Calls, free: Collection[CallId], *, reaching: bool) -> Backward:
+    def around(self, at: CallId) -> CallId | None:
+        """The judged call that a call is made in, where it is judged itself."""
+        return self._borders[at].around if at in self._borders else None
+
+    def own_gradients(self, matches: Matches, calls: Calls, path: str) -> dict[str, np.ndarray]:
+        """Of the gradients of parameters, the part that the calls of this module make of the right ones."""
+        return self._forced_backward(matches, calls, (), reaching=False, alone=path).by_parameters
+
+    def _forced_backward(
+        self, matches: Matches, calls: Calls, free: Collection[CallId], *, reaching: bool, alone: str | None = None
+    ) -> Backward:
         seen: list[Seen] = []
         borders_reached: list[jax.Array] = []
 
@@ -303,7 +313,8 @@ class PortRun:
                 let_through = each.name in through and isinstance(ours[each.index], jax.core.Tracer)
                 if each.name in gradients or let_through:
                     wanted = gradients.get(each.name)
-                    wanted = np.zeros_like(values[each.name]) if wanted is None else wanted
+                    is_none = wanted is None or alone not in (None, at.path)
+                    wanted = np.zeros_like(values[each.name]) if is_none else wanted
                     switch = self._switch(at, what, each, replaced[each.index], wanted, seen)
                     replaced[each.index] = switch(ours[each.index])
                     if reaching:
@@ -332,7 +343,8 @@ class PortRun:
 
         with self.side.context(), jax.disable_jit(), _kept_in_memory():
             (heads, sums), pull = jax.vjp(forward, program.params, batch.diff)
-            by_parameters, by_inputs = pull((starts(heads, batch.cotangents), jtu.tree_map(jnp.zeros_like, sums)))
+            first = starts(heads, batch.cotangents) if alone is None else jtu.tree_map(jnp.zeros_like, heads)
+            by_parameters, by_inputs = pull((first, jtu.tree_map(jnp.zeros_like, sums)))
             jax.effects_barrier()
             by_name = self.side.named_gradients(self.question.mode, by_parameters)
             return Backward(seen, by_name, self.side.input_gradients(batch, by_inputs))

@@ -1,0 +1,43 @@
+"""All calls of a module of the reference, one after the other: what they leave in its buffers, and their gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ...torch_side import Snapshot
+from ..inside.calls import CallId, Calls
+from .change import Change
+from .changed import Evidence
+from .replay import Replay
+
+
+class EveryCall(Replay):
+    """The calls of a module that is called several times, each under the same change.
+
+    Args:
+      calls: the record.
+      at: the calls, in order; the first stands for all in what no total is.
+      model, forced, backward: as of one call.
+    """
+
+    goes_on = True
+
+    def __init__(self, model: torch.nn.Module, calls: Calls, at: Sequence[CallId], forced: set[CallId], backward: bool):
+        super().__init__(model, calls, at[0], forced, backward)
+        self.further = [Replay(model, calls, each, forced, backward) for each in at[1:]]
+        for each in self.further:
+            each.goes_on = True
+
+    def run(self, change: Change, *, forward_only: bool = False, **how: Any) -> Evidence:
+        with Snapshot.of_buffers(self.module).restored():
+            total = super().run(change, forward_only=forward_only, **how)
+            for each in self.further:
+                for key, value in each.run(change, forward_only=forward_only).items():
+                    if key[0] == "buffer":
+                        total[key] = value
+                    elif key[0] == "parameter_gradient":
+                        total[key] = total[key] + value
+        return total
