@@ -313,8 +313,8 @@ class PortRun:
                 let_through = each.name in through and isinstance(ours[each.index], jax.core.Tracer)
                 if each.name in gradients or let_through:
                     wanted = gradients.get(each.name)
-                    is_none = wanted is None or alone not in (None, at.path)
-                    wanted = np.zeros_like(values[each.name]) if is_none else wanted
+                    if wanted is None or alone not in (None, at.path):
+                        wanted = np.zeros_like(values[each.name])
                     switch = self._switch(at, what, each, replaced[each.index], wanted, seen)
                     replaced[each.index] = switch(ours[each.index])
                     if reaching:
