@@ -82,8 +82,8 @@ def _install() -> None:
     usual: Callable[..., Any] = getattr(dtypes, CANONICAL)
 
     @functools.wraps(usual)
-    def canonical(dtype: Any, fun_name: str | None = None) -> Any:
-        used = usual(dtype, fun_name)
+    def canonical(dtype: Any, fun_name: str | None = None, **options: Any) -> Any:
+        used = usual(dtype, fun_name, **options)  # jax 0.11 has further ones
         if not _FOLLOWS.value or fun_name in REINTERPRETS:
             return used
         name = np.dtype(used).name
