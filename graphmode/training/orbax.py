@@ -52,7 +52,8 @@ class Quiet:
 def close_before_exit(open_one: Closes) -> None:
     """Closes it before the interpreter stops to start threads, which Orbax needs to the end of a save.
 
-    `atexit` is too late for that. Where Python has not what this uses, a save that runs at the end is lost.
+    `atexit` is too late for that. From Python 3.12 on nothing is early enough: a save that still runs when a program
+    ends is lost then, and told to be.
     """
     if not _OPEN and (register := getattr(threading, "_register_atexit", None)) is not None:
         register(_close_all)
@@ -85,6 +86,8 @@ def why(error: BaseException) -> tuple[int | None, str]:
     lines = str(error).strip().splitlines()
     told = re.split(r" \[(?:tensorstore_spec|source locations)", lines[0])[0].rstrip(".") if lines else ""
     reason = f"{type(error).__name__}: {told}" if told else type(error).__name__
+    if "interpreter shutdown" in told:
+        reason += "; close the checkpoints before the program ends, as `with Checkpoints(...)` does"
     if isinstance(error, OSError):
         return error.errno, reason
     found = found or re.search(r"os_error_code='(\d+)'", str(error))

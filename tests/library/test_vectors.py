@@ -43,6 +43,8 @@ def test_a_width_of_the_user_stays():
 def test_compiled_code_is_for_them(tmp_path):
     said("first", f"--xla_dump_to={tmp_path}")
     code = "".join(path.read_text() for path in tmp_path.glob("*.ll"))
+    if not code:
+        pytest.skip("this jaxlib writes no LLVM code")
     wanted = 512 if vectors._has_avx512() else 256
     assert f'"prefer-vector-width"="{wanted}"' in code
 
