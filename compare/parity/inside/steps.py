@@ -19,6 +19,7 @@ from torch.utils import _pytree as pytree
 
 from ..yardstick import EQUAL_TOLERANCE, difference
 from .calls import Call, CallId, Calls
+from .fixed_size import fixed_size_layout
 from .layouts import Layouts
 from .matching import Matching, Node
 
@@ -193,17 +194,20 @@ def _same(values: Sequence[T]) -> T:
 
 
 def _apart(received: Received, made: Sequence[Call]) -> float:
-    """The largest error of what the port's calls received, of the first tensor that the reference's did.
+    """The largest error of what the port's calls received, of the first tensor that the reference's did."""
+    pairs = zip(received, made, strict=True)
+    return max(
+        min((_error(x, next(iter(call.inputs.values()))) for x in arrays), default=np.inf) for arrays, call in pairs
+    )
 
-    Raises:
-      ValueError: where shapes tell that it is another one.
-    """
-    worst = 0.0
-    for arrays, call in zip(received, made, strict=True):
-        wanted = next(iter(call.inputs.values()))
-        fits = [(layout, x) for x in arrays if (layout := Layouts().fit(x, wanted)) is not None]
-        worst = max(worst, min(difference(layout.to_reference(x), wanted).error for layout, x in fits))
-    return worst
+
+def _error(port: np.ndarray, wanted: np.ndarray) -> float:
+    """In the likeliest layout, or as the part that counts of what has a fixed size."""
+    layouts = Layouts()
+    layout = layouts.fit(port, wanted)
+    if layout is None:
+        layout = fixed_size_layout(port, wanted, layouts.fit, (), EQUAL_TOLERANCE, given=False)
+    return np.inf if layout is None else difference(layout.to_reference(port), wanted).error
 
 
 def _is_given(replayed: Replayed, calls: Calls, call: Call) -> bool:
