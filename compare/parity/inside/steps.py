@@ -20,7 +20,7 @@ from torch.utils import _pytree as pytree
 from ..yardstick import EQUAL_TOLERANCE, difference
 from .calls import Call, CallId, Calls
 from .fixed_size import fixed_size_layout
-from .layouts import Layouts
+from .layouts import AnyLayout, Layouts
 from .matching import Matching, Node
 
 T = TypeVar("T")
@@ -204,7 +204,7 @@ def _apart(received: Received, made: Sequence[Call]) -> float:
 def _error(port: np.ndarray, wanted: np.ndarray) -> float:
     """In the likeliest layout, or as the part that counts of what has a fixed size."""
     layouts = Layouts()
-    layout = layouts.fit(port, wanted)
+    layout: AnyLayout | None = layouts.fit(port, wanted)
     if layout is None:
         layout = fixed_size_layout(port, wanted, layouts.fit, (), EQUAL_TOLERANCE, given=False)
     return np.inf if layout is None else difference(layout.to_reference(port), wanted).error
