@@ -78,8 +78,7 @@ def reporting(*divergences: Divergence):
     def examine(case, **options) -> CheckReport:
         report = check(case, **options, locate=False)
         (parity,) = report.parity
-        fields = {name: getattr(parity, name) for name in parity.__struct_fields__}
-        return CheckReport(report.case, [type(parity)(**{**fields, "divergences": list(divergences)})])
+        return CheckReport(report.case, [dataclasses.replace(parity, divergences=list(divergences))])
 
     return examine
 
