@@ -151,6 +151,29 @@ def test_what_treats_steps_together_is_not_excused():
     assert verdict.divergences
 
 
+class Residual(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.fc = torch.nn.LayerNorm(4), torch.nn.Linear(4, 4)
+
+    def forward(self, x):
+        return x + self.fc(self.norm(x))
+
+
+class NormedTwice(nnx.Module):
+    def __init__(self, rngs):
+        self.norm, self.fc = nn.LayerNorm(4, rngs=rngs), nn.Linear(4, 4, rngs=rngs)
+
+    def __call__(self, x):
+        return self.norm(x) + self.fc(self.norm(x))
+
+
+def test_what_a_port_calls_twice_on_all_is_no_step_of_two():
+    (found,) = judged(NormedTwice, (2, 2, 4), Residual).divergences
+    assert found.module == ""
+    assert [each.id for each in found.causes] == ["wiring"]
+
+
 @pytest.mark.parametrize("steps", [Steps(3, 0), Steps(3, 1), Steps(3, 2), Steps(3, 0, True), Steps(3, 1, True)])
 def test_steps_are_cut_and_joined(steps):
     each = [np.arange(8.0).reshape(2, 4) + 100 * i for i in range(3)]

@@ -114,7 +114,7 @@ def regrouped(calls: Calls, path: str, received: Received, replayed: Replayed, *
         with contextlib.suppress(ValueError):  # it holds no such steps
             made = [_joined(originals, steps)] if joins else _cut(originals[0], steps, calls)
             error = _apart(received, made)
-            if error <= (np.inf if certain else EQUAL_TOLERANCE):
+            if error <= EQUAL_TOLERANCE or (certain and error < np.inf):
                 found = _with(calls, Regrouped(tuple(originals), steps), made)
                 if all(_is_given(replayed, found, call) for call in (made[0], made[-1])):
                     tried.append((error, len(tried), found))
@@ -195,17 +195,18 @@ def _same(values: Sequence[T]) -> T:
 
 def _apart(received: Received, made: Sequence[Call]) -> float:
     """The largest error of what the port's calls received, of the first tensor that the reference's did."""
-    pairs = zip(received, made, strict=True)
-    return max(
-        min((_error(x, next(iter(call.inputs.values()))) for x in arrays), default=np.inf) for arrays, call in pairs
-    )
+    joined = len(made) == 1
+    first = [next(iter(call.inputs.values())) for call in made]
+    pairs = zip(received, first, strict=True)
+    return max(min((_error(x, wanted, is_all=joined) for x in arrays), default=np.inf) for arrays, wanted in pairs)
 
 
-def _error(port: np.ndarray, wanted: np.ndarray) -> float:
-    """In the likeliest layout, or as the part that counts of what has a fixed size."""
+def _error(port: np.ndarray, wanted: np.ndarray, *, is_all: bool) -> float:
+    """In the likeliest layout; of all steps also as the part that counts of what has a fixed size. Infinite where no
+    shape fits."""
     layouts = Layouts()
     layout: AnyLayout | None = layouts.fit(port, wanted)
-    if layout is None:
+    if layout is None and is_all:
         layout = fixed_size_layout(port, wanted, layouts.fit, (), EQUAL_TOLERANCE, given=False)
     return np.inf if layout is None else difference(layout.to_reference(port), wanted).error
 
