@@ -47,6 +47,7 @@ NOT_JUDGED = (
     "rounding; give the case larger inputs, or such by check_inputs"
 )
 DRAWS = 3
+Judged = tuple[list[Truth], list[dict[Key, Difference]]]  # answers, and how far a candidate is from each
 REDRAWS = 4  # of an edge input in which a candidate seems imprecise
 
 
@@ -151,9 +152,9 @@ class Examination:
             differences = [apart.of(truth, self._answer(exact, truth, side, variant)) for truth in truths]
             notes += apart.notes
             if side == "jax" and _unequal(differences):
-                truths, differences = self._with_finer_constants(exact, truths, differences, variant, notes)
+                truths, differences = self._with_finer_constants(exact, (truths, differences), variant, notes)
             if side == "jax" and _unequal(differences):
-                truths, differences = self._beside_unrest(exact, truths, differences, variant, notes)
+                truths, differences = self._beside_unrest(exact, (truths, differences), variant, notes)
             if side == "jax":
                 notes += self._draws(exact, truths, differences)  # type: ignore[arg-type]
             if not self.hasty or not _unequal(differences):
@@ -250,18 +251,13 @@ class Examination:
         return coverage_warnings(self.truths, self.judge.state_dict, learned, self.judge.sides)
 
     def _with_finer_constants(
-        self,
-        port: TorchSide | PortSide,
-        truths: list[Truth],
-        found: list[dict[Key, Difference]],
-        variant: str,
-        notes: list[str],
-    ) -> tuple[list[Truth], list[dict[Key, Difference]]]:
+        self, port: TorchSide | PortSide, judged: Judged, variant: str, notes: list[str]
+    ) -> Judged:
         """The judge's answers and the differences from them with the reference's constants in float64, if the port is
         nearer to these: it computes them where it runs, and the reference did as it was built, in float32."""
-        judge = self.judge
+        judge, (truths, found) = self.judge, judged
         if judge.finer is None:
-            return truths, found
+            return judged
         judge.exact, judge.finer = judge.finer, judge.exact
         asked = [t.question for t in truths]
         finer = [
@@ -272,7 +268,7 @@ class Examination:
         again = [apart.of(t, self._answer(port, t, "jax", variant)) for t in finer]
         if _unequal(again) >= _unequal(found):
             judge.exact, judge.finer = judge.finer, judge.exact
-            return truths, found
+            return judged
         notes += apart.notes
         notes.append(
             "constants that the reference has in float32, as it is built or in PyTorch's own kernels, are taken in "
@@ -283,26 +279,20 @@ class Examination:
         self.scales = Scales(self.truths)
         return finer, again
 
-    def _beside_unrest(
-        self,
-        port: TorchSide | PortSide,
-        truths: list[Truth],
-        found: list[dict[Key, Difference]],
-        variant: str,
-        notes: list[str],
-    ) -> tuple[list[Truth], list[dict[Key, Difference]]]:
+    def _beside_unrest(self, port: TorchSide | PortSide, judged: Judged, variant: str, notes: list[str]) -> Judged:
         """The same beside the judge's own rounding, if nothing is off by more: a gradient by what is divided by an
         epsilon has few digits left in float64."""
+        truths, found = judged
         off = [not all(each.equal for each in differences.values()) for differences in found]
         if not all(each.error <= MOST_UNREST for differences in found for each in differences.values()):
-            return truths, found
+            return judged
         shaken = [self.judge.with_unrest(t) if bad else t for t, bad in zip(truths, off, strict=True)]
         timed = [t for t in self.truths if t.question.is_timed]
         apart = Differences(self.case, self.judge, Scales(shaken + timed))
         pairs = zip(shaken, found, off, strict=True)
         again = [apart.of(t, self._answer(port, t, "jax", variant)) if bad else kept for t, kept, bad in pairs]
         if _unequal(again):
-            return truths, found
+            return judged
         notes += [
             f"{truth.question.mode}: the {kind.replace('_', ' ')} {name} was judged beside what rounding alone makes "
             "of it in the reference, in float64 too"

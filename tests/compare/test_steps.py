@@ -174,6 +174,46 @@ def test_what_a_port_calls_twice_on_all_is_no_step_of_two():
     assert [each.id for each in found.causes] == ["wiring"]
 
 
+class TorchOffset(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(5, 4))
+
+    def forward(self):
+        return self.weight
+
+
+class OffsetOnce(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.offset = TorchOffset()
+
+    def forward(self, x):
+        return x + self.offset()
+
+
+class Offset(nnx.Module):
+    def __init__(self, rngs):
+        self.weight = nnx.Param(jnp.ones((5, 4)))
+
+    def __call__(self, x, t):
+        return x + 1.1 * self.weight[t]
+
+
+class OffsetOfEach(nnx.Module):
+    def __init__(self, rngs):
+        self.offset = Offset(rngs)
+
+    def __call__(self, x):
+        return jnp.stack([self.offset(x[:, t], t) for t in range(x.shape[1])], 1)
+
+
+def test_a_module_that_takes_nothing_has_no_steps():
+    verdict = judged(OffsetOfEach, (3, 5, 4), OffsetOnce)
+    assert not verdict.equal
+    assert [each.module for each in verdict.divergences] == [""]
+
+
 @pytest.mark.parametrize("steps", [Steps(3, 0), Steps(3, 1), Steps(3, 2), Steps(3, 0, True), Steps(3, 1, True)])
 def test_steps_are_cut_and_joined(steps):
     each = [np.arange(8.0).reshape(2, 4) + 100 * i for i in range(3)]

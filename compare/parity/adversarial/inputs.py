@@ -13,9 +13,7 @@ from ...draw import input_name, signature
 from ...trees import is_floating
 
 LARGE_MEAN = 100.0  # standard deviations
-TIES = (
-    2.0  # steps in a standard deviation, or near to it: a step is a power of two, so that 1, where limits lie, is met
-)
+TIES = 2.0  # steps in a standard deviation, about: a step is a power of two, so that 1, where limits lie, is met
 
 
 @dataclass(frozen=True)

@@ -108,10 +108,10 @@ class Look:
         kinds = self.run.kinds()
         model = port.model
         self.nodes = port_nodes(model, kinds, port.case.weights)
-        layers = stacked_layers(model, kinds, port.case.weights, self._reference_nodes())
-        self._regroup(table, layers)
-        self.reference_nodes = self._reference_nodes()
-        self.matching = match_modules(self.nodes, self.reference_nodes, table, layers)
+        layers = stacked_layers(model, kinds, port.case.weights, self._nodes_there())
+        self._match(table, layers)
+        if self._regroup(table, layers):
+            self._match(table, layers)
         self.kinds = {call.path: kind for call, kind in kinds.items()}
         self._called = counts(iter(kinds)), counts(self.calls)
         self.matches = self.matching.of_calls(list(kinds), list(self.calls))
@@ -134,23 +134,28 @@ class Look:
             self._named("buffer", self.buffers, self.observed.buffers, None)
             self._backward()
 
-    def _reference_nodes(self) -> list[Node]:
+    def _match(self, table: Mapping[str, str | None] | None, layers: Mapping[str, Sequence[str]]) -> None:
+        self.reference_nodes = self._nodes_there()
+        self.matching = match_modules(self.nodes, self.reference_nodes, table, layers)
+
+    def _nodes_there(self) -> list[Node]:
         carried = frozenset(key for node in self.nodes for key in node.keys)
         kinds = {call.id: call.kind for call in self.calls.values()}
         return reference_nodes(kinds, list(self.judge.module.state_dict()), carried)
 
-    def _regroup(self, table: Mapping[str, str | None] | None, layers: Mapping[str, Sequence[str]]) -> None:
-        """Makes the calls of modules as many as the port's, which are called once for all steps on one side alone."""
-        theirs = self._reference_nodes()
-        matching = match_modules(self.nodes, theirs, table, layers)
-        loose = match_modules(
-            uncounted(self.nodes, matching.only_port), uncounted(theirs, matching.only_reference), table, layers
-        )
-        pairs = pairs_of_other_counts(self.nodes, theirs, loose)
+    def _regroup(self, table: Mapping[str, str | None] | None, layers: Mapping[str, Sequence[str]]) -> bool:
+        """Makes the calls of modules as many as the port's, which are called once for all steps on one side alone; says
+        whether there are any."""
+        ours, theirs = self.matching.only_port, self.matching.only_reference
+        if not (ours and theirs) and not table:
+            return False
+        loose = match_modules(uncounted(self.nodes, ours), uncounted(self.reference_nodes, theirs), table, layers)
+        pairs = pairs_of_other_counts(self.nodes, self.reference_nodes, loose)
         received = self.run.received(list(pairs)) if pairs else {}
         for path, (there, certain) in pairs.items():
             if all(received[path]):
                 self.calls = regrouped(self.calls, there, received[path], self._given_again, certain=certain)
+        return bool(self.calls.regrouped)
 
     def _given_again(self, calls: Calls, at: CallId) -> dict[tuple[str, str], np.ndarray]:
         return Replay(self.judge.module, calls, at, set(), backward=False).run(Change(), forward_only=True)

@@ -108,10 +108,12 @@ def regrouped(calls: Calls, path: str, received: Received, replayed: Replayed, *
       certain: whether the port's is its counterpart; if not, it received the same.
     """
     originals = [call for call in calls.values() if call.id.path == path]
+    if not all(call.inputs for call in originals):
+        return calls
     joins = len(received) == 1
     tried: list[tuple[float, int, Calls]] = []
     for steps in _ways(originals, len(originals) if joins else len(received)):
-        with contextlib.suppress(ValueError):  # it holds no such steps
+        with contextlib.suppress(ValueError, RuntimeError):  # as numpy and PyTorch say that there are no such steps
             made = [_joined(originals, steps)] if joins else _cut(originals[0], steps, calls)
             error = _apart(received, made)
             if error <= EQUAL_TOLERANCE or (certain and error < np.inf):
@@ -129,28 +131,33 @@ def _ways(originals: Sequence[Call], count: int) -> Iterator[Steps]:
 
 
 def _cut(call: Call, steps: Steps, calls: Calls) -> list[Call]:
-    def each(values: Mapping[str, Any], i: int) -> dict[str, Any]:
-        return {name: None if x is None else steps.cut(x)[i] for name, x in values.items()}
+    def each(values: Mapping[str, Any]) -> list[dict[str, Any]]:
+        parts = {name: [None] * steps.count if x is None else steps.cut(x) for name, x in values.items()}
+        return [{name: part[i] for name, part in parts.items()} for i in range(steps.count)]
 
-    def tree(whole: Any, i: int) -> Any:
-        return pytree.tree_map(lambda x: steps.cut(x)[i] if isinstance(x, torch.Tensor) else x, whole)
+    def tree(whole: Any) -> list[Any]:
+        leaves, structure = pytree.tree_flatten(whole)
+        parts = [steps.cut(x) if _is_tensor(x) else [x] * steps.count for x in leaves]
+        return [pytree.tree_unflatten([part[i] for part in parts], structure) for i in range(steps.count)]
 
     around = call.parent
     follows = around is not None and around.path in calls.regrouped
+    tensors = (each(x) for x in (call.inputs, call.outputs, call.cotangents, call.input_gradients))
+    fields = zip(*tensors, tree(call.arguments), tree(call.result), strict=True)
     return [
         Call(
             CallId(call.id.path, i),
             call.kind,
             CallId(around.path, i) if around is not None and follows else around,
-            inputs=each(call.inputs, i),
-            outputs=each(call.outputs, i),
-            cotangents=each(call.cotangents, i),
-            input_gradients=each(call.input_gradients, i),
-            arguments=tree(call.arguments, i),
-            result=tree(call.result, i),
+            inputs=inputs,
+            outputs=outputs,
+            cotangents=cotangents,
+            input_gradients=input_gradients,
+            arguments=arguments,
+            result=result,
             in_no_grad=call.in_no_grad,
         )
-        for i in range(steps.count)
+        for i, (inputs, outputs, cotangents, input_gradients, arguments, result) in enumerate(fields)
     ]
 
 
@@ -163,7 +170,7 @@ def _joined(calls: Sequence[Call], steps: Steps) -> Call:
         flat = [pytree.tree_flatten(whole) for whole in wholes]
         structure = _same([each for _, each in flat])
         leaves = zip(*(each for each, _ in flat), strict=True)
-        joined = [steps.join(each) if isinstance(each[0], torch.Tensor) else _same(each) for each in leaves]
+        joined = [steps.join(each) if all(map(_is_tensor, each)) else _same(each) for each in leaves]
         return pytree.tree_unflatten(joined, structure)
 
     first = calls[0]
@@ -185,6 +192,10 @@ def _all_or_none(steps: Steps, arrays: Sequence[np.ndarray | None]) -> np.ndarra
     """Where a gradient reaches some steps alone, the others have zeros."""
     there = next((x for x in arrays if x is not None), None)
     return None if there is None else steps.join([np.zeros_like(there) if x is None else x for x in arrays])
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, torch.Tensor)
 
 
 def _same(values: Sequence[T]) -> T:
