@@ -121,5 +121,11 @@ BLOCKS = (
         lambda x, m: x[x > 0][m[x > 0]],
         None,
     ),
-    Block("Padded.map.scatter", rows_and_weight, compacted_mapped_and_back, eager_mapped, None),
+    Block(
+        "Padded.map.scatter",
+        rows_and_weight,
+        compacted_mapped_and_back,
+        eager_mapped,
+        bound=lambda x, mask, weight: jnp.tanh(x @ weight),
+    ),
 )

@@ -106,7 +106,15 @@ BLOCKS = (
         SIZES,
         bound=lambda x, ids: jnp.argsort(ids),
     ),
-    Block("segment_map", rows_and_experts, mixed, mixed_in_a_loop, mixed_of_all, SIZES),
+    Block(
+        "segment_map",
+        rows_and_experts,
+        mixed,
+        mixed_in_a_loop,
+        mixed_of_all,
+        SIZES,
+        bound=lambda x, ids, into, out: jnp.maximum(x @ into[0], 0) @ out[0],
+    ),
     Block(
         "bincount",
         rows_and_ids,

@@ -11,6 +11,7 @@ from ..arguments import OnOverflow, as_capacity, as_on_overflow
 from ..indices import DROP
 from ..masking.padded import Padded, settled
 from ..selection.gather import rows_at
+from ..selection.places import picked_before
 from .segments import Segments, segments, unpadded
 
 
@@ -67,12 +68,11 @@ def group_by(
     if jnp.issubdtype(keys.dtype, jnp.floating):
         new |= ranked == last
     new &= jnp.arange(rows) < jnp.sum(inside)
-    group_at = jnp.cumsum(new, dtype=jnp.int32) - 1
-    count = jnp.sum(new, dtype=jnp.int32)
+    group_at, count = picked_before(new)
     table = jnp.full(capacity, last, order.dtype).at[jnp.where(new, group_at, capacity)].set(ranked, **DROP)
     ids = jnp.searchsorted(table, order, method="scan").astype(jnp.int32)
     if jnp.issubdtype(keys.dtype, jnp.floating):
-        ids += jnp.where(nan, jnp.cumsum(nan, dtype=jnp.int32) - 1, 0)
+        ids += jnp.where(nan, picked_before(nan)[0], 0)
 
     groups = segments(ids, num_segments=capacity, valid=inside)
     groups = Segments(groups.ids, groups.outside + lost, capacity, on_overflow)

@@ -12,6 +12,7 @@ import numpy as np
 from jax import lax
 
 from ..arguments import as_capacity
+from ..selection.places import in_order_of_groups
 from .segment_reduce import Rows
 from .segments import Groups, Segments, as_column, members, settled_segments
 
@@ -116,7 +117,7 @@ class _Blocks(NamedTuple):
 def _blocks(groups: Segments, count: int, size: int) -> _Blocks:
     held = groups.num_segments
     ids = jnp.where(groups.inside, groups.given, held)
-    order = jnp.argsort(ids, stable=True)
+    rank, order = in_order_of_groups(ids, held + 1)
     sizes = groups.counts
     ends = jnp.cumsum(sizes)
     begins = ends - sizes
@@ -131,7 +132,6 @@ def _blocks(groups: Segments, count: int, size: int) -> _Blocks:
     within = start[:, None] + jnp.arange(size)
     filled = (within < ends[group][:, None]) & used[:, None]
     source = order[jnp.where(filled, within, start[:, None])]
-    rank = jnp.zeros(count, jnp.int32).at[order].set(jnp.arange(count, dtype=jnp.int32), unique_indices=True)
     own = ids.clip(0, held - 1)
     place = jnp.where(groups.inside, first[own] * size + rank - begins[own], 0)
     return _Blocks(group, used, source, filled, place, groups.inside)

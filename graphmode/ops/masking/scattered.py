@@ -11,6 +11,7 @@ from jax.typing import ArrayLike
 from ..arguments import as_row_mask, as_rows
 from ..host.checks import check
 from ..indices import DROP, IN_BOUNDS
+from ..selection.places import picked_before
 from .valid_rows import along_rows, valid_first
 
 
@@ -74,7 +75,7 @@ def check_alike(rows: Any, other: Any, name: str, *, dtypes: bool = False) -> No
 def _at_mask(rows: Any, valid: jax.Array, mask: jax.Array, into: Any) -> Any:
     if not len(valid):
         return into
-    rank = jnp.cumsum(mask, dtype=jnp.int32) - 1
+    rank, _ = picked_before(mask)
     placed = mask & (rank < jnp.sum(valid, dtype=jnp.int32))
     slot = valid_first(valid).at[jnp.where(placed, rank, 0)].get(**IN_BOUNDS)
     return jax.tree.map(lambda leaf, base: jnp.where(along_rows(placed, base), leaf[slot], base), rows, into)

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 
 from ..arguments import as_fill_value
 from ..indices import DROP, IN_BOUNDS
+from ..selection.places import picked_before, places
 from .masked import highest, lowest
 
 
@@ -31,15 +32,9 @@ def filled(rows: Any, valid: jax.Array, fill_value: Any) -> Any:
 
 def valid_first(valid: jax.Array) -> jax.Array:
     """Slots `[capacity]`, int32: those of valid rows in their order, then the others. Prefix sums, no sort."""
+    target, _ = places(valid)
     slots = jnp.arange(len(valid), dtype=jnp.int32)
-    return jnp.zeros_like(slots).at[_place_valid_first(valid)].set(slots, unique_indices=True, **IN_BOUNDS)
-
-
-def _place_valid_first(valid: jax.Array) -> jax.Array:
-    """Where each slot stands in `valid_first`: its inverse."""
-    before = jnp.cumsum(valid, dtype=jnp.int32)
-    slots = jnp.arange(len(valid), dtype=jnp.int32)
-    return jnp.where(valid, before - 1, jnp.sum(valid, dtype=jnp.int32) + slots - before)
+    return jnp.zeros_like(slots).at[target].set(slots, unique_indices=True, **IN_BOUNDS)
 
 
 def joined_rows(parts: Sequence[tuple[jax.Array, jax.Array]], capacity: int, fill_value: Any) -> jax.Array:
@@ -58,7 +53,7 @@ def joined_rows(parts: Sequence[tuple[jax.Array, jax.Array]], capacity: int, fil
         return joined
 
     def moved(leaves: list[jax.Array]) -> jax.Array:
-        target = jnp.where(valid, jnp.cumsum(valid, dtype=jnp.int32) - 1, rows)
+        target = jnp.where(valid, picked_before(valid)[0], rows)
         return room.at[target].set(jnp.concatenate(leaves), **DROP)
 
     valid = jnp.concatenate(marks)
@@ -127,8 +122,8 @@ def mapped_in_chunks(every: Callable[[Any], Any], rows: Any, valid: jax.Array, f
         return done, mapped_rows(every, some, there, 0), done >= held
 
     _, mapped, _ = scan_until(step, jnp.int32(0), chunks)
-    places = _place_valid_first(valid)
-    unchunked = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[places], mapped.values)
+    back, _ = places(valid)
+    unchunked = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[back], mapped.values)
     return filled(unchunked, valid, fill_value)
 
 
@@ -155,8 +150,8 @@ def mapped_in_sizes(
 
     choice = jnp.searchsorted(jnp.array((0, *sizes), jnp.int32), held)
     mapped = jax.lax.switch(choice, [nothing, *map(of, sizes)], rows)
-    places = _place_valid_first(valid)
-    return filled(jax.tree.map(lambda leaf: leaf[places], mapped), valid, fill_value)
+    back, _ = places(valid)
+    return filled(jax.tree.map(lambda leaf: leaf[back], mapped), valid, fill_value)
 
 
 def _with_stand_ins(leaf: jax.Array, valid: jax.Array) -> jax.Array:

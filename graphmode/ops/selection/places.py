@@ -8,6 +8,7 @@ from jax import lax
 
 WORD = 32
 INT32_MAX = 2**31 - 1
+COUNTED_GROUPS = 256
 
 
 def places(mask: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -52,6 +53,40 @@ def prefix_sum(numbers: jax.Array) -> jax.Array:
     return ((prefix_sum(totals) - totals)[:, None] + within).reshape(-1)[:size]
 
 
+def in_order_of_groups(ids: jax.Array, groups: int) -> tuple[jax.Array, jax.Array]:
+    """Where each row goes when rows stand by group, equal ones as they are, and the rows in that order.
+
+    For few groups it counts, a mask a group in words, which is many times faster than a sort.
+
+    Args:
+      ids: `[N]` int32 in `0 ... groups - 1`.
+      groups: static.
+
+    Returns:
+      Two permutations `[N]` int32, each the inverse of the other.
+    """
+    size = ids.shape[0]
+    at = jnp.arange(size, dtype=jnp.int32)
+    if groups > COUNTED_GROUPS or not isinstance(size, int):
+        order = jnp.argsort(ids, stable=True).astype(jnp.int32)
+        return jnp.zeros_like(at).at[order].set(at, unique_indices=True), order
+    words, before, counts = jax.vmap(lambda group: _words_of(ids == group))(jnp.arange(groups, dtype=jnp.int32))
+    first = jnp.cumsum(counts, dtype=jnp.int32) - counts
+    word, bit = at // WORD, (at % WORD).astype(jnp.uint32)
+    lower = words[ids, word] & ((jnp.uint32(1) << bit) - jnp.uint32(1))
+    place = (first[:, None] + before)[ids, word] + lax.population_count(lower).astype(jnp.int32)
+    return place, jnp.zeros_like(at).at[place].set(at, unique_indices=True)
+
+
+def _words_of(mask: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """A mask `[N]` in words `[ceil(N / 32)]`, how many entries are picked before each word, and in all."""
+    bit = jnp.arange(WORD, dtype=jnp.uint32)
+    words = jnp.sum(_in_words(mask).astype(jnp.uint32) << bit, axis=1, dtype=jnp.uint32)
+    populations = lax.population_count(words).astype(jnp.int32)
+    ends = prefix_sum(populations)
+    return words, ends - populations, ends[-1] if mask.shape[0] else jnp.int32(0)
+
+
 def _in_words(mask: jax.Array) -> jax.Array:
     return jnp.pad(mask, (0, -mask.shape[0] % WORD)).reshape(-1, WORD)
 
@@ -61,10 +96,7 @@ def _picked_before_in_words(mask: jax.Array) -> tuple[jax.Array, jax.Array]:
     size = mask.shape[0]
     if size > INT32_MAX - WORD:
         raise ValueError(f"the mask has {size} entries, and indices are int32; pick from parts of at most 2**31 - 33")
+    words, before_word, count = _words_of(mask)
     bit = jnp.arange(WORD, dtype=jnp.uint32)
-    words = jnp.sum(_in_words(mask).astype(jnp.uint32) << bit, axis=1, dtype=jnp.uint32)
-    populations = lax.population_count(words).astype(jnp.int32)
-    ends = prefix_sum(populations)
     lower = words[:, None] & ((jnp.uint32(1) << bit) - jnp.uint32(1))
-    before = (ends - populations)[:, None] + lax.population_count(lower).astype(jnp.int32)
-    return before, ends[-1] if size else jnp.int32(0)
+    return before_word[:, None] + lax.population_count(lower).astype(jnp.int32), count

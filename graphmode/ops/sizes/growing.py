@@ -11,6 +11,7 @@ from jax.typing import ArrayLike
 from ..arguments import OnOverflow, as_capacity, as_row_mask, as_rows
 from ..indices import DROP
 from ..masking.padded import Padded, settled
+from ..selection.places import picked_before
 from .lengths import NO_LENGTH, as_integer, saturating_add, settled_if
 
 T = TypeVar("T")
@@ -125,7 +126,7 @@ def append(
     slots = jnp.arange(capacity, dtype=jnp.int32)
     # After the last entry, where a mask has holes too: what then finds no room is an overflow, seen by the count.
     begin = jnp.max(jnp.where(buffer.valid, slots + 1, 0))
-    target = jnp.where(picked, begin + jnp.cumsum(picked, dtype=jnp.int32) - 1, capacity)
+    target = jnp.where(picked, begin + picked_before(picked)[0], capacity)
     appended = jnp.sum(picked, dtype=jnp.int32)
 
     def written(room: jax.Array, new: jax.Array) -> jax.Array:

@@ -13,6 +13,7 @@ from jax.typing import ArrayLike
 from ..arguments import OnOverflow, as_array
 from ..host.checks import check
 from ..masking.padded import Padded, settled
+from ..selection.places import prefix_sum
 
 T = TypeVar("T")
 
@@ -44,7 +45,7 @@ def as_integer(x: ArrayLike, *, name: str) -> jax.Array:
 
 def saturating_cumsum(lengths: jax.Array) -> jax.Array:
     """Prefix sums of int32 lengths, none negative; `NO_LENGTH` from where an int32 does not hold them."""
-    ends = jnp.cumsum(lengths, dtype=jnp.int32)
+    ends = prefix_sum(lengths)
     # Two int32 that are not negative add up to less than 2**32: the first sum that wraps is negative.
     return jax.lax.cond(jnp.any(ends < 0), _from_the_first_wrap, lambda ends: ends, ends)
 

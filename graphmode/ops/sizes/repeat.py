@@ -13,6 +13,7 @@ from ..arguments import OnOverflow, as_capacity, as_rows
 from ..indices import DROP
 from ..masking.padded import Padded
 from ..selection.gather import rows_at
+from ..selection.places import prefix_sum
 from .lengths import as_integers, saturating_cumsum, settled_if
 
 
@@ -75,7 +76,7 @@ def repeat_interleave(
     valid = jnp.arange(capacity, dtype=jnp.int32) < count
     # A row that is not repeated ends where the next begins, and each end passed by moves one row on.
     passed = jnp.zeros(capacity, jnp.int32).at[ends].add(1, **DROP)
-    source = jnp.where(valid, jnp.cumsum(passed, dtype=jnp.int32), rows)
+    source = jnp.where(valid, prefix_sum(passed), rows)
 
     if x is None:
         values = jnp.where(valid, source, fill_value).astype(jnp.int32)
