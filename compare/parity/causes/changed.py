@@ -64,6 +64,13 @@ class Changed(TorchFunctionMode):
         if dtype.is_floating_point or (dtype != torch.bool and value.numel() >= MANY_INTEGERS):
             self.tensors.append((words, self.count, value))
 
+    def begin_anew(self) -> None:
+        """Calls are numbered from 0: the module runs on another line, of which nobody is told what the first one told."""
+        if self.count:
+            self.note = None
+            self.tensors, self.inside_calls = [], []
+        self.count = 0
+
     def taken(self, given: Any, at: float) -> Any:
         """What a call of this number takes where it is given this: tensors may be replaced by others."""
         if not self.change.replaced:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 
 import numpy as np
+import torch
 
 from ...report.records import Cause, Divergence
 from ..inside.calls import CallId
@@ -246,10 +247,9 @@ class _Search:
             if not parameter.is_floating_point():
                 continue
             says = f"has {{value}} in all of {name}, which holds other numbers"
-            self.trial.fit(
-                Fit("parameter-constant", says, f"load {name}", parameter.detach().mean().item(), unused, (0.25,)),
-                functools.partial(_constant, name),
-            )
+            fit = Fit("parameter-constant", says, f"load {name}", parameter.detach().mean().item(), unused, (0.25,))
+            for learnt in (True, False):
+                self.trial.fit(fit, functools.partial(_constant, name, learnt))
 
     def _buffers(self, sites: list[Site]) -> None:
         self._each(buffer_variants(self.replay))
@@ -340,9 +340,11 @@ def _also_of(call: WrongCall, causes: list[Cause]) -> list[Cause]:
     return [cause for cause in causes if cause.id in ids]
 
 
-def _constant(name: str, value: float) -> Change:
-    # the gradient goes on to the parameter as if it held that number
-    return Change(parameters={name: lambda parameter: parameter - parameter.detach() + value})
+def _constant(name: str, learnt: bool, value: float) -> Change:
+    """A parameter that holds that number, or the number in its place, which no gradient goes to."""
+    if learnt:
+        return Change(parameters={name: lambda parameter: parameter - parameter.detach() + value})
+    return Change(parameters={name: lambda parameter: torch.full_like(parameter, value)})
 
 
 def _with_number(fit: Fit, at: frozenset[int], value: float) -> Change:

@@ -129,7 +129,7 @@ class Replay:
                 stack.enter_context(in_float64())
             stack.enter_context(mode)
             stack.enter_context(mode.own_functions())
-            outputs = self.module(*args, **kwargs)
+            outputs = self._called(mode, args, kwargs)
             mode.paused = True
             self._regroup("received", evidence)
             if (at_output := change.output) is not None:
@@ -146,6 +146,17 @@ class Replay:
             if self.backward and not forward_only:
                 self._gradients(named, given, leaves, evidence)
         return evidence
+
+    def _called(self, mode: Changed, args: Any, kwargs: Any) -> Any:
+        again = self.calls.regrouped.get(self.path)
+        if again is None or not again.has_lines:
+            return self.module(*args, **kwargs)
+
+        def line(*args: Any, **kwargs: Any) -> Any:
+            mode.begin_anew()
+            return self.module(*args, **kwargs)
+
+        return again.line_by_line(line, (args, kwargs))
 
     def _gradients(
         self,
@@ -205,7 +216,8 @@ class Replay:
 
     def _regrouped(self, path: str) -> Regrouped | None:
         """How the calls of a module inside were regrouped, if they were, and this one still makes those that were."""
-        return None if self.path in self.calls.regrouped else self.calls.regrouped.get(path)
+        own = self.calls.regrouped.get(self.path)
+        return self.calls.regrouped.get(path) if own is None or own.has_lines else None
 
     def _regroup(self, what: str, evidence: Evidence) -> None:
         for path, ids in self.children.items():

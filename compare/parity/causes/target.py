@@ -164,7 +164,7 @@ def target_of(look: Look, path: str, call: int) -> Target:
         scale = max(magnitude(seen.reference), small)
         if seen.what in ("output", "input_gradient") and seen.at == (path, call):
             add((seen.what, seen.name), seen, scale)
-        if seen.what in ("received", "received_cotangent") and seen.around == (path, call):
+        if seen.what in ("received", "received_cotangent") and seen.around == (path, call) and not seen.is_beyond:
             add((seen.what, f"{seen.name} of {look.matches[seen.at]}"), seen, scale)
     aims.update(_totals(look, [CallId(path, call)]))
     return Target(aims)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from .fixed_size import EndToEnd
+
 if TYPE_CHECKING:
     from .steps import Regrouped
 
@@ -42,6 +44,7 @@ class Call:
       in_no_grad: whether it was made under `torch.no_grad`.
       parent: the call that it was made in; None for the model's own.
       arguments, result: what it took, `(args, kwargs)`, and gave, as whole trees of detached tensors.
+      lines: how lines are laid end to end here, by name, of what it received and of its output.
     """
 
     id: CallId
@@ -54,6 +57,7 @@ class Call:
     arguments: Any = ((), {})
     result: Any = None
     in_no_grad: bool = False
+    lines: Mapping[str, Mapping[str, EndToEnd]] = field(default_factory=lambda: {"received": {}, "output": {}})
 
     @property
     def without_gradient(self) -> list[str]:

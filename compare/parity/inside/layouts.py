@@ -12,7 +12,7 @@ from types import MappingProxyType
 import numpy as np
 
 from ..yardstick import EQUAL_TOLERANCE, difference
-from .fixed_size import FixedSizeLayout, fixed_size_layout
+from .fixed_size import EndToEnd, FixedSizeLayout, fixed_size_layout, layout_of_lines
 from .packed import PackedLayout, Packing, packed_layouts
 
 Axes = tuple[int, ...]
@@ -99,8 +99,9 @@ def _candidates(reference: Sequence[int], port: Sequence[int]) -> Iterator[Layou
             yield Layout(identity, shape, origin)
         return
     orders = dict.fromkeys([identity, *([_channels_last(rank)] if rank > 2 else []), *itertools.permutations(identity)])
-    whole = [axes for axes in orders if tuple(origin[a] for a in axes) == shape]
     # axes of one element may stand anywhere
+    longer = tuple(length for length in shape if length != 1)
+    whole = [axes for axes in orders if tuple(origin[a] for a in axes if origin[a] != 1) == longer]
     known: set[tuple[int, ...]] = set()
     for axes in whole or orders:
         real = tuple(a for a in axes if origin[a] != 1)
@@ -136,9 +137,11 @@ def pair(
     packings: Mapping[str, Packing] = MappingProxyType({}),
     received: Sequence[Pair] | None = None,
     around: Sequence[Pair] = (),
+    lines: Mapping[str, EndToEnd] = MappingProxyType({}),
 ) -> list[Pair]:
-    """Which of the port's tensors stands for which of the reference's; `packings` are of those that are packed, and
-    `received` is what the call received, of tensors that it gives; `around` is what the call around it received.
+    """Which of the port's tensors stands for which of the reference's; `packings` are of those that are packed,
+    `lines` of those that are lines laid end to end, and `received` is what the call received, of tensors that it
+    gives; `around` is what the call around it received.
 
     That of the same name, where `names` has those of the port's, and they are the reference's.
 
@@ -154,7 +157,7 @@ def pair(
     for place, (name, wanted) in enumerate(reference.items()):
         found: dict[int, tuple[float, AnyLayout]] = {}
         for index in free:
-            layout = _layout(port[index], wanted, layouts, packings.get(name), received, around)
+            layout = _layout(port[index], wanted, layouts, packings.get(name), received, around, lines.get(name))
             if layout is not None:
                 found[index] = difference(layout.to_reference(port[index]), wanted).error, layout
         if not found:
@@ -178,6 +181,7 @@ def _layout(
     packing: Packing | None,
     received: Sequence[Pair] | None,
     around: Sequence[Pair],
+    lines: EndToEnd | None,
 ) -> AnyLayout | None:
     if not _same_kind(port, reference):
         return None
@@ -187,6 +191,8 @@ def _layout(
     found = layouts.fit(port, reference, received or ())
     if found is not None:
         return found
+    if lines is not None and (of_lines := layout_of_lines(port, reference, lines, layouts.fit)) is not None:
+        return of_lines
     given = received is not None
     known = [each.layout for each in (around if received is None else received)]
     return fixed_size_layout(port, reference, layouts.fit, known, layouts.tolerance, given=given)

@@ -49,6 +49,7 @@ class Seen:
       what: on which side of the call, and of which pass.
       name: of the tensor in the reference's call.
       port, reference: the values, of different shapes where no layout makes them the same.
+      is_beyond: whether it is what stands beyond what counts, of which the reference has nothing.
     """
 
     at: CallId
@@ -57,6 +58,7 @@ class Seen:
     name: str
     port: np.ndarray
     reference: np.ndarray
+    is_beyond: bool = False
 
 
 @dataclass(frozen=True)
@@ -187,7 +189,7 @@ class PortRun:
             around, within = running[-1] if running else (None, Borders())
             borders = Borders(around=around)
             receiving = self._compared(
-                at, around, "received", received, call.inputs, borders.inputs, outer=within.inputs
+                at, around, "received", received, call, borders.inputs, outer=within.inputs
             )
             given_to_it = list(receiving)
             if forced and around is not None and any(one.port.shape != one.reference.shape for one in given_to_it):
@@ -204,7 +206,7 @@ class PortRun:
             lanes, put_out = taken_apart(outputs)
             given = all_lanes(lanes)
             names = self._names(outputs) if at == CallId("", 0) else ()
-            fitting = self._compared(at, around, "output", given, call.outputs, borders.outputs, names, borders.inputs)
+            fitting = self._compared(at, around, "output", given, call, borders.outputs, names, borders.inputs)
             made_of_it = list(fitting)
             if forced and around is not None and _of_another_structure(call, given_to_it, made_of_it):
                 self.unlike.append(at)
@@ -234,15 +236,15 @@ class PortRun:
         around: CallId | None,
         what: What,
         ours: list[Any],
-        theirs: dict[str, np.ndarray],
+        call: Call,
         into: list[Pair],
         names_of_ours: Sequence[str] = (),
         received: Sequence[Pair] | None = None,
         outer: Sequence[Pair] = (),
     ) -> Iterator[Seen]:
-        arrays, whole = [np.asarray(x) for x in ours], theirs
-        theirs, packings = unpacked(theirs)
-        into += pair(arrays, theirs, self.layouts, names_of_ours, packings, received, outer)
+        arrays, whole = [np.asarray(x) for x in ours], call.inputs if what == "received" else call.outputs
+        theirs, packings = unpacked(whole)
+        into += pair(arrays, theirs, self.layouts, names_of_ours, packings, received, outer, call.lines[what])
         for each in into:
             given, wanted = each.layout.to_reference(arrays[each.index]), theirs[each.name]
             if is_lengths(each.name, whole) and difference(given, wanted).equal:
@@ -360,7 +362,8 @@ class PortRun:
             seen.append(Seen(at, around, what, pair.name, layout.to_reference(array), gradient))
             if what == "received_cotangent" and isinstance(layout, FixedSizeLayout):
                 beyond = layout.beyond(array)
-                seen.append(Seen(at, around, what, f"{pair.name} beyond what counts", beyond, np.zeros_like(beyond)))
+                name = f"{pair.name} beyond what counts"
+                seen.append(Seen(at, around, what, name, beyond, np.zeros_like(beyond), is_beyond=True))
 
         @jax.custom_vjp
         def switch(x: jax.Array) -> jax.Array:

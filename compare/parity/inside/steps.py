@@ -2,7 +2,8 @@
 
 What a layer does to each step by itself, eager code often does within its loop, and a graph to all steps at once; or
 the loop of a graph does it, which has one step at a time. The reference's record is regrouped until its calls are as
-many as the port's: one call cut into steps, or the calls of all steps joined.
+many as the port's: one call cut into steps, or the calls of all steps joined. Likewise of lines of many lengths, each
+of which eager code runs by itself, and a graph as a batch as wide as the longest.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from torch.utils import _pytree as pytree
 
 from ..yardstick import EQUAL_TOLERANCE, difference
 from .calls import Call, CallId, Calls
-from .fixed_size import fixed_size_layout
+from .fixed_size import EndToEnd, fixed_size_layout, layout_of_lines
 from .layouts import AnyLayout, Layouts
 from .matching import Matching, Node
 
@@ -62,15 +63,73 @@ class Steps:
 
 
 @dataclass(frozen=True)
+class LinesOfLengths:
+    """Lines laid end to end along the axis in which they differ; what is as long in all has an axis of lines in front."""
+
+    def cut(self, whole: Any, like: Sequence[Any]) -> list[Any]:
+        """Parts as long as these, of an array or a tensor that they make."""
+        axis = _differing_axis(like)
+        if axis is None:
+            return [whole[i] for i in range(len(like))]
+        ends = np.cumsum([each.shape[axis] for each in like])
+        starts = [0, *ends[:-1]]
+        return [whole[(slice(None),) * axis + (slice(a, b),)] for a, b in zip(starts, ends, strict=True)]
+
+    def join(self, lines: Sequence[Any]) -> Any:
+        """All as one.
+
+        Raises:
+          ValueError: where they differ in several axes.
+        """
+        axis = _differing_axis(lines)
+        is_tensor = isinstance(lines[0], torch.Tensor)
+        if axis is None:
+            return (torch.stack if is_tensor else np.stack)(list(lines))
+        return torch.cat(list(lines), axis) if is_tensor else np.concatenate(lines, axis)
+
+    def lengths(self, lines: Sequence[Any]) -> EndToEnd | None:
+        """Of each line; None where all are alike."""
+        axis = _differing_axis(lines)
+        return None if axis is None else EndToEnd(axis, tuple(line.shape[axis] for line in lines))
+
+
+def _differing_axis(lines: Sequence[Any]) -> int | None:
+    ranks = {line.ndim for line in lines}
+    axes = [axis for axis in range(min(ranks)) if len({line.shape[axis] for line in lines}) > 1]
+    if len(ranks) > 1 or len(axes) > 1:
+        raise ValueError(f"lines of shapes {[tuple(line.shape) for line in lines]} differ in more than one axis")
+    return axes[0] if axes else None
+
+
+@dataclass(frozen=True)
 class Regrouped:
     """What was recorded of a module, and how its calls were regrouped."""
 
     originals: tuple[Call, ...]
-    steps: Steps
+    steps: Steps | LinesOfLengths
 
     @property
     def is_joined(self) -> bool:
         return len(self.originals) > 1
+
+    @property
+    def has_lines(self) -> bool:
+        return isinstance(self.steps, LinesOfLengths)
+
+    def line_by_line(self, call: Callable[..., Any], arguments: Any) -> Any:
+        """What a module gives, called once for each line, of the arguments of all: as it was recorded."""
+        assert isinstance(self.steps, LinesOfLengths)
+        flat, structure = pytree.tree_flatten(arguments)
+        each = [pytree.tree_leaves(call.arguments) for call in self.originals]
+        parts = [
+            self.steps.cut(x, [leaves[i] for leaves in each]) if _is_tensor(x) else [x] * len(each)
+            for i, x in enumerate(flat)
+        ]
+        given = []
+        for line in zip(*parts, strict=True):
+            args, kwargs = pytree.tree_unflatten(line, structure)
+            given.append(call(*args, **kwargs))
+        return _tree_of_all(self.steps, given)
 
     def again(self, evidence: Evidence, what: str, names: Sequence[str], into: Sequence[CallId]) -> None:
         """Regroups what was seen of the calls as they were recorded."""
@@ -79,8 +138,12 @@ class Regrouped:
             arrays = [array for array in seen if array is not None]
             with contextlib.suppress(ValueError):  # a change that is tried may give other shapes
                 if len(arrays) == len(seen):
-                    made = [self.steps.join(arrays)] if self.is_joined else self.steps.cut(arrays[0])
+                    made = [self.steps.join(arrays)] if self.is_joined else self._cut(arrays[0])
                     evidence.update({(what, f"{name} of {call}"): x for call, x in zip(into, made, strict=True)})
+
+    def _cut(self, array: np.ndarray) -> list[np.ndarray]:
+        assert isinstance(self.steps, Steps)
+        return self.steps.cut(array)
 
 
 def pairs_of_other_counts(ours: Sequence[Node], theirs: Sequence[Node], loose: Matching) -> dict[str, tuple[str, bool]]:
@@ -123,14 +186,23 @@ def regrouped(calls: Calls, path: str, received: Received, replayed: Replayed, *
     return min(tried, key=lambda each: each[:2])[2] if tried else calls
 
 
-def _ways(originals: Sequence[Call], count: int) -> Iterator[Steps]:
-    """Batch first, which is most usual, then time first, then others."""
+def _ways(originals: Sequence[Call], count: int) -> Iterator[Steps | LinesOfLengths]:
+    """Batch first, which is most usual, then time first, then others; lines, where their lengths differ."""
+    if any(len({call.inputs[name].shape for call in originals}) > 1 for name in _names_of_all(originals)):
+        yield LinesOfLengths()
+        return
     rank = max((x.ndim for x in originals[0].inputs.values()), default=0) + (len(originals) > 1)
     yield from (Steps(count, axis) for axis in (1, 0, *range(2, rank)))
     yield from (Steps(count, axis, merged=True) for axis in (1, 0))
 
 
-def _cut(call: Call, steps: Steps, calls: Calls) -> list[Call]:
+def _names_of_all(calls: Sequence[Call]) -> list[str]:
+    return [name for name in calls[0].inputs if all(name in call.inputs for call in calls)]
+
+
+def _cut(call: Call, steps: Steps | LinesOfLengths, calls: Calls) -> list[Call]:
+    assert isinstance(steps, Steps)
+
     def each(values: Mapping[str, Any]) -> list[dict[str, Any]]:
         parts = {name: [None] * steps.count if x is None else steps.cut(x) for name, x in values.items()}
         return [{name: part[i] for name, part in parts.items()} for i in range(steps.count)]
@@ -161,17 +233,16 @@ def _cut(call: Call, steps: Steps, calls: Calls) -> list[Call]:
     ]
 
 
-def _joined(calls: Sequence[Call], steps: Steps) -> Call:
+def _joined(calls: Sequence[Call], steps: Steps | LinesOfLengths) -> Call:
     def all_of(values: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         names = _same([list(each) for each in values])
         return {name: _all_or_none(steps, [each[name] for each in values]) for name in names}
 
-    def tree(wholes: Sequence[Any]) -> Any:
-        flat = [pytree.tree_flatten(whole) for whole in wholes]
-        structure = _same([each for _, each in flat])
-        leaves = zip(*(each for each, _ in flat), strict=True)
-        joined = [steps.join(each) if all(map(_is_tensor, each)) else _same(each) for each in leaves]
-        return pytree.tree_unflatten(joined, structure)
+    def lengths(values: Sequence[Mapping[str, Any]]) -> dict[str, EndToEnd]:
+        if not isinstance(steps, LinesOfLengths):
+            return {}
+        found = {name: steps.lengths([each[name] for each in values]) for name in values[0]}
+        return {name: each for name, each in found.items() if each is not None}
 
     first = calls[0]
     return Call(
@@ -182,13 +253,22 @@ def _joined(calls: Sequence[Call], steps: Steps) -> Call:
         outputs=all_of([call.outputs for call in calls]),
         cotangents=all_of([call.cotangents for call in calls]),
         input_gradients=all_of([call.input_gradients for call in calls]),
-        arguments=tree([call.arguments for call in calls]),
-        result=tree([call.result for call in calls]),
+        arguments=_tree_of_all(steps, [call.arguments for call in calls]),
+        result=_tree_of_all(steps, [call.result for call in calls]),
         in_no_grad=_same([call.in_no_grad for call in calls]),
+        lines={"received": lengths([call.inputs for call in calls]), "output": lengths([c.outputs for c in calls])},
     )
 
 
-def _all_or_none(steps: Steps, arrays: Sequence[np.ndarray | None]) -> np.ndarray | None:
+def _tree_of_all(steps: Steps | LinesOfLengths, wholes: Sequence[Any]) -> Any:
+    flat = [pytree.tree_flatten(whole) for whole in wholes]
+    structure = _same([each for _, each in flat])
+    leaves = zip(*(each for each, _ in flat), strict=True)
+    joined = [steps.join(each) if all(map(_is_tensor, each)) else _same(each) for each in leaves]
+    return pytree.tree_unflatten(joined, structure)
+
+
+def _all_or_none(steps: Steps | LinesOfLengths, arrays: Sequence[np.ndarray | None]) -> np.ndarray | None:
     """Where a gradient reaches some steps alone, the others have zeros."""
     there = next((x for x in arrays if x is not None), None)
     return None if there is None else steps.join([np.zeros_like(there) if x is None else x for x in arrays])
@@ -207,16 +287,22 @@ def _same(values: Sequence[T]) -> T:
 def _apart(received: Received, made: Sequence[Call]) -> float:
     """The largest error of what the port's calls received, of the first tensor that the reference's did."""
     joined = len(made) == 1
-    first = [next(iter(call.inputs.values())) for call in made]
+    first = [(wanted, call.lines["received"].get(name)) for call in made for name, wanted in _first(call.inputs)]
     pairs = zip(received, first, strict=True)
-    return max(min((_error(x, wanted, is_all=joined) for x in arrays), default=np.inf) for arrays, wanted in pairs)
+    return max(min((_error(x, *wanted, is_all=joined) for x in arrays), default=np.inf) for arrays, wanted in pairs)
 
 
-def _error(port: np.ndarray, wanted: np.ndarray, *, is_all: bool) -> float:
+def _first(named: Mapping[str, np.ndarray]) -> list[tuple[str, np.ndarray]]:
+    return list(named.items())[:1]
+
+
+def _error(port: np.ndarray, wanted: np.ndarray, lines: EndToEnd | None, *, is_all: bool) -> float:
     """In the likeliest layout; of all steps also as the part that counts of what has a fixed size. Infinite where no
     shape fits."""
     layouts = Layouts()
     layout: AnyLayout | None = layouts.fit(port, wanted)
+    if layout is None and lines is not None:
+        layout = layout_of_lines(port, wanted, lines, layouts.fit)
     if layout is None and is_all:
         layout = fixed_size_layout(port, wanted, layouts.fit, (), EQUAL_TOLERANCE, given=False)
     return np.inf if layout is None else difference(layout.to_reference(port), wanted).error

@@ -8,6 +8,7 @@ from functools import partial
 import torch
 import torch.nn.functional as F
 
+from ..change import Apply
 from ..variants import Called, Fit, Variant, instead, of, signature
 
 ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
@@ -81,6 +82,16 @@ def another_activation(call: Called) -> Iterator[Variant]:
     elif usual not in PLAIN:
         yield Variant("activation-missing", f"leaves {usual} out", write, _of_first(lambda x: x.clone()))
     yield Variant("activation-twice", f"applies {usual} twice", write, lambda f, a, k: f(f(*a, **k), *a[1:], **k))
+
+
+@of("relu", "relu_")
+def leaky(call: Called) -> Iterator[Fit]:
+    says = "computes leaky_relu with negative_slope={value} for relu"
+    yield Fit("activation", says, "write jax.nn.relu", 0.0, _leaky, (0.1, 0.3, 0.25))
+
+
+def _leaky(value: float) -> Apply:
+    return _of_first(partial(F.leaky_relu, negative_slope=value))
 
 
 @of("leaky_relu", "elu", "celu", "hardshrink", "softshrink", "softplus")
