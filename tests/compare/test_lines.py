@@ -87,7 +87,7 @@ def test_the_right_port_is_equal_and_all_its_modules_are_seen():
 
 
 @pytest.mark.parametrize(
-    "port, module, cause",
+    ("port", "module", "cause"),
     [
         (lambda rngs: Port(rngs, eps=1e-3), "norm", "epsilon"),
         (SwappedGates, "rnn", "gate-order"),

@@ -65,7 +65,7 @@ class Changed(TorchFunctionMode):
             self.tensors.append((words, self.count, value))
 
     def begin_anew(self) -> None:
-        """Calls are numbered from 0: the module runs on another line, of which nobody is told what the first one told."""
+        """Calls are numbered from 0: the module runs on another line, and tells nothing that the first one told."""
         if self.count:
             self.note = None
             self.tensors, self.inside_calls = [], []

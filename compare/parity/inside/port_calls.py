@@ -188,9 +188,7 @@ class PortRun:
             call = calls[matches[at]]
             around, within = running[-1] if running else (None, Borders())
             borders = Borders(around=around)
-            receiving = self._compared(
-                at, around, "received", received, call, borders.inputs, outer=within.inputs
-            )
+            receiving = self._compared(at, around, "received", received, call, borders.inputs, outer=within.inputs)
             given_to_it = list(receiving)
             if forced and around is not None and any(one.port.shape != one.reference.shape for one in given_to_it):
                 self.unlike.append(at)

@@ -64,7 +64,7 @@ class Steps:
 
 @dataclass(frozen=True)
 class LinesOfLengths:
-    """Lines laid end to end along the axis in which they differ; what is as long in all has an axis of lines in front."""
+    """Lines laid end to end along the axis in which they differ; of what is as long in all, one behind the other."""
 
     def cut(self, whole: Any, like: Sequence[Any]) -> list[Any]:
         """Parts as long as these, of an array or a tensor that they make."""
