@@ -22,6 +22,7 @@ from .asked_dtype import as_float64, attention_in_float64
 from .case import TRAIN_STEPS, Case, CaseError, Inputs, Mode
 from .draw import input_name, signature
 from .dtypes import JAX_DTYPES, cast_array, matmul_precision
+from .endless import broken_off
 from .errors import describe_with_line, what_came
 from .observation import Observation, changed
 from .port_program import PortProgram, TrainState, by_path, combine, partition, set_mode
@@ -63,6 +64,7 @@ class PortSide:
       declared: the dtype that the port is meant for, one of `RUN_DTYPES`: in float64 it casts to a narrow one no more.
       asked: the names of the dtypes that the reference casts to by itself: in float64 neither side then casts to
         float32 or complex64, and to a narrower one as it asks for.
+      ends: whether its `while_loop`s are broken off after very many turns; what is timed runs as it is.
 
     Raises:
       CaseError: where the case's `model` gives no `nnx.Module`.
@@ -81,11 +83,12 @@ class PortSide:
         compiled: bool = True,
         declared: str = "float32",
         asked: Callable[[], set[str]] = set,
+        ends: bool = False,
     ):
         self.case = case
         self.declared, self.asked = declared, asked
         self.dtype = dtype
-        self.compiled = compiled
+        self.compiled, self.ends = compiled, ends
         self.device = jax.devices(device)[0]
         self._programs: dict[Mode, PortProgram] = {}
         self._compiled: dict[tuple[Mode, str], Callable[..., Any]] = {}
@@ -160,6 +163,8 @@ class PortSide:
         """In which the model is called: in float64 it casts to float32 no more than the reference does, and where it is
         meant for a narrow dtype, to that and to float32 not at all, unless the reference casts to the narrow one."""
         with contextlib.ExitStack() as stack:
+            if self.ends:
+                stack.enter_context(broken_off())
             if self.dtype == "float64":
                 stack.enter_context(attention_in_float64())
                 asked = self.asked()

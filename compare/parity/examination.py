@@ -15,6 +15,7 @@ import numpy as np
 
 from ..case import Case, CaseError, Mode
 from ..draw import signature
+from ..endless import no_endless_loop
 from ..errors import describe_with_line
 from ..observation import Observation
 from ..quiet import quiet
@@ -127,6 +128,7 @@ class Examination:
             compiled=self.compiled,
             declared=self.dtype,
             asked=lambda: self.judge.asked,
+            ends=True,
         )
         if not self.judge.is_large:
             self._ports[variant, dtype] = port
@@ -340,7 +342,8 @@ class Examination:
         """
         question = truth.question
         try:
-            answer = candidate.run(question.inputs, question.mode, question.cotangents).renamed(truth.reference)
+            with no_endless_loop():
+                answer = candidate.run(question.inputs, question.mode, question.cotangents).renamed(truth.reference)
         except CaseError:
             raise
         except Exception as error:
