@@ -7,8 +7,9 @@ from .first_line import astray
 from .optimizer import explain_optimizer, explain_optimizer_digits
 from .wiring import EXCHANGED
 
-FORWARD_ONLY = frozenset({HIDDEN_CAST, EXCHANGED})
-"""Ids of causes that are tried without gradients: what is exchanged is put there as a value."""
+FORWARD_ONLY = frozenset({HIDDEN_CAST, EXCHANGED, "threshold"})
+"""Ids of causes that are tried without gradients: what is exchanged is put there as a value, and of rows that another
+number chooses no gradients were recorded."""
 
 __all__ = [
     "FORWARD_ONLY",

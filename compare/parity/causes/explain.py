@@ -26,7 +26,7 @@ from .known.mask import compares_places
 from .limit import Limit
 from .loops import not_carried, one_turn_behind
 from .loss import LossAgain, loss_call
-from .origins import origins
+from .origins import Origin, differs_in, origins
 from .parameters import own_parameters, parameter_variants
 from .sites import constructs, groups, numbers
 from .target import EXPLAINED
@@ -140,13 +140,16 @@ class _Search:
             self.trial.add(cause)
 
     def _origins(self, sites: list[Site]) -> None:
-        causes = list(origins(self.replay, self.target, self.ancestry))
-        if causes and self.trial.elsewhere is not None:
-            causes = _also_of(self.trial.elsewhere, causes)
-        if causes and _is_off_forward(again := self.trial.again.call):
-            causes = _also_of(again, causes)
-        for cause in causes:
-            self.trial.add(cause)
+        found = list(origins(self.replay, self.target, self.ancestry))
+        if found and self.trial.elsewhere is not None:
+            found = _also_of(self.trial.elsewhere, found)
+        if found and _is_off_forward(again := self.trial.again.call):
+            found = _also_of(again, found)
+        if found and again is None and (right := self.trial.again.right) is not None:
+            there = Ancestry(right.replay)
+            found = [each for each in found if not differs_in(each, right.replay, there)]
+        for each in found:
+            self.trial.add(each.cause)
 
     def _called(self, sites: list[Site]) -> None:
         """A module inside called in place of its like beside it, as where a loop is over the same one twice."""
@@ -334,10 +337,10 @@ def _is_off_forward(call: WrongCall | None) -> TypeGuard[WrongCall]:
     return call is not None and call.forward.before > EXPLAINED
 
 
-def _also_of(call: WrongCall, causes: list[Cause]) -> list[Cause]:
+def _also_of(call: WrongCall, found: list[Origin]) -> list[Origin]:
     """Those of the causes that a tensor in place of another is there, too."""
-    ids = {cause.id for cause in origins(call.replay, call.target, Ancestry(call.replay))}
-    return [cause for cause in causes if cause.id in ids]
+    ids = {each.cause.id for each in origins(call.replay, call.target, Ancestry(call.replay))}
+    return [each for each in found if each.cause.id in ids]
 
 
 def _constant(name: str, learnt: bool, value: float) -> Change:

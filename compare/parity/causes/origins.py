@@ -49,7 +49,24 @@ class Known(NamedTuple):
     call: Call | None = None
 
 
-def origins(replay: Replay, target: Target, ancestry: Ancestry) -> Iterator[Cause]:
+class Origin(NamedTuple):
+    """A cause, and of each tensor that is off in words what the reference has there, where it is known, and what the
+    port has."""
+
+    cause: Cause
+    told: list[tuple[str | None, str]]
+
+
+def differs_in(origin: Origin, replay: Replay, ancestry: Ancestry) -> bool:
+    """Whether the tensors that it takes for others are not the same in this run of the module, either."""
+    values: dict[str, np.ndarray] = {}
+    for each in _known(replay, ancestry.sites):
+        values.setdefault(each.words, each.value)
+    pairs = [(values.get(wanted or ""), values.get(found)) for wanted, found in origin.told]
+    return any(a is not None and b is not None and not _same(a, b) for a, b in pairs)
+
+
+def origins(replay: Replay, target: Target, ancestry: Ancestry) -> Iterator[Origin]:
     """Explains tensors that are not what they should be by being another tensor of the module, exactly.
 
     What a port computes from a wrong tensor is wrong too, so this explains a suspect only where each tensor that is off
@@ -74,12 +91,9 @@ def origins(replay: Replay, target: Target, ancestry: Ancestry) -> Iterator[Caus
     if wanted is not None and wanted.words == found.words and wanted.site and found.site:  # two turns of a loop
         right = f" in {'an earlier' if found.site.number < wanted.site.number else 'a later'} call than the reference"
     left = max(aim.residual(each.value) for _, aim, each in names if each is not None)
-    yield Cause(
-        id=kind,
-        says=f"{where} {found.words}{_to(key)}{right}{_remark(kind, wanted, found)}",
-        fix=FIX[kind],
-        residual=left,
-    )
+    says = f"{where} {found.words}{_to(key)}{right}{_remark(kind, wanted, found)}"
+    cause = Cause(id=kind, says=says, fix=FIX[kind], residual=left)
+    yield Origin(cause, [(w.words if w is not None else None, f.words) for _, w, f in told if f is not None])
 
 
 def _remark(kind: str, wanted: Known | None, found: Known) -> str:

@@ -18,11 +18,19 @@ from .changed import Changed, Evidence, Inside
 
 
 def stub(
-    queue: Iterator[Call], evidence: Evidence, outputs: list[torch.Tensor], mode: Changed, anchor: torch.Tensor
+    module: torch.nn.Module,
+    queue: Iterator[Call],
+    evidence: Evidence,
+    outputs: list[torch.Tensor],
+    mode: Changed,
+    anchor: torch.Tensor,
 ) -> Callable[..., Any]:
     """A forward that gives what was recorded of the next call in the queue, and notes what it receives.
 
+    Where that is of another length, as where other rows are chosen, it is what the module itself makes of it.
+
     Args:
+      module: of which the calls are.
       queue: records of the calls of one module, in order.
       evidence: where it is noted.
       outputs: to which what is given is added.
@@ -37,6 +45,9 @@ def stub(
             call = next(queue)
             args, kwargs = mode.taken((args, kwargs), mode.count - 0.5)  # after the function call before it
             tensors = [x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
+            if _is_of_another_length(tensors, call):
+                evidence.update({("received", f"{name} of {call.id}"): array for name, array in call.inputs.items()})
+                return type(module).forward(module, *args, **kwargs)
             given_to_it = {n: as_numpy(x.detach().clone()) for n, x in zip(call.inputs, tensors, strict=False)}
             for name, array in _unpacked(given_to_it, call).items():
                 evidence["received", f"{name} of {call.id}"] = array
@@ -57,6 +68,15 @@ def stub(
             mode.paused = before
 
     return forward
+
+
+def _is_of_another_length(tensors: list[torch.Tensor], call: Call) -> bool:
+    """Whether a module is given as much as it was of each row, and other numbers of rows."""
+    if unpacked(call.inputs)[1]:
+        return False
+    pairs = list(zip(tensors, call.inputs.values(), strict=False))
+    alike = all(x.ndim == known.ndim and x.shape[1:] == known.shape[1:] for x, known in pairs)
+    return alike and any(x.ndim and len(x) != len(known) for x, known in pairs)
 
 
 def _unpacked(given: dict[str, np.ndarray], call: Call) -> dict[str, np.ndarray]:

@@ -231,7 +231,8 @@ class Replay:
         for path, ids in self.children.items():
             again = self._regrouped(path)
             queue = iter([self.calls[call] for call in ids] if again is None else again.originals)
-            patched[self.model.get_submodule(path)] = stub(queue, evidence, outputs, mode, self.anchor)
+            module = self.model.get_submodule(path)
+            patched[module] = stub(module, queue, evidence, outputs, mode, self.anchor)
         if mode.change.called is not None:
             left_out, instead = map(self.model.get_submodule, mode.change.called)
             patched[left_out] = functools.partial(type(instead).forward, instead)  # itself, and no record of it

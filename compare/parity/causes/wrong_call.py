@@ -70,6 +70,12 @@ class WrongCall:
             return False
         return all(difference(base[key], aim.reference, aim.scale).error <= EXPLAINED for key, aim in aims.items())
 
+    def is_right(self) -> bool:
+        """Whether nothing is off in what the replay shows, either: such a call tells what changes would show."""
+        base = self.replay.run(Change())
+        self.target = Target({key: aim for key, aim in self.target.aims.items() if key in base})
+        return bool(self.target.aims) and self.target.agrees(self.target.before + self.target.residual(base))
+
     def left(self, target: Target, change: Change, *, forward_only: bool = False) -> float:
         """The error that is left in this target with a change, where rounding does not grow to be seen."""
         found = self.replay.run(change, forward_only=forward_only)
@@ -117,7 +123,7 @@ def elsewhere(look: Look, divergence: Divergence) -> WrongCall | None:
 
 class Again:
     """The suspect on a second input, on which a found cause has to hold: one that fits by coincidence fits the first
-    alone.
+    alone. Where the suspect is right there, the cause has to make no difference.
 
     Args:
       first: the call in which causes are found.
@@ -135,6 +141,17 @@ class Again:
             return self._wrong()
         return None
 
+    @functools.cached_property
+    def right(self) -> WrongCall | None:
+        """The call there, where the suspect does not go wrong in it; None where it does, or nothing can be told."""
+        with contextlib.suppress(Exception):
+            look, there = self.second(), self.first.replay.call.id
+            at = None if look is None else next((ours for ours, it in look.matches.items() if it == there), None)
+            if look is not None and at is not None and at.path == self.path and self.path not in look.suspects:
+                call = WrongCall(look, at)
+                return call if call.is_right() and call.is_like(self.first) else None
+        return None
+
     def _wrong(self) -> WrongCall | None:
         look = self.second()
         suspect = None if look is None else look.suspects.get(self.path)
@@ -147,5 +164,7 @@ class Again:
         return call if is_off and call.is_like(self.first) else None
 
     def holds(self, change: Change) -> bool:
-        """Whether nothing that is off on the second input, if anything is, speaks against a change."""
-        return self.call is None or self.call.holds(change, also_in_part=True)
+        """Whether nothing on the second input speaks against a change."""
+        if self.call is not None:
+            return self.call.holds(change, also_in_part=True)
+        return self.right is None or self.right.holds(change)

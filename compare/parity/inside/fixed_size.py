@@ -123,8 +123,7 @@ def fixed_size_layout(
             continue
         for form in _forms(rows[:count], reference, axes, fit):
             wanted = np.moveaxis(form.to_port(reference), _place_of(axes), 0)
-            places = _places(rows, wanted, tolerance)
-            places = usual if places is None else places
+            places = _places(rows, wanted, usual, tolerance)
             if places is not None:
                 return FixedSizeLayout(form, axes, places, port.copy())
     return None
@@ -209,8 +208,9 @@ def _ways(port: int, reference: int) -> Iterator[tuple[int, ...]]:
     yield from itertools.permutations(range(port), 2)
 
 
-def _places(port: np.ndarray, wanted: np.ndarray, tolerance: float) -> np.ndarray | None:
-    """Where the rows stand that are wanted: the first ones, or some in their order."""
+def _places(port: np.ndarray, wanted: np.ndarray, usual: np.ndarray | None, tolerance: float) -> np.ndarray | None:
+    """Where the rows stand that are wanted: the usual places, the first ones, or some in their order; where others are
+    like those, and it cannot be told which are meant, the usual ones, if any."""
     limit = tolerance * float(largest(wanted))
 
     def same(a: np.ndarray, b: np.ndarray) -> bool:
@@ -219,10 +219,17 @@ def _places(port: np.ndarray, wanted: np.ndarray, tolerance: float) -> np.ndarra
         equal = (a == b) | (np.isnan(a) & np.isnan(b)) | (np.abs(a - b) <= limit)
         return bool(equal.all())
 
+    def in_order(rows: np.ndarray, wanted: np.ndarray) -> list[int]:
+        places: list[int] = []
+        for place, row in enumerate(rows):
+            if len(places) < len(wanted) and same(row, wanted[len(places)]):
+                places.append(place)
+        return places
+
+    if usual is not None and same(port[usual], wanted):
+        return usual
     if same(port[: len(wanted)], wanted):
         return np.arange(len(wanted))
-    places: list[int] = []
-    for place, row in enumerate(port):
-        if len(places) < len(wanted) and same(row, wanted[len(places)]):
-            places.append(place)
-    return np.asarray(places) if len(places) == len(wanted) else None
+    first = in_order(port, wanted)
+    last = [len(port) - 1 - place for place in in_order(port[::-1], wanted[::-1])][::-1]
+    return np.asarray(first) if len(first) == len(wanted) and first == last else usual

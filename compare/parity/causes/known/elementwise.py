@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import bisect
+import itertools
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +14,7 @@ from ..variants import Called, Fit, Variant, of, signature
 
 signature("clamp_min clamp_max", "input value")
 signature("dropout dropout1d dropout2d dropout3d alpha_dropout", "input p training inplace")
+MOST_GAPS = 12  # between the values that are compared with a number, on either side of it
 SUMS = ("add", "add_", "sub", "sub_", "__rsub__", "__radd__", "__add__", "__iadd__")
 PRODUCTS = ("mul", "mul_", "div", "div_", "__rdiv__", "__rtruediv__", "true_divide", "matmul", "bmm")
 
@@ -209,6 +213,38 @@ def comparison(call: Called) -> Iterator[Variant]:
                 lambda func, args, kwargs, other=other: getattr(torch, other)(*args),
                 is_guess=(of_floats and other in ("eq", "ne")) or _is_as_no_mask(call, getattr(torch, other)),
             )
+
+
+@of("gt", "lt", "ge", "le", "__gt__", "__lt__", "__ge__", "__le__")
+def threshold(call: Called) -> Iterator[Variant]:
+    """Of the numbers that the tensor may be compared with instead, one between each two of its values."""
+    x, known = call.args
+    if not isinstance(x, torch.Tensor) or not x.is_floating_point() or not isinstance(known, int | float):
+        return
+    values = x.detach().unique().tolist()
+    place = bisect.bisect(values, known)
+    beyond = [math.nextafter(values[0], -math.inf), *values, math.nextafter(values[-1], math.inf)]
+    gaps = [(a, b) for a, b in itertools.pairwise(beyond) if not a <= known <= b]
+    for low, high in sorted(gaps, key=lambda gap: abs(bisect.bisect(values, gap[0]) - place))[:MOST_GAPS]:
+        number = _plainest(low, high)
+        yield Variant(
+            "threshold",
+            f"compares with a number between {low:.6g} and {high:.6g}, such as {number:.6g}, for {known:.6g}",
+            f"compare with {known:.6g}",
+            lambda func, args, kwargs, number=number: func(args[0], number),
+            is_guess=True,
+        )
+
+
+def _plainest(low: float, high: float) -> float:
+    """The number between them with the fewest digits."""
+    middle = (low + high) / 2
+    for digits in range(12):
+        step = 10.0 ** (math.floor(math.log10(max(abs(low), abs(high), 1e-300))) - digits)
+        near = round(middle / step) * step
+        if low < near < high:
+            return float(f"{near:.12g}")
+    return middle
 
 
 def _is_as_no_mask(call: Called, compare: Any) -> bool:

@@ -1,0 +1,57 @@
+"""A number that values are compared with, and what inputs tell on which the port is right."""
+
+import jax.numpy as jnp
+import torch
+from flax import nnx
+from told_causes import causes
+
+ROWS, WIDTH = 6, 4
+
+
+class Chosen(torch.nn.Module):
+    """Only rows of a large sum are scaled."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x):
+        y = x.clone()
+        chosen = x.sum(1) > 0.25
+        y[chosen] = self.layer(x[chosen])
+        return y
+
+
+class Port(nnx.Module):
+    def __init__(self, rngs, limit=0.7):
+        self.layer, self.limit = nnx.Linear(WIDTH, WIDTH, rngs=rngs), limit
+
+    def __call__(self, x):
+        return jnp.where((x.sum(1) > self.limit)[:, None], self.layer(x), x)
+
+
+def inputs(rng):
+    return (rng.normal(size=(ROWS, WIDTH)),)
+
+
+def test_another_number_is_found_by_what_it_makes_of_the_values():
+    ((id, says),) = causes(Chosen, Port, inputs)
+    assert id == "threshold"
+    assert "for 0.25" in says
+
+
+class Seldom(Chosen):
+    """Of few rows, so that on many inputs nothing is chosen, or the same."""
+
+    def forward(self, x):
+        return super().forward(x[:3])
+
+
+class SeldomPort(Port):
+    def __call__(self, x):
+        return super().__call__(x[:3])
+
+
+def test_a_cause_that_other_inputs_speak_against_is_not_told():
+    told = causes(Seldom, lambda rngs: SeldomPort(rngs, limit=0.75), inputs)
+    assert [id for id, _ in told] in ([], ["threshold"])
