@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .judge import Truth
 
 NAMED = 3  # of the tensors that one warning is about
+FAR = 0.25  # of a number that is compared with: so far apart may the nearest values on either side of it lie
 
 
 @dataclass
@@ -31,11 +32,14 @@ class Sides:
       kinks: by the module's path, or the line that calls a function, where its branches meet.
       seen: by the same and kink, whether an input was below it, and whether one was above.
       entered: by the inputs of the reference, and then by the same, what entered there; all in short.
+      compared: by the sign, the line and the number that floats are compared with, the nearest to it of those that are
+        no larger, and of those that are.
     """
 
     kinks: dict[str, tuple[str, tuple[float, ...]]] = field(default_factory=dict)
     seen: dict[tuple[str, float], tuple[bool, bool]] = field(default_factory=dict)
     entered: dict[int, dict[str, set[int]]] = field(default_factory=dict)
+    compared: dict[tuple[str, str, float], tuple[float, float]] = field(default_factory=dict)
     _now: dict[str, set[int]] | None = None
 
     @contextlib.contextmanager
@@ -53,7 +57,7 @@ class Sides:
                 self.kinks[path] = type(child).__name__, kinks
                 handles.append(child.register_forward_pre_hook(self._hook(path, kinks)))
         try:
-            with WatchedLimits(self._note_limit):
+            with WatchedLimits(self._note_limit, self._note_compared):
                 yield
         finally:
             for handle in handles:
@@ -70,6 +74,14 @@ class Sides:
     def _note_limit(self, function: str, place: str, x: torch.Tensor, limit: float) -> None:
         self.kinks.setdefault(place, (function, ()))
         self._note(place, x, (limit,))
+
+    def _note_compared(self, sign: str, place: str, x: torch.Tensor, number: float) -> None:
+        values = x.detach()
+        low, high = self.compared.get((sign, place, number), (-np.inf, np.inf))
+        below, above = values[values <= number], values[values > number]
+        low = max(low, float(below.max())) if below.numel() else low
+        high = min(high, float(above.min())) if above.numel() else high
+        self.compared[sign, place, number] = low, high
 
     def _note(self, path: str, x: torch.Tensor, kinks: tuple[float, ...]) -> None:
         low, high = (float(end) for end in x.detach().aminmax())
@@ -107,6 +119,23 @@ class Sides:
                 f"no input of {kind} {listed(paths)} is {side} {kink:g}: what it does there cannot be told from "
                 f"{other}; {advice}"
             )
+        yield from self._numbers()
+
+    def _numbers(self) -> Iterable[str]:
+        """What another number in a comparison would not be told by."""
+        for (sign, place, number), (low, high) in self.compared.items():
+            for side, nearest in (("at most", low), ("above", high)):
+                if not np.isfinite(nearest):
+                    yield (
+                        f"nothing that is compared by {sign} {number:g} at {place} is {side} that on any input: what "
+                        "is done then is not seen; add an edge input that gets there"
+                    )
+            if number and np.isfinite(high - low) and high - low > FAR * abs(number):
+                yield (
+                    f"what is compared by {sign} {number:g} at {place} comes no nearer to that than {low:g} and "
+                    f"{high:g}: a port with another number between the two would pass; add edge inputs that come near "
+                    "to it on either side"
+                )
 
     def _is_constant(self, path: str) -> bool:
         """Whether the same entered there on several inputs of the reference."""

@@ -1,4 +1,5 @@
-"""Limits within functions of PyTorch: the sides of a `clamp` or a `relu6` that a reference's inputs get to."""
+"""Limits within functions of PyTorch, and numbers that are compared with: the sides of a `clamp`, a `relu6` or an
+`if x > 0.5` that a reference's inputs get to."""
 
 from __future__ import annotations
 
@@ -15,20 +16,25 @@ from .. import widened
 from ..trees import is_floating
 
 GUARD = 1e-3  # a smaller limit than this keeps a divisor or a logarithm from zero, and is seldom meant to be met
+LARGEST = 1e6  # a larger number than this guards against what is not finite
 TORCH = os.path.dirname(torch.__file__)
 Note = Callable[[str, str, torch.Tensor, float], None]
 CLAMPS = {"clamp": ("min", "max"), "clip": ("min", "max"), "clamp_min": ("min",), "clamp_max": ("max",)}
 KNOWN = {"relu6": (0.0, 6.0), "hardswish": (-3.0, 3.0), "hardsigmoid": (-3.0, 3.0)}
 
 
+COMPARISONS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
+
+
 class WatchedLimits(TorchFunctionMode):
-    """Within it, gives `note` each limit of a function, with the function's name, where it is called and its input.
+    """Within it, gives `note` each limit of a function, with the function's name, where it is called and its input; and
+    `note_compared` each number that floats are compared with, the sign in place of the name.
 
     What PyTorch's own modules call is left out.
     """
 
-    def __init__(self, note: Note):
-        self.note = note
+    def __init__(self, note: Note, note_compared: Note):
+        self.note, self.note_compared = note, note_compared
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -39,7 +45,16 @@ class WatchedLimits(TorchFunctionMode):
             if place and isinstance(x, torch.Tensor) and is_floating(x) and x.numel():
                 for limit in _limits(name, args[1:], kwargs):
                     self.note(name, place, x, limit)
+        elif name.strip("_") in COMPARISONS and len(args) == 2:
+            self._compared(name.strip("_"), *args)
         return func(*args, **kwargs)
+
+    def _compared(self, name: str, x: Any, number: Any) -> None:
+        if not isinstance(number, int | float) or not isinstance(x, torch.Tensor) or not is_floating(x):
+            return
+        place = _place(sys._getframe(2))
+        if place and x.numel() and (number == 0 or GUARD <= abs(number) <= LARGEST):
+            self.note_compared(COMPARISONS[name], place, x, float(number))
 
 
 def _limits(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[float]:

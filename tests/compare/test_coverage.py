@@ -93,6 +93,14 @@ UNCOVERED = {
         {"reference": limited(lambda h: torch.clamp(h, max=50))},
         ["no input of clamp test_coverage.py:", "is above 50", "another limit, or none"],
     ),
+    "one side of a number": (
+        {"reference": limited(lambda h: torch.where(h > 50, 0, h))},
+        ["nothing that is compared by > 50 at test_coverage.py:", "is above that", "add an edge input"],
+    ),
+    "a number that no value is near to": (
+        {"reference": limited(lambda h: torch.where(10.0 * (h > 0) >= 5, h, 0))},
+        ["compared by >= 5 at test_coverage.py:", "no nearer to that than 0 and 10", "on either side"],
+    ),
     "a limit of a method": ({"reference": limited(lambda h: h.clamp(-60, 0))}, ["clamp", "is below -60"]),
     "a function with branches": (
         {"reference": limited(torch.nn.functional.relu6)},
