@@ -73,6 +73,8 @@ class Snapshot:
     def restore(self) -> None:
         """Writes the copies back in place, and puts the tensors back where another stands now."""
         for tensor, value in self.pairs:
+            if tensor.shape != value.shape:  # by out=, which makes a tensor of another shape fit
+                tensor.resize_(value.shape)
             tensor.copy_(value)
         for holder, tensors in self._held:
             holder.update(tensors)

@@ -145,13 +145,22 @@ class Changed(TorchFunctionMode):
         if self.change.exchanged is not None:
             args, kwargs = pytree.tree_map(self._other, (args, kwargs))
         args, kwargs = self.taken((args, kwargs), number)
-        result = func(*args, **kwargs)
+        result = _called(func, args, kwargs)
         if self.moved is not None and self.change.moved is not None and self.change.moved[1] == number:
             result = self.moved(result)
         self.keep(result, f"what {name}{self._owner()} gives")
         if self.note is not None:
             self.note(Site(number, name, func, args, kwargs, result, _place(self.until)))
         return result
+
+
+def _called(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What a call gives; where it writes by `out=` and gradients flow that do not in the reference, it copies."""
+    out = kwargs.get("out")
+    given = (x for x in pytree.tree_leaves(args) if isinstance(x, torch.Tensor))
+    if not isinstance(out, torch.Tensor) or not (torch.is_grad_enabled() and any(x.requires_grad for x in given)):
+        return func(*args, **kwargs)
+    return out.copy_(func(*args, **{name: value for name, value in kwargs.items() if name != "out"}))
 
 
 def _named(name: str, result: Any) -> Any:

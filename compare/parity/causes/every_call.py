@@ -1,4 +1,5 @@
-"""All calls of a module of the reference, one after the other: what they leave in its buffers, and their gradients."""
+"""All calls of a module of the reference, one after the other: what each gives, what they leave in its buffers, and
+their gradients."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import torch
 from ...torch_side import Snapshot
 from ..inside.calls import CallId, Calls
 from .change import Change
-from .changed import Evidence
+from .changed import Evidence, Key
 from .replay import Replay
 
 
@@ -19,7 +20,7 @@ class EveryCall(Replay):
 
     Args:
       calls: the record.
-      at: the calls, in order; the first stands for all in what no total is.
+      at: the calls, in order.
       model, forced, backward: as of one call.
     """
 
@@ -34,10 +35,18 @@ class EveryCall(Replay):
     def run(self, change: Change, *, forward_only: bool = False, **how: Any) -> Evidence:
         with Snapshot.of_buffers(self.module).restored():
             total = super().run(change, forward_only=forward_only, **how)
-            for each in self.further:
+            for number, each in enumerate(self.further, 1):
                 for key, value in each.run(change, forward_only=forward_only).items():
                     if key[0] == "buffer":
                         total[key] = value
                     elif key[0] == "parameter_gradient":
                         total[key] = total[key] + value
+                    else:
+                        total[of_call(key, number)] = value
         return total
+
+
+def of_call(key: Key, number: int) -> Key:
+    """The key of what one of several calls shows, the first of which is 0."""
+    what, name = key
+    return what, f"{name}, call {number + 1}" if number else name

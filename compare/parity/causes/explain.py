@@ -80,12 +80,13 @@ def explain(
     limit = Limit(SUSPECT_S, deadline)
     if limit.is_over:
         return Explanation([], cut_short=True)
-    call = loss_call(look) if divergence.outside else WrongCall(look, port)
+    wrong = None if divergence.outside else WrongCall(look, port)
+    call = wrong or loss_call(look)
     if call is None or not call.settle():
         return Explanation([])
     if (cause := other_uses_missing(look, call)) is not None:
         return Explanation([cause])
-    other = None if divergence.outside else elsewhere(look, divergence)
+    other = None if wrong is None else elsewhere(look, divergence, wrong)
     again = (LossAgain if divergence.outside else Again)(call, divergence.module, second)
     trial = Trial(call, limit, other, again, only)
     causes = _Search(trial, look).causes()

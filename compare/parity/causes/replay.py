@@ -24,6 +24,7 @@ from ..inside.calls import CallId, Calls
 from ..inside.steps import Regrouped
 from .change import Change, Site
 from .changed import Changed, Evidence
+from .known.gradient import left_on
 from .recorded import stub
 
 
@@ -123,8 +124,12 @@ class Replay:
                 stack.enter_context(_in_other_mode(self.module))
             for name, make in change.parameters.items():
                 stack.enter_context(_another(self.module, name, make))
+            if before:
+                stack.callback(self._unwrite, before)
             versions = {name: (x, x._version) for name, x in self.module.named_buffers() if name in replaced}
             stack.enter_context(torch.enable_grad() if self.backward else torch.no_grad())
+            if change.apply is left_on:  # what is written in place there was made for no gradient
+                stack.enter_context(torch.autograd.graph.allow_mutation_on_saved_tensors())
             if self.in_float64:
                 stack.enter_context(in_float64())
             stack.enter_context(mode)
@@ -184,6 +189,17 @@ class Replay:
             # of one that nothing reaches, as the port's receives it
             for name in (*call.cotangents, *call.without_gradient):
                 into.setdefault(("received_cotangent", f"{name} of {call.id}"), np.zeros_like(call.outputs[name]))
+
+    @torch.no_grad()
+    def _unwrite(self, before: Mapping[str, torch.Tensor]) -> None:
+        for name, x in self.module.named_buffers():
+            if name in before:
+                x.copy_(before[name])
+
+    def keeps(self) -> bool:
+        """Whether the module has buffers that no module inside with a counterpart has, which hands on what it gave."""
+        inside = tuple(f"{path}." for path in self.children)
+        return not all(self.full(name).startswith(inside) for name, _ in self.module.named_buffers())
 
     def written(self) -> list[str]:
         """The names, below the module, of the buffers that a call changes."""

@@ -139,24 +139,37 @@ def variants(site: Site, ancestry: Ancestry | None = None) -> Iterator[Variant |
     for make in (*REGISTRY.get(site.name, ()), *(() if site.name in _PLAIN else REGISTRY.get("*", ()))):
         with contextlib.suppress(Exception):  # arguments that one kind of variant cannot be made of; others can
             made = make(called(site, ancestry))
-            yield from map(_written_back, made) if _IN_PLACE(site.name) else made
+            writing = _writing_out if site.kwargs.get("out") is not None else _writing
+            is_written = writing is _writing_out or _IN_PLACE(site.name)
+            yield from (_written_back(each, writing) for each in made) if is_written else made
 
 
 _IN_PLACE = re.compile(r"[a-z0-9_]*[a-z0-9]_|__i(?!nvert)[a-z]+__").fullmatch
 
 
-def _written_back(each: Variant | Fit) -> Variant | Fit:
-    """The same of a call that writes into its first argument: what it gives instead is there afterwards."""
+def _written_back(each: Variant | Fit, writing: Callable[[Apply], Apply]) -> Variant | Fit:
+    """The same of a call that writes into one of its arguments: what it gives instead is there afterwards."""
     if isinstance(each, Variant):
-        return replace(each, apply=_writing(each.apply))
+        return replace(each, apply=writing(each.apply))
     of_value = each.apply
-    return replace(each, apply=lambda value: _writing(of_value(value)))
+    return replace(each, apply=lambda value: writing(of_value(value)))
 
 
 def _writing(apply: Apply) -> Apply:
     def run(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         result = apply(func, (args[0].clone(), *args[1:]), kwargs)
         return args[0].copy_(result) if result.shape == args[0].shape else result
+
+    return run
+
+
+def _writing_out(apply: Apply) -> Apply:
+    def run(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        out = kwargs["out"]
+        result = apply(func, args, {name: value for name, value in kwargs.items() if name != "out"})
+        if result.shape != out.shape:
+            raise ValueError("it does not fit where the reference writes it")
+        return out.copy_(result)
 
     return run
 

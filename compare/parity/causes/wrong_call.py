@@ -12,7 +12,7 @@ from ...report.records import Divergence
 from ..inside.calls import CallId
 from ..yardstick import difference
 from .change import Change
-from .every_call import EveryCall
+from .every_call import EveryCall, of_call
 from .replay import Replay
 from .target import EXPLAINED, TELLING, Aim, Target, target_of, totals_of
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ..inside.localise import Look
 
 MOST_CALLS = 16  # of a module, that are run again for each change
+FEW_CALLS = 4  # likewise, of one that keeps something from call to call
 NUDGES = (1 + 2.0**-51, 1 - 2.0**-50)  # of each parameter: a rounding or two
 
 
@@ -35,6 +36,7 @@ class WrongCall:
       target: what the port shows.
       forward: of that, what the forward pass shows.
       in_part: whether the last change was judged where rounding does not grow.
+      is_of_every: whether all calls of the module are run, one after the other.
     """
 
     def __init__(self, look: Look, at: CallId):
@@ -45,10 +47,17 @@ class WrongCall:
         self.target = target_of(look, at.path, at.number)
         self.in_part = False
         every = [ours for ours, theirs in look.matches.items() if theirs.path == there.path]
-        if 1 < len(every) <= MOST_CALLS and self.target.agrees(self.target.before):
-            calls = [look.matches[each] for each in every]  # what is off they make together
+        together = 1 < len(every) <= MOST_CALLS and self.target.agrees(self.target.before)
+        one_after_another = not together and 1 < len(every) <= FEW_CALLS and self.replay.keeps()
+        self.is_of_every = together or one_after_another
+        if self.is_of_every:
+            calls = [look.matches[each] for each in every]
             self.replay = EveryCall(look.judge.module, look.calls, calls, forced, backward)
-            self.target = totals_of(look, every)
+            self.target = totals_of(look, every)  # what is off they make together
+        if one_after_another:  # what one leaves, the next takes
+            shown = (target_of(look, each.path, each.number).aims.items() for each in every)
+            aims = {of_call(key, number): aim for number, found in enumerate(shown) for key, aim in found}
+            self.target = Target({**aims, **self.target.aims})
 
     @property
     def forward(self) -> Target:
@@ -107,9 +116,11 @@ class WrongCall:
         return shapes, [site.name for site in self.replay.sites()]
 
 
-def elsewhere(look: Look, divergence: Divergence) -> WrongCall | None:
-    """The last other call of the module that goes wrong: the first may be a special one, such as from a state of zeros,
-    where different differences do the same. Another layer of stacked ones is another module of the reference."""
+def elsewhere(look: Look, divergence: Divergence, first: WrongCall) -> WrongCall | None:
+    """The last call of the module that goes wrong beside the first, which may be a special one, such as from a state of
+    zeros, where different differences do the same. Another layer of stacked ones is another module of the reference."""
+    if first.is_of_every:
+        return None
     calls = []
     there = look.matches[CallId(divergence.module, divergence.call)].path
     for seen in [*look.forced, *(look.backward.seen if look.backward else ())]:
