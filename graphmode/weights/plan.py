@@ -100,7 +100,7 @@ def make_plan(module: nnx.Module, rules: tuple[WeightRule, ...]) -> tuple[list[G
             matched[group.by] += 1
             plan.append(group)
     idle = [rule for rule in rules if isinstance(rule, Rule | Rename | Stacked) and not matched[rule]]
-    problems += [f"{rule}: matches no variable; the module has {_sample(by_path)}" for rule in idle]
+    problems += [f"{rule}: matches no variable; {_instead(rule, by_path)}" for rule in idle]
     return plan, problems + _clashes(plan, rules)
 
 
@@ -155,6 +155,15 @@ def _clashes(plan: Iterable[Group], rules: Iterable[WeightRule]) -> list[str]:
         if isinstance(rule, Tied) and rule.same_as not in makers:
             problems.append(f"{rule}: no variable has the key {rule.same_as}")
     return problems
+
+
+def _instead(rule: WeightRule, by_path: Mapping[str, Leaf]) -> str:
+    """What to write for a rule that matches nothing: a name where it has NNX's path in its place, or what there is."""
+    for leaf in () if isinstance(rule, Rule) else by_path.values():
+        counts = [1] * len(rule.fields) if isinstance(rule, Stacked) else []
+        if leaf.path != leaf.name and rule.apply(leaf.path, *([counts] if counts else [])):
+            return f"write its path as PyTorch would spell it: {leaf.path} is {leaf.name} there"
+    return f"the module has {_sample(by_path)}"
 
 
 def _sample(paths: Mapping[str, Any]) -> str:

@@ -326,6 +326,15 @@ def test_rules_that_do_nothing_are_errors(rules, message):
     assert any(message in problem for problem in problems_of(port, {"x": np.ones(1, np.float32)}, rules))
 
 
+def test_a_path_as_nnx_spells_it_is_told_as_it_is_to_be_written():
+    port = nnx.Sequential(nnx.Linear(2, 2, rngs=nnx.Rngs(0)), jnp.tanh)
+    state = {f"mlp.0.{name}": np.zeros(shape, np.float32) for name, shape in (("weight", (2, 2)), ("bias", (2,)))}
+    (problem,) = [
+        each for each in problems_of(port, state, [Rename("mlp.{i}", "layers.{i}")]) if each.startswith("Rename(")
+    ]
+    assert "write its path as PyTorch would spell it: layers.0.bias is 0.bias there" in problem
+
+
 def test_two_variables_of_one_key_are_an_error_both_ways():
     port = Holder(x=np.zeros(1, np.float32), y=np.zeros(1, np.float32))
     rules = [Rule("k", "x"), Rule("k", "y")]

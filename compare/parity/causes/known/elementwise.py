@@ -25,6 +25,7 @@ def summands(call: Called) -> Iterator[Variant | Fit]:
     if not isinstance(b, torch.Tensor):
         if isinstance(b, int | float):
             yield from _constant(call, float(b), "adds")
+            yield from _beside_a_number(call, b)
         return
     if not (isinstance(a, torch.Tensor) and a.is_floating_point() and b.is_floating_point()):
         if isinstance(a, torch.Tensor) and "sub" in call.name:
@@ -81,6 +82,23 @@ def summands(call: Called) -> Iterator[Variant | Fit]:
             lambda value, place=place: _times(place, value),
             (0.5, 2.0),
         )
+
+
+FORMS = {"b + x": lambda x, b: b + x, "b - x": lambda x, b: b - x, "x - b": lambda x, b: x - b}
+
+
+def _beside_a_number(call: Called, b: float) -> Iterator[Variant]:
+    """The sign of one side turned: `1 - x` for `1 + x`."""
+    usual = "b + x" if "add" in call.name else "b - x" if call.name.startswith("__r") else "x - b"
+    says = {form: form.replace("b", f"{b:.6g}") for form in FORMS}
+    for form, make in FORMS.items():
+        if form != usual:
+            yield Variant(
+                "sign",
+                f"computes {says[form]} where the reference computes {says[usual]}",
+                f"write {says[usual]}",
+                lambda func, args, kwargs, make=make: make(args[0], b),
+            )
 
 
 def _broadcast(call: Called, b: torch.Tensor) -> Iterator[Variant]:
