@@ -120,7 +120,10 @@ def take_constants(module: torch.nn.Module, make: Callable[[], torch.nn.Module],
             continue
         if (fine - kept.to(wide)).abs().max() <= ALIKE * fine.abs().max():
             path = name.rpartition(".")[2]
-            (holder._buffers if path in holder._buffers else holder.__dict__)[path] = fine.to(kept.device)
+            if path in holder._parameters:
+                kept.data = fine.data.to(kept.device)
+            else:
+                (holder._buffers if path in holder._buffers else holder.__dict__)[path] = fine.to(kept.device)
             changed.append(name)
     return changed
 
@@ -129,7 +132,7 @@ def _constants(
     module: torch.nn.Module, carried: set[str]
 ) -> Iterator[tuple[str, tuple[torch.nn.Module, torch.Tensor]]]:
     for path, child in module.named_modules():
-        for attribute, value in [*child._buffers.items(), *child.__dict__.items()]:
+        for attribute, value in [*child._parameters.items(), *child._buffers.items(), *child.__dict__.items()]:
             name = f"{path}.{attribute}" if path else attribute
             if (
                 isinstance(value, torch.Tensor)

@@ -14,6 +14,7 @@ from graphmode.compare.asked_dtype import as_float64
 from graphmode.compare.widened import in_float64, take_constants
 
 import graphmode as gm
+from graphmode.weights import Drop
 
 WIDTH = 6
 
@@ -192,6 +193,39 @@ def test_constants_are_taken_and_random_numbers_kept():
     np.testing.assert_allclose(module.freq, 1 / 100 ** (np.arange(WIDTH) / WIDTH), rtol=1e-15)
     assert torch.equal(module.noise, noise)
     assert take_constants(Drawn().double(), Drawn, {"freq"}) == ["shift"]
+
+
+def test_constants_that_are_frozen_parameters_are_taken_likewise():
+    class Shifted(torch.nn.Module):
+        """As EDSR takes a mean away, and divides."""
+
+        def __init__(self):
+            super().__init__()
+            self.shift = torch.nn.Conv2d(3, 3, 1)
+            self.shift.weight.data = torch.eye(3)[..., None, None] / 0.9
+            self.shift.bias.data = torch.tensor([0.3, 0.1, 0.7])
+            self.requires_grad_(False)
+
+        def forward(self, x):
+            return self.shift(x)
+
+    class Port(nnx.Module):
+        def __init__(self, rngs):
+            self.divisor = 0.9
+
+        def __call__(self, x):
+            return x / self.divisor + jnp.array([0.3, 0.1, 0.7])[:, None, None]
+
+    case = Case(
+        name="c",
+        summary="s",
+        reference=Shifted,
+        model=Port,
+        inputs=lambda rng: (rng.standard_normal((2, 3, 4, 4)),),
+        weights=[Drop("shift.*", "constants")],
+        adversarial=(),
+    )
+    assert check(case).passed
 
 
 class Attention(torch.nn.Module):
