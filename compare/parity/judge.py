@@ -305,9 +305,11 @@ class Judge:
         except CaseError:
             raise
         except Exception as error:
+            from .reference_faults import without_which_gradient
+
             raise CaseError(
                 f"case {self.case.name!r}: the reference {self.name!r} fails on the input {question.label!r} in "
-                f"{question.mode}: {describe_with_line(error)}"
+                f"{question.mode}: {describe_with_line(error)}{without_which_gradient(self.exact, question)}"
             ) from error
 
     def own_truth(self, question: Question) -> Truth:

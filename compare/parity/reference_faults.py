@@ -60,6 +60,29 @@ def witnessed(case: Case, name: str, side: TorchSide, question: Question) -> Obs
         return side.observe(outputs) if gradients is None else side.observe(outputs, gradients, batch)
 
 
+def without_which_gradient(side: TorchSide, question: Question) -> str:
+    """Of a reference that fails in its backward pass, what to do where it runs once some input has no gradient, as the
+    targets that a loss writes to in place; empty where that is of no use."""
+    if question.mode != "forward_backward":
+        return ""
+    module = side.set_mode(question.mode)
+    names = list(side.place(question.inputs, question.mode).leaves)
+    for spared in dict.fromkeys([*((name,) for name in names), tuple(names)]):
+        batch = side.place(question.inputs, question.mode, question.cotangents)
+        for name in spared:
+            batch.leaves.pop(name).requires_grad_(False)
+        try:
+            with Snapshot.of_buffers(module).restored():
+                forward_backward(module, list(side.parameters.values()), batch, side.loss)
+        except Exception:
+            continue
+        return (
+            f"; it runs where no gradient is taken by {_listed(spared)}: if none is in training, detach that in the "
+            "reference (x = x.detach()), and stop its gradient in the port"
+        )
+    return ""
+
+
 def check_repeats(case: Case, name: str, question: Question, first: Observation, second: Observation) -> None:
     """Whether two runs in float64 on one input agree.
 

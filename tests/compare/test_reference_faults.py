@@ -213,3 +213,17 @@ def test_numpy_outputs_are_refused_where_gradients_are_asked_for():
 def test_a_loss_that_is_no_scalar_is_named(loss, words):
     with pytest.raises(CaseError, match=words):
         check(case(loss=loss), draws=1)
+
+
+def test_an_input_by_which_no_gradient_can_be_taken_is_named():
+    def forward(self, x, target):
+        scale = torch.ones(8, dtype=x.dtype)
+        first = target * scale
+        scale[4:] = 2.0
+        return (self.fc(x) - first).square().mean() + (self.fc(x) - target * scale).abs().mean()
+
+    two = lambda rng: (rng.standard_normal((20, 6)), rng.standard_normal((20, 8)))  # noqa: E731
+    with pytest.raises(
+        CaseError, match=r"it runs where no gradient is taken by input\.1: if none is in training, detach"
+    ):
+        check(case(forward, inputs=two))
