@@ -17,6 +17,7 @@ from graphmode.compare.parity.inside.localise import Look
 from graphmode.compare.parity.inside.torch_calls import recorded
 
 from graphmode import nn
+from graphmode.weights import Rename
 
 MIXERS = [f"mixers.{i}{name}" for i in (0, 1) for name in ("", ".norm", ".inner", ".outer")]
 RNG = np.random.default_rng(0)
@@ -321,6 +322,64 @@ def test_a_mask_of_another_form_does_not_make_its_giver_a_suspect():
     assert [each.module for each in report.divergences] == ["scores"]
 
 
+class BiasedScores(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.q, self.o = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+        self.bias = torch.nn.Embedding(5, 3)
+
+    def forward(self, x, mask):
+        bias = self.bias((torch.arange(5)[:, None] - torch.arange(5)).abs()).permute(2, 0, 1)
+        q = self.q(x)
+        return self.o((torch.softmax(q @ q.mT + bias[:, None] + mask, -1) @ x).mean(0))
+
+
+class WithBiasedScores(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scores = BiasedScores()
+
+    def forward(self, x):
+        mask = torch.zeros(5, 5, dtype=x.dtype).masked_fill(torch.ones(5, 5).triu(1).bool(), torch.finfo(x.dtype).min)
+        return 3 * self.scores(x, mask[None, None])
+
+
+class ScoresOfSum(nnx.Module):
+    def __init__(self, rngs, factor):
+        self.q, self.o, self.factor = nnx.Linear(4, 4, rngs=rngs), nnx.Linear(4, 4, rngs=rngs), factor
+
+    def __call__(self, x, bias):
+        q = self.q(x)
+        return self.o((jax.nn.softmax(self.factor * (q @ q.mT) + bias) @ x).mean(0))
+
+
+class WithScoresOfSum(nnx.Module):
+    """Adds the bias to the mask ahead of the module that the reference adds them in."""
+
+    def __init__(self, rngs, factor=1.0, after=3.0):
+        self.bias, self.scores, self.after = nnx.Embed(5, 3, rngs=rngs), ScoresOfSum(rngs, factor), after
+
+    def __call__(self, x):
+        bias = self.bias(jnp.abs(jnp.arange(5)[:, None] - jnp.arange(5))).transpose(2, 0, 1)[:, None]
+        mask = jnp.where(jnp.tril(jnp.ones((5, 5), bool)), 0, jnp.finfo(x.dtype).min)
+        return self.after * self.scores(x, bias + mask)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "modules"), [({}, []), ({"after": 2.0}, [""]), ({"factor": 2.0}, ["scores"])], ids=str
+)
+def test_a_mask_that_more_was_added_to_is_no_mask_of_fewer_heads(wrong, modules):
+    case = Case(
+        name="biased",
+        summary="s",
+        reference=WithBiasedScores,
+        model=lambda rngs: WithScoresOfSum(rngs, **wrong),
+        inputs=lambda rng: (rng.standard_normal((2, 5, 4)),),
+        weights=[Rename("scores.bias", "bias")],
+    )
+    assert [each.module for each in look(case).divergences()] == modules
+
+
 class FirstRows(torch.nn.Module):
     """The sum of a layer's outputs for the first `count` rows, as many as there are, one by one where asked."""
 
@@ -546,3 +605,36 @@ def test_a_module_is_not_blamed_for_a_gradient_by_its_parameter_that_comes_from_
     assert report(PortOfStoppedWeight).passed
     (found,) = report(PortOfScaledByWeight).divergences
     assert found.module == ""
+
+
+class WordsByTheirOwnTable(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = torch.nn.Embedding(7, 4)
+
+    def forward(self, words, more):
+        h = torch.tanh(self.embed(words)) + self.embed(more)
+        return torch.nn.functional.linear(h / 2, self.embed.weight)
+
+
+class PortByItsOwnTable(nnx.Module):
+    def __init__(self, rngs, *, factor=0.5, stopped=False):
+        self.embed = nnx.Embed(7, 4, rngs=rngs)
+        self.factor, self.stopped = factor, stopped
+
+    def __call__(self, words, more):
+        table = self.embed.embedding[...]
+        h = jnp.tanh(self.embed(words)) + self.embed(more)
+        return self.factor * h @ (jax.lax.stop_gradient(table) if self.stopped else table).T
+
+
+@pytest.mark.parametrize("wrong", [{"factor": 0.6}, {"stopped": True}], ids=str)
+def test_a_table_that_the_model_reads_besides_is_not_blamed_for_what_the_model_does_with_it(wrong):
+    case = Case(
+        name="words",
+        summary="s",
+        reference=WordsByTheirOwnTable,
+        model=lambda rngs: PortByItsOwnTable(rngs, **wrong),
+        inputs=lambda rng: (rng.integers(0, 7, (2, 3)), rng.integers(0, 7, (2, 3))),
+    )
+    assert [each.module for each in look(case).divergences()] == [""]

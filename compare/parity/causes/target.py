@@ -167,6 +167,8 @@ def target_of(look: Look, path: str, call: int) -> Target:
         if seen.what in ("received", "received_cotangent") and seen.around == (path, call) and not seen.is_beyond:
             add((seen.what, f"{seen.name} of {look.matches[seen.at]}"), seen, scale)
     aims.update(_totals(look, [CallId(path, call)]))
+    for name in (name for name, at in look.read_from.items() if at == (path, call)):
+        aims["parameter_gradient", name] = _gradient_aim(look, name)
     return Target(aims)
 
 
@@ -178,14 +180,19 @@ def totals_of(look: Look, calls: list[CallId]) -> Target:
 def _totals(look: Look, calls: list[CallId]) -> dict[Key, Aim]:
     aims: dict[Key, Aim] = {}
     if look.backward is not None:
-        largest = look.largest_gradient
-        for name, wanted in look.observed.parameter_gradients.items():
+        for name in look.observed.parameter_gradients:
             if name in look.backward.by_parameters and look.calls_holding(name) == calls:
-                scale = max(magnitude(wanted), SMALLEST_GRADIENT * largest)
-                aims["parameter_gradient", name] = Aim(look.backward.by_parameters[name], wanted, scale)
+                aims["parameter_gradient", name] = _gradient_aim(look, name)
     if look.question.mode == "forward_backward":
         for name, wanted in look.observed.buffers.items():
             counts = name.endswith("num_batches_tracked")  # whatever the statistics are, the module itself counts
             if name in look.buffers and look.calls_holding(name) == calls and not counts:
                 aims["buffer", name] = Aim(look.buffers[name], wanted, magnitude(wanted))
     return aims
+
+
+def _gradient_aim(look: Look, name: str) -> Aim:
+    assert look.backward is not None
+    wanted = look.observed.parameter_gradients[name]
+    scale = max(magnitude(wanted), SMALLEST_GRADIENT * look.largest_gradient)
+    return Aim(look.backward.by_parameters[name], wanted, scale)

@@ -152,7 +152,8 @@ def pair(
         placed = [(name, names.index(name)) for name in reference]
         fits = [(name, i, layouts.fit(port[i], reference[name], received or ())) for name, i in placed]
         return [Pair(name, i, layout) for name, i, layout in fits if layout is not None]
-    free = list(range(len(port)))
+    masks = [mask for mask in reference.values() if _is_added_mask(mask)]
+    free = [i for i, ours in enumerate(port) if not any(is_added_to(ours, mask) for mask in masks)]
     pairs = []
     for place, (name, wanted) in enumerate(reference.items()):
         found: dict[int, tuple[float, AnyLayout]] = {}
@@ -219,6 +220,18 @@ def says_the_same(port: np.ndarray, reference: np.ndarray) -> bool:
     if not (_is_added_mask(port) and _is_added_mask(reference)) or ((a < 0) != (b < 0)).any():
         return False
     return bool(np.isfinite(port).all() == np.isfinite(reference).all()) or not (a < 0).all(axis=-1).any()
+
+
+def is_added_to(port: np.ndarray, mask: np.ndarray) -> bool:
+    """Whether this is such a mask of the reference's with more added to it, of a larger shape, as where a port adds a
+    bias of positions to it once for all layers; what the reference adds to it within the module is no error."""
+    if port.dtype.kind != "f" or port.size <= mask.size or not _is_added_mask(mask):
+        return False
+    try:
+        hidden = np.broadcast_to(mask < 0, port.shape)
+    except ValueError:
+        return False
+    return bool(((port <= FAR_BELOW) == hidden).all() and (port[~hidden] != 0).any())
 
 
 FAR_BELOW = -1e3  # what is added to scores before a softmax to leave them out

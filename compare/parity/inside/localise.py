@@ -17,6 +17,8 @@ from ...jax_side import PortSide
 from ...report.records import Divergence, Finding, ModuleEvidence
 from ...torch_side import TorchSide
 from ..causes.change import Change
+from ..causes.changed import Evidence
+from ..causes.every_call import EveryCall
 from ..causes.replay import Replay
 from ..judge import Question, largest_beside_inputs
 from ..yardstick import SMALLEST_GRADIENT, Difference, difference, magnitude
@@ -86,6 +88,8 @@ class Look:
       hidden: of matched modules that are called within a transform, such as `jax.grad`, which hides their values;
         likewise.
       suspects: the modules that introduce error, by path.
+      read_from: by parameter whose gradient is wrong, the call that reads it from outside of the module that holds it,
+        where the fault is there.
       outside: what is off although no module introduces it: in the case's `to_model`, `to_reference` or `loss`.
       activations: of every matched call.
 
@@ -117,6 +121,7 @@ class Look:
         self.matches = self.matching.of_calls(list(kinds), list(self.calls))
         self.suspects: dict[str, Suspect] = {}
         self.outside: list[Finding] = []
+        self.read_from: dict[str, CallId] = {}
         self._own: dict[str, Mapping[str, np.ndarray]] = {}
         self._free = {(seen.at, seen.what, seen.name): seen for seen in self.run.inherited(self.matches, self.calls)}
         self.forced, self.buffers = self.run.forced_forward(self.matches, self.calls)
@@ -204,10 +209,20 @@ class Look:
                 again = self.run.forced_backward(self.matches, self.calls, right)
             if right and not self._wrong_inside(again, right):
                 self.backward = backward = again
-        for seen in backward.seen:
-            self._judge(seen, self._gradient_error(seen))
+        for seen in sorted(backward.seen, key=lambda seen: self._user_elsewhere(seen) is not None):
+            if self._user_elsewhere(seen) not in self.suspects:
+                self._judge(seen, self._gradient_error(seen))
         largest = self.largest_gradient
         self._named("parameter_gradient", backward.by_parameters, self.observed.parameter_gradients, largest)
+
+    def _user_elsewhere(self, seen: Seen) -> str | None:
+        """Of a gradient that a call receives, the module that the reference makes this call in, where the port makes it
+        elsewhere: that of a bias of positions, which each layer has, or all are handed. It goes wrong where that does.
+        """
+        parent = self.calls[self.matches[seen.at]].parent
+        user = None if parent is None else self.matching.to_port(parent.path)
+        around = seen.around.path if seen.around is not None else ""
+        return user if seen.what == "received_cotangent" and user not in ("", around) else None
 
     def _made_up_for(self, backward: Backward) -> set[CallId]:
         """Calls that receive another gradient than the reference's, and make another one of the right one: what is
@@ -304,14 +319,15 @@ class Look:
             guilty = next((path for path in users if path in self.suspects), users[0])
             at = self.call_holding(name)
             if what == "parameter_gradient" and (user := self._user_around(name)) is not None:
+                self.read_from[name] = user
                 self._blame(user.path, _finding(what, name, found), user.number)
                 continue
             number = at.number if at is not None and at.path == guilty else 0
             self._blame(guilty, _finding(what, name, found), number)
 
     def _user_around(self, name: str) -> CallId | None:
-        """The call around the module that holds a parameter, where that adds all that the reference has of its
-        gradient: then the rest comes of what reads the parameter from outside."""
+        """The call around the module that holds a parameter, where its calls add to the gradient what the reference's
+        do: then the rest comes of what reads the parameter from outside, as the head of a model of words does."""
         calls = self.calls_holding(name)
         around = self.run.around(calls[0]) if calls else None
         if around is None or len(self.aliases(name)) > 1:
@@ -319,9 +335,16 @@ class Look:
         path = calls[0].path
         if path not in self._own:
             self._own[path] = self.run.own_gradients(self.matches, self.calls, path)
-        wanted = self.observed.parameter_gradients[name]
-        scale = max(magnitude(wanted), SMALLEST_GRADIENT * self.largest_gradient)
+        whole = self.observed.parameter_gradients[name]
+        scale = max(magnitude(whole), SMALLEST_GRADIENT * self.largest_gradient)
+        wanted = self._recorded_gradients(calls).get(("parameter_gradient", name), whole)
         return around if difference(self._own[path][name], wanted, scale).equal else None
+
+    def _recorded_gradients(self, calls: Sequence[CallId]) -> Evidence:
+        """What these calls of one module add to gradients in the reference."""
+        there = [self.matches[at] for at in calls]
+        forced = {self.matches[at] for at in self.run.forced}
+        return EveryCall(self.judge.module, self.calls, there, forced, backward=True).run(Change())
 
     def _blame(self, path: str, finding: Finding, call: int) -> None:
         suspect = self.suspects.setdefault(path, Suspect(path, call))

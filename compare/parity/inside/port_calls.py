@@ -32,7 +32,7 @@ from ..yardstick import difference
 from .calls import Call, CallId, Calls, is_inside
 from .fixed_size import FixedSizeLayout
 from .lanes import all_lanes, in_all_lanes
-from .layouts import Layouts, Pair, pair, says_the_same
+from .layouts import Layouts, Pair, is_added_to, pair, says_the_same
 from .packed import is_lengths, unpacked
 
 What = Literal["received", "output", "received_cotangent", "input_gradient"]
@@ -257,11 +257,11 @@ class PortRun:
             return
         for name, place in zip(names, places, strict=True):
             wanted, usual = theirs[name], self.layouts.usual(theirs[name])
-            if what == "received" and says_the_same(arrays[place], wanted):
+            array = arrays[place]
+            if what == "received" and (says_the_same(array, wanted) or is_added_to(array, wanted)):
                 continue
             into.append(Pair(name, place, usual))
-            same_rank = arrays[place].ndim == wanted.ndim
-            given = arrays[place].transpose(np.argsort(usual.axes)) if same_rank else arrays[place]
+            given = array.transpose(np.argsort(usual.axes)) if array.ndim == wanted.ndim else array
             yield Seen(at, around, what, name, given, wanted)
 
     def _names(self, outputs: Any) -> list[str]:
