@@ -34,12 +34,14 @@ class Sides:
       entered: by the inputs of the reference, and then by the same, what entered there; all in short.
       compared: by the sign, the line and the number that floats are compared with, the nearest to it of those that are
         no larger, and of those that are.
+      padding: by the path of an embedding that has a padding_idx, that, and whether an input held it.
     """
 
     kinks: dict[str, tuple[str, tuple[float, ...]]] = field(default_factory=dict)
     seen: dict[tuple[str, float], tuple[bool, bool]] = field(default_factory=dict)
     entered: dict[int, dict[str, set[int]]] = field(default_factory=dict)
     compared: dict[tuple[str, str, float], tuple[float, float]] = field(default_factory=dict)
+    padding: dict[str, tuple[int, bool]] = field(default_factory=dict)
     _now: dict[str, set[int]] | None = None
 
     @contextlib.contextmanager
@@ -56,6 +58,8 @@ class Sides:
             if kinks:
                 self.kinks[path] = type(child).__name__, kinks
                 handles.append(child.register_forward_pre_hook(self._hook(path, kinks)))
+            if isinstance(getattr(child, "padding_idx", None), int):
+                handles.append(child.register_forward_pre_hook(self._padding_hook(path, child.padding_idx)))
         try:
             with WatchedLimits(self._note_limit, self._note_compared):
                 yield
@@ -97,6 +101,25 @@ class Sides:
                 self._note(path, args[0], kinks)
 
         return note
+
+    def _padding_hook(self, path: str, row: int) -> Any:
+        def note(_: torch.nn.Module, args: tuple[Any, ...]) -> None:
+            if args and hasattr(args[0], "detach"):
+                was_there = self.padding.get(path, (row, False))[1]
+                self.padding[path] = row, was_there or bool((args[0] == row).any())
+
+        return note
+
+    def padding_warnings(self) -> Iterator[str]:
+        missed: dict[int, list[str]] = {}
+        for path, (row, was_there) in self.padding.items():
+            if not was_there:
+                missed.setdefault(row, []).append(path or "the model itself")
+        for row, paths in missed.items():
+            yield (
+                f"no input of {listed(paths)} holds {row}, its padding_idx: whether that row gets no gradient cannot "
+                "be told; add an input that holds it"
+            )
 
     def warnings(self) -> Iterable[str]:
         from .function_limits import CLAMPS
@@ -170,6 +193,8 @@ def coverage_warnings(
     found += _constant_inputs(asked)
     found += _batch_of_one(asked)
     found += _zero_gradients([t for t in truths if t.question.mode == "forward_backward"])
+    if any(truth.question.mode == "forward_backward" for truth in truths):
+        found += sides.padding_warnings()
     found += _symmetric(state_dict, parameters)
     found += sides.warnings()
     return found

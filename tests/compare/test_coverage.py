@@ -66,6 +66,15 @@ class Six(Reference):
         self.act = torch.nn.ReLU6()
 
 
+class Padded(Reference):
+    def __init__(self):
+        super().__init__()
+        self.table = torch.nn.Embedding(3, 6, padding_idx=0)
+
+    def forward(self, x, mask):
+        return {"h": Reference.forward(self, x, mask)["h"] + self.table((x > 0).sum(-1).clamp(1, 2))}
+
+
 def unused(self, x, mask):
     return {"h": self.act(self.fc(x)) + 0 * mask[..., None]}
 
@@ -89,6 +98,7 @@ UNCOVERED = {
     "a batch of one": ({"inputs": lambda rng: inputs(rng, 1)}, ["the first axis of every input has length 1"]),
     "draws that are the same": ({"inputs": lambda rng: inputs(np.random.default_rng(0))}, ["all 3 random inputs"]),
     "a side of a relu": ({"reference": Six}, ["no input of ReLU6 act is above 6"]),
+    "padding": ({"reference": Padded}, ["no input of table holds 0, its padding_idx", "no gradient"]),
     "a limit of a function": (
         {"reference": limited(lambda h: torch.clamp(h, max=50))},
         ["no input of clamp test_coverage.py:", "is above 50", "another limit, or none"],
