@@ -209,6 +209,8 @@ class PortRun:
             if forced and around is not None and _of_another_structure(call, given_to_it, made_of_it):
                 self.unlike.append(at)
                 seen[:] = [one for one in seen if one.what != "received" or at not in (one.at, one.around)]
+                for inner in (each for each in self._borders.values() if each.around == at):
+                    inner.around = around
                 return outputs
             seen.extend(made_of_it)
             fits = all(one.port.shape == one.reference.shape for one in made_of_it)
