@@ -146,6 +146,35 @@ def test_what_only_moves_values_is_told_too():
     assert [each.split()[0] for each in found.port] == [line]
 
 
+class Remembering(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.mix = torch.nn.Linear(4, 4)
+
+    def forward(self, x, memory):
+        y = self.mix(x)
+        return y.relu(), torch.cat([memory, x], 1)[:, -3:].detach()
+
+
+class RememberingPort(nnx.Module):
+    def __init__(self, rngs):
+        self.mix = gm.nn.Linear(4, 4, rngs=rngs)
+
+    def __call__(self, x, memory):
+        y = self.mix(x)
+        memory = jnp.concatenate([memory, y / 2], 1)  # remembered
+        return jax.nn.relu(y), jax.lax.stop_gradient(memory[:, -3:])
+
+
+def test_what_hands_on_its_argument_hides_no_line():
+    def inputs(rng):
+        return rng.standard_normal((3, 2, 4)), rng.standard_normal((3, 2, 4))
+
+    found, _ = checked(Remembering, RememberingPort, inputs)
+    (line,) = lines_with("remembered")
+    assert found.port == [f"{line} (div)"]
+
+
 class Fused(torch.nn.Module):
     def __init__(self):
         super().__init__()

@@ -135,7 +135,7 @@ def _had(steps: Sequence[_Step], inside: Sequence[str]) -> Iterator[Any]:
 
 def _leaving(steps: Sequence[_Step], wrong: Sequence[Any], theirs: Values, limit: Limit) -> list[_Step]:
     """Back from what is wrong, the operations that are given nothing but what the reference has, in order."""
-    maker = {id(result): step for step in steps for result in step.results}
+    maker = {id(x): step for step in steps for x in step.results if all(x is not each for each in step.given)}
 
     def is_known(value: Any) -> bool:
         step = maker.get(id(value))
