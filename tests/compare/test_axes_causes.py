@@ -11,7 +11,7 @@ from graphmode.compare import Case
 from graphmode.compare.parity.causes import explain
 from graphmode.compare.parity.causes.change import Site
 from graphmode.compare.parity.causes.composite import composites
-from graphmode.compare.parity.causes.sites import groups, numbers
+from graphmode.compare.parity.causes.sites import constructs, groups, numbers
 from graphmode.compare.parity.causes.variants import variants
 from test_causes import forms
 from test_inside import look
@@ -362,6 +362,14 @@ def test_calls_that_are_most_alike_come_first():
     factors = [2.0, 3.0, 2.0]
     sites = [Site(i, "mul", torch.mul, (x, factor), {}, x * factor) for i, factor in enumerate(factors)]
     assert [numbers(same) for same in groups(sites)] == [{0, 2}, {0, 1, 2}]
+
+
+def test_what_one_line_calls_in_several_modules_is_one_construct_and_one_a_module():
+    code, x = test_calls_that_are_most_alike_come_first.__code__, torch.ones(2)
+    places = [((code, 3, "read"),), ((code, 3, "write"),), ((code, 3, "read"),), ((code, 5, "read"),)]
+    sites = [Site(i, "exp", torch.exp, (x,), {}, x, place) for i, place in enumerate(places)]
+    assert [numbers(same) for same in constructs(sites)] == [{0, 2}, {1}, {3}]
+    assert [numbers(same) for same in constructs(sites, of_any_module=True)] == [{0, 1, 2}, {3}]
 
 
 class Summed(torch.nn.Module):

@@ -190,3 +190,36 @@ def graph(rng):
 def test_functions_between_modules(changes, cause):
     found = examined(Passing, lambda: PortPassing(**changes), "inference", graph)
     assert [(module, causes[0].id) for module, causes in found] == ([] if cause is None else [("", cause)])
+
+
+class TwoTables(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = torch.nn.Embedding(7, WIDTH), torch.nn.Embedding(7, WIDTH)
+
+    def forward(self, words):
+        h = torch.tanh(self.first(words) + self.second(words.flip(0)))
+        return torch.nn.functional.linear(h, self.second.weight)
+
+
+class PortOfTwoTables(nnx.Module):
+    def __init__(self, head, stopped=False):
+        self.first, self.second = (nnx.Embed(7, WIDTH, rngs=nnx.Rngs(0)) for _ in range(2))
+        self.head, self.stopped = head, stopped
+
+    def __call__(self, words):
+        h = jnp.tanh(self.first(words) + self.second(words[::-1]))
+        table = getattr(self, self.head).embedding[...]
+        return h @ (jax.lax.stop_gradient(table) if self.stopped else table).T
+
+
+@pytest.mark.parametrize(
+    ("head", "stopped", "cause"), [("first", False, "swapped-weights"), ("second", True, "stop-gradient")]
+)
+def test_a_table_that_makes_a_head(head, stopped, cause):
+    def words(rng):
+        return (rng.integers(0, 7, (4, 3)),)
+
+    ((module, told),) = examined(TwoTables, lambda: PortOfTwoTables(head, stopped), "forward_backward", words)
+    assert module == ""
+    assert [each.id for each in told] == [cause]

@@ -108,12 +108,17 @@ def squares(y):
         (under_a_power, lambda y, x: y / (jnp.sqrt(squares(y)) + 1e-3), "adds 0.001 to the root, not under it"),
         (beside, lambda y, x: y / jnp.sqrt(squares(y) + 1e-3), "adds 0.001 under the root"),
         (
+            lambda y, x: beside(y, x).abs() ** (1 + x.abs()),
+            lambda y, x: jnp.abs(y / jnp.sqrt(squares(y) + 1e-3)) ** (1 + jnp.abs(x)),
+            "adds 0.001 under the root",
+        ),
+        (
             deviation,
             lambda y, x: y / jnp.sqrt(y.var(-1, keepdims=True, ddof=1) + 1e-3),
             "adds 0.001 under the root",
         ),
     ],
-    ids=["rsqrt", "power", "sqrt", "std"],
+    ids=["rsqrt", "power", "sqrt", "before a power of tensors", "std"],
 )
 def test_an_epsilon_on_the_other_side_of_a_root_is_named(reference, port, says):
     assert ("epsilon-place", says) in told(reference, port)

@@ -21,7 +21,6 @@ MOVES = LAYOUTS | {"clone", "expand", "to"}
 def composites(sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
     """All that is known of this kind, each with the calls that it changes."""
     yield from _shares(sites)
-    yield from _rotations(sites)
     yield from _ends(sites)
     yield from _orders(sites)
     yield from _detached(sites)
@@ -197,47 +196,3 @@ def _share(site: Site) -> float | None:
 def _other_share(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     changed = tuple(1 - x if isinstance(x, float) else x for x in args)
     return func(*changed, **{k: 1 - x if k in ("alpha", "weight") else x for k, x in kwargs.items()})
-
-
-def _rotations(sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
-    """Rotary positions on neighbours in place of halves: tensors split and joined along the last axis, all of them."""
-    changed = frozenset(site.number for site in sites if _halves(site) or _joins(site))
-    if not any(_joins(site) for site in sites) or not any(_halves(site) for site in sites):
-        return
-    variant = Variant(
-        "rotary-interleaving",
-        "rotates neighbouring features where the reference rotates the two halves",
-        "split features into halves: x1, x2 = jnp.split(x, 2, axis=-1), and join them with jnp.concatenate",
-        _interleaving,
-    )
-    yield variant, Change(variant.apply, changed)
-
-
-def _interleaving(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    name = getattr(func, "__name__", "")
-    if name in ("cat", "concat", "concatenate"):
-        return torch.stack(list(args[0]), -1).flatten(-2)
-    if name == "__getitem__":
-        return args[0][..., 0 if args[1][-1].start in (None, 0) else 1 :: 2]
-    return args[0][..., ::2], args[0][..., 1::2]
-
-
-def _halves(site: Site) -> bool:
-    """Whether a call gives one or both halves of a tensor along the last axis."""
-    x, result = site.args[0] if site.args else None, site.result
-    if not isinstance(x, torch.Tensor):
-        return False
-    if site.name in ("chunk", "split", "tensor_split"):
-        return len(result) == 2 and result[0].shape == result[1].shape == (*x.shape[:-1], x.shape[-1] // 2)
-    if site.name != "__getitem__" or not isinstance(site.args[1], tuple) or not isinstance(site.args[1][-1], slice):
-        return False
-    return isinstance(result, torch.Tensor) and result.shape == (*x.shape[:-1], x.shape[-1] // 2)
-
-
-def _joins(site: Site) -> bool:
-    """Whether a call joins two tensors of one shape along the last axis."""
-    if site.name not in ("cat", "concat", "concatenate") or len(site.args[0]) != 2:
-        return False
-    a, b = site.args[0]
-    dim = site.args[1] if len(site.args) > 1 else site.kwargs.get("dim", 0)
-    return a.shape == b.shape and dim in (-1, a.dim() - 1)

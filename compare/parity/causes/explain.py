@@ -27,7 +27,8 @@ from .limit import Limit
 from .loops import not_carried, one_turn_behind
 from .loss import LossAgain, loss_call
 from .origins import Origin, differs_in, origins
-from .parameters import own_parameters, parameter_variants
+from .parameters import own_parameters, parameter_variants, read_from_inside
+from .rotary import rotations
 from .sites import constructs, groups, numbers
 from .target import EXPLAINED
 from .tied import other_uses_missing
@@ -110,7 +111,9 @@ class _Search:
             self._not_carried,
             self._origins,
             self._called,
+            self._read,
             self._soon_called,
+            self._rotated,
             self._single,
             self._composites,
             self._behind,
@@ -159,6 +162,10 @@ class _Search:
             if (fewer is None or fewer < 0) and more is not None and more > 0:
                 self._try_called(left_out, instead)
 
+    def _read(self, sites: list[Site]) -> None:
+        for variant in read_from_inside(self.replay, self.ancestry):
+            self.trial.vary(variant.id, variant.says, variant.fix, Change(parameters=variant.parameters))
+
     def _soon_called(self, sites: list[Site]) -> None:
         """Likewise in a port that has no modules to count the calls of, or whose calls match none: soon where few are
         to be tried."""
@@ -189,13 +196,15 @@ class _Search:
         self.trial.vary("layer-repeated", says, f"call {left_out} there", Change(called=(left_out, instead)))
 
     def _single(self, sites: list[Site]) -> None:
-        """A call in another form, in all turns of the loop that it is in, if any.
+        """A call in another form, in all turns of the loop and all modules that it is in, or in one of those.
 
         Where one explains it, another number in it may do so as well, and is told too.
         """
         # masks first: where the places that they compare are counted from says less; and a backward of its own, since
         # what lacks it may stop the gradient of what it is given
-        told = sorted(constructs(sites), key=lambda same: not (compares_places(same[0]) or own_function(same[0].func)))
+        tried = constructs(sites, of_any_module=True)
+        tried += [same for same in constructs(sites) if same not in tried]
+        told = sorted(tried, key=lambda same: not (compares_places(same[0]) or own_function(same[0].func)))
         for guesses in (False, True):
             for same in told:
                 self._varied(same, guesses=guesses)
@@ -237,6 +246,9 @@ class _Search:
             "switch of dropout alone, which is off in both here"
         )
         self.trial.vary("mode", says, fix, Change(other_mode=True))
+
+    def _rotated(self, sites: list[Site]) -> None:
+        self._each(rotations(sites))
 
     def _composites(self, sites: list[Site]) -> None:
         self._each(composites(sites))

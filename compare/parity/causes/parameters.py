@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
+from .ancestry import Ancestry
 from .replay import Replay
 from .variants import other_orders
 
@@ -48,16 +49,8 @@ def parameter_variants(replay: Replay) -> Iterator[ParameterVariant]:
                 "carry each into its own place",
                 {name: _always(own[second]), second: _always(own[name])},
             )
-    elsewhere = dict(replay.model.named_parameters())
-    for name, parameter in own.items():
-        for there, other in elsewhere.items():
-            if other is not parameter and other.shape == parameter.shape:
-                yield ParameterVariant(
-                    "swapped-weights",
-                    f"uses {there} for {name}",
-                    "carry each into its own place",
-                    {name: _always(other)},
-                )
+    for name in own:
+        yield from _of_others(replay, name, "carry each into its own place")
     layers = {n.rpartition(".")[0] for n in own}
     for layer in layers:
         mine = {n: p for n, p in own.items() if n.rpartition(".")[0] == layer}
@@ -78,6 +71,21 @@ def parameter_variants(replay: Replay) -> Iterator[ParameterVariant]:
                     "carry each into its own place",
                     {n: _always(theirs[n.rpartition(".")[2]]) for n in mine},
                 )
+
+
+def read_from_inside(replay: Replay, ancestry: Ancestry) -> Iterator[ParameterVariant]:
+    """Another parameter in place of one that the module reads, and that is of a module inside which the port has too: a
+    table of words that makes a head."""
+    for name, parameter in replay.parameters.items():
+        if not is_own(replay, name) and ancestry.takers(parameter):
+            yield from _of_others(replay, name, f"read {name} there, as the reference does")
+
+
+def _of_others(replay: Replay, name: str, fix: str) -> Iterator[ParameterVariant]:
+    parameter = replay.parameters[name]
+    for there, other in replay.model.named_parameters():
+        if other is not parameter and other.shape == parameter.shape:
+            yield ParameterVariant("swapped-weights", f"uses {there} for {name}", fix, {name: _always(other)})
 
 
 def _gates(own: Mapping[str, torch.Tensor]) -> Iterator[ParameterVariant]:

@@ -49,8 +49,8 @@ def _first(site: Site, made: dict[int, Site]) -> Site | None:
 
 def _exponent(name: str, args: tuple[Any, ...]) -> float | None:
     """The power, of a call that takes a square root or divides by one."""
-    if name in ("pow", "pow_", "__pow__") and len(args) > 1 and args[1] in (0.5, -0.5):
-        return float(args[1])
+    if name in ("pow", "pow_", "__pow__") and len(args) > 1 and isinstance(args[1], float) and abs(args[1]) == 0.5:
+        return args[1]
     return TAKEN_OF.get(name)
 
 

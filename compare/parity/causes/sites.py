@@ -15,11 +15,13 @@ def numbers(sites: list[Site]) -> frozenset[int]:
     return frozenset(site.number for site in sites)
 
 
-def constructs(sites: list[Site]) -> list[list[Site]]:
-    """The calls that one instruction of one module makes, in all turns of a loop, in the order of the first."""
+def constructs(sites: list[Site], *, of_any_module: bool = False) -> list[list[Site]]:
+    """The calls that one instruction of one module makes, in all turns of a loop, in the order of the first; or that it
+    makes in all modules, such as several heads of one class."""
     found: dict[Any, list[Site]] = {}
     for site in sites:
-        found.setdefault((site.name, site.place), []).append(site)
+        place = tuple(each[:2] for each in site.place) if of_any_module else site.place
+        found.setdefault((site.name, place), []).append(site)
     return list(found.values())
 
 
