@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 def other_uses_missing(look: Look, call: WrongCall) -> Cause | None:
     """The cause where all that is off is gradients of the module's parameters, of which the port has just the part that
-    this call adds, and the reference more; None otherwise.
+    this call adds, and the reference more; or, of a parameter that is read from outside, the part that the module which
+    holds it adds. None otherwise.
 
     Args:
       look: in which the call was seen.
@@ -28,18 +29,19 @@ def other_uses_missing(look: Look, call: WrongCall) -> Cause | None:
         return None
     residual = 0.0
     for (_, name), aim in wrong.items():
-        own = aim.reference  # the part that the call adds
+        own = look.gradient_by_calls(name) if name in look.read_from else aim.reference  # what the call adds
         residual = max(residual, difference(look.backward.by_parameters[name], own, aim.scale).error)
         if difference(look.observed.parameter_gradients[name], own, aim.scale).equal:
             return None
     if residual > EXPLAINED:
         return None
     names = ", ".join(name for _, name in wrong)
-    says = f"has of the gradient by {names} what this module adds alone: what the reference's other uses of it add is "
+    holder = "the module that holds it" if look.read_from.keys() & {name for _, name in wrong} else "this module"
+    says = f"has of the gradient by {names} what {holder} adds alone: what the reference's other uses of it add is "
     if _is_off_forward(look) or any(_has_a_copy(look, name) for _, name in wrong):
         fix = "use one nnx.Param in all places: no copy of its value where it is used again"
         return Cause(id="untied", says=says + "missing", fix=fix, residual=residual)
-    says = f"has of the gradient by {names} what this module adds alone: none comes from where it is used again"
+    says = f"has of the gradient by {names} what {holder} adds alone: none comes from where it is used again"
     fix = "let it through where it is used again: no jax.lax.stop_gradient, and no copy of its value"
     return Cause(id="stop-gradient", says=says, fix=fix, residual=residual)
 

@@ -123,6 +123,7 @@ class Look:
         self.outside: list[Finding] = []
         self.read_from: dict[str, CallId] = {}
         self._own: dict[str, Mapping[str, np.ndarray]] = {}
+        self._recorded: dict[str, Evidence] = {}
         self._free = {(seen.at, seen.what, seen.name): seen for seen in self.run.inherited(self.matches, self.calls)}
         self.forced, self.buffers = self.run.forced_forward(self.matches, self.calls)
         judged = set(self.run.forced)
@@ -335,16 +336,18 @@ class Look:
         path = calls[0].path
         if path not in self._own:
             self._own[path] = self.run.own_gradients(self.matches, self.calls, path)
-        whole = self.observed.parameter_gradients[name]
-        scale = max(magnitude(whole), SMALLEST_GRADIENT * self.largest_gradient)
-        wanted = self._recorded_gradients(calls).get(("parameter_gradient", name), whole)
-        return around if difference(self._own[path][name], wanted, scale).equal else None
+        scale = max(magnitude(self.observed.parameter_gradients[name]), SMALLEST_GRADIENT * self.largest_gradient)
+        return around if difference(self._own[path][name], self.gradient_by_calls(name), scale).equal else None
 
-    def _recorded_gradients(self, calls: Sequence[CallId]) -> Evidence:
-        """What these calls of one module add to gradients in the reference."""
-        there = [self.matches[at] for at in calls]
-        forced = {self.matches[at] for at in self.run.forced}
-        return EveryCall(self.judge.module, self.calls, there, forced, backward=True).run(Change())
+    def gradient_by_calls(self, name: str) -> np.ndarray:
+        """What the calls of the module that holds a parameter add to its gradient in the reference."""
+        there = [self.matches[at] for at in self.calls_holding(name)]
+        if there[0].path not in self._recorded:
+            forced = {self.matches[at] for at in self.run.forced}
+            every = EveryCall(self.judge.module, self.calls, there, forced, backward=True)
+            self._recorded[there[0].path] = every.run(Change())
+        found = self._recorded[there[0].path]
+        return found.get(("parameter_gradient", name), self.observed.parameter_gradients[name])
 
     def _blame(self, path: str, finding: Finding, call: int) -> None:
         suspect = self.suspects.setdefault(path, Suspect(path, call))
