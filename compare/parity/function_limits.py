@@ -1,4 +1,4 @@
-"""Limits within functions of PyTorch, and numbers that are compared with: the sides of a `clamp`, a `relu6` or an
+"""Limits within functions of PyTorch, and numbers that are compared with: the sides of a `clamp`, a `relu` or an
 `if x > 0.5` that a reference's inputs get to."""
 
 from __future__ import annotations
@@ -20,9 +20,12 @@ LARGEST = 1e6  # a larger number than this guards against what is not finite
 TORCH = os.path.dirname(torch.__file__)
 Note = Callable[[str, str, torch.Tensor, float], None]
 CLAMPS = {"clamp": ("min", "max"), "clip": ("min", "max"), "clamp_min": ("min",), "clamp_max": ("max",)}
-KNOWN = {"relu6": (0.0, 6.0), "hardswish": (-3.0, 3.0), "hardsigmoid": (-3.0, 3.0)}
-
-
+KNOWN = {
+    "relu6": (0.0, 6.0),
+    "hardswish": (-3.0, 3.0),
+    "hardsigmoid": (-3.0, 3.0),
+    **dict.fromkeys(("relu", "leaky_relu", "prelu", "elu", "celu", "selu"), (0.0,)),
+}
 COMPARISONS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
 
 

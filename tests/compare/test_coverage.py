@@ -116,6 +116,10 @@ UNCOVERED = {
         {"reference": limited(torch.nn.functional.relu6)},
         ["no input of relu6 test_coverage.py:", "is above 6", "another activation"],
     ),
+    "a hinge that is never met": (
+        {"reference": limited(lambda h: torch.relu(h - 90))},
+        ["no input of relu test_coverage.py:", "is above 0", "another activation"],
+    ),
 }
 
 

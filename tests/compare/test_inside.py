@@ -10,7 +10,7 @@ import pytest
 import torch
 from block_sample import becomes, sets
 from flax import nnx
-from graphmode.compare import Case, CaseError, check
+from graphmode.compare import Case, CaseError, channels_last, check
 from graphmode.compare.parity.examination import Examination
 from graphmode.compare.parity.inside.layouts import Layouts, pair, says_the_same
 from graphmode.compare.parity.inside.localise import Look
@@ -162,8 +162,6 @@ def by_order(**settings) -> Case:
     def reference():
         return torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Linear(6, 6), torch.nn.GELU())
 
-    from graphmode.weights import Rename
-
     given = {"weights": (Rename("1", "fc"),), **settings}
     return Case(name="o", summary="s", reference=reference, model=ByOrder, inputs=_rows, **given)
 
@@ -180,6 +178,48 @@ def test_modules_are_matched_by_order_where_names_fail():
         ("first", "0", "order"),
         ("second", "2", "order"),
     }
+
+
+class Block(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = torch.nn.Conv2d(3, 4, 3)
+
+    def forward(self, x):
+        return self.conv(x).flatten(2).tanh()
+
+
+class Blocks(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = Block()
+
+    def forward(self, x):
+        return self.first(x)
+
+
+class LayerOfTheName(nnx.Module):
+    """Its layer has the name of the block that it is in there."""
+
+    def __init__(self, rngs: nnx.Rngs):
+        self.first = nnx.Conv(3, 4, (3, 3), padding="VALID", rngs=rngs)
+
+    def __call__(self, x):
+        x = self.first(x)
+        return jnp.tanh(x.transpose(0, 3, 1, 2).reshape(len(x), 4, -1))
+
+
+def test_a_layer_is_matched_with_a_layer_and_not_with_a_block_of_its_name():
+    case = Case(
+        name="n",
+        summary="s",
+        reference=Blocks,
+        model=LayerOfTheName,
+        inputs=lambda rng: (rng.standard_normal((2, 3, 5, 5)),),
+        to_model=channels_last,
+        weights=(Rename("first.conv", "first"),),
+    )
+    assert look(case).matching.to_reference("first") == "first.conv"
 
 
 def test_a_table_corrects_the_matches_and_names_what_is_not_there():

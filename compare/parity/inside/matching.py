@@ -322,7 +322,9 @@ def _may_match(a: Node, b: Node) -> bool:
 
 
 def _kind(name: str) -> str:
-    return re.sub(r"[^a-z]", "", name.lower())
+    """What a class is, by its name: `nnx.Conv` is what `torch.nn.Conv2d` is."""
+    kind = re.sub(r"[^a-z]", "", re.sub(r"\d[dD]$", "", name).lower())
+    return "embedding" if kind == "embed" else kind
 
 
 def _without_layers(path: str) -> str:
