@@ -42,6 +42,15 @@ ALL = slice(None)
             "axes-order",
             np.arange(6).reshape(2, 3).T.reshape(2, 3),
         ),
+        (
+            torch.conv1d,
+            (torch.arange(12.0).reshape(1, 4, 3), torch.arange(8.0).reshape(4, 2, 1)),
+            {"groups": 2},
+            "weight-transposed",
+            np.einsum("gix,gio->gox", np.arange(12.0).reshape(2, 2, 3), np.arange(8.0).reshape(2, 2, 2)).reshape(
+                1, 4, 3
+            ),
+        ),
         (torch.argmax, (X, 1), {}, "reduction", X.numpy().argmin(1)),
         (torch.argmax, (X, 1), {}, "index-offset", X.numpy().argmax(1) + 1),
         (torch.sum, (X.double(), (1, 2)), {"keepdim": True}, "axis", X.numpy().sum((0, 2))),

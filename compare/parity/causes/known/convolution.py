@@ -171,12 +171,13 @@ def kernel(call: Called) -> Iterator[Variant]:
                 "OIHW to HWIO is transpose(2, 3, 1, 0)",
                 call.with_(weight=lambda w, a=a, b=b: w.transpose(a, b)),
             )
-    if weight.shape[0] == weight.shape[1]:
+    groups = call.get("groups", 1)
+    if weight.shape[0] == groups * weight.shape[1] and weight.shape[1] > 1:
         yield Variant(
             "weight-transposed",
-            "swaps the kernel's inputs and outputs",
+            "swaps the kernel's inputs and outputs" + (" in each group" if groups > 1 else ""),
             "OIHW to HWIO is transpose(2, 3, 1, 0)",
-            call.with_(weight=lambda w: w.transpose(0, 1)),
+            call.with_(weight=lambda w: w.unflatten(0, (groups, -1)).transpose(1, 2).flatten(0, 1)),
         )
 
 
@@ -288,18 +289,18 @@ def _offset(offset: int):
 
 
 def _interleaved(parts: int):
-    def run(x, weight, *rest):
+    def run(x, weight, *rest, **named):
         order = torch.arange(x.shape[1]).reshape(-1, parts).T.reshape(-1)
         conv = (F.conv1d, F.conv2d, F.conv3d)[weight.dim() - 3]
-        return conv(x[:, order], weight, *rest)
+        return conv(x[:, order], weight, *rest, **named)
 
     return run
 
 
 def _interleaved_outputs(groups: int):
-    def run(x, weight, *rest):
+    def run(x, weight, *rest, **named):
         conv = (F.conv1d, F.conv2d, F.conv3d)[weight.dim() - 3]
-        out = conv(x, weight, *rest)
+        out = conv(x, weight, *rest, **named)
         return out[:, torch.arange(out.shape[1]).reshape(groups, -1).T.reshape(-1)]
 
     return run
