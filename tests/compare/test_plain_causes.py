@@ -87,6 +87,19 @@ def test_one_number_that_is_off_on_every_input_is_made_right_by_no_number():
     assert causes(Determinant, Sign, rows) == []
 
 
+@pytest.mark.parametrize("name", ["max", "mean", "sum"])
+def test_another_reduction_than_the_least_along_an_axis_is_told(name):
+    class Least(Linear):
+        def after(self, x):
+            return 2 * x.min(1)[0]
+
+    class Other(Port):
+        def after(self, x):
+            return 2 * getattr(x, name)(1)
+
+    assert causes(Least, Other, rows)[0] == ("reduction", f"takes the {name} for the min")
+
+
 class Words(torch.nn.Module):
     def __init__(self):
         super().__init__()

@@ -157,6 +157,19 @@ def extremes(call: Called) -> Iterator[Variant]:
                 f"take the {call.name}",
                 lambda func, args, kwargs, name=name: getattr(torch, name)(args[0]),
             )
+    elif isinstance(call.site.result, tuple):  # values along an axis, and where they are
+        for name in ("min" if call.name == "max" else "max", "mean", "sum"):
+            yield Variant(
+                "reduction",
+                f"takes the {name} for the {call.name}",
+                f"take the {call.name}",
+                lambda func, args, kwargs, name=name: _along_axis(name, func, args, kwargs),
+            )
+
+
+def _along_axis(name: str, func: Any, args: Any, kwargs: Any) -> Any:
+    result = getattr(torch, name)(*args, **kwargs)
+    return result if isinstance(result, tuple) else (result, func(*args, **kwargs)[1])
 
 
 @of("__getitem__", "select", "narrow")
