@@ -159,9 +159,9 @@ def _clashes(plan: Iterable[Group], rules: Iterable[WeightRule]) -> list[str]:
 
 def _instead(rule: WeightRule, by_path: Mapping[str, Leaf]) -> str:
     """What to write for a rule that matches nothing: a name where it has NNX's path in its place, or what there is."""
-    for leaf in () if isinstance(rule, Rule) else by_path.values():
-        counts = [1] * len(rule.fields) if isinstance(rule, Stacked) else []
-        if leaf.path != leaf.name and rule.apply(leaf.path, *([counts] if counts else [])):
+    for leaf in by_path.values():
+        of_layers = isinstance(rule, Stacked) and rule.apply(leaf.path, [1] * len(rule.fields))
+        if leaf.path != leaf.name and (of_layers or (isinstance(rule, Rename) and rule.apply(leaf.path))):
             return f"write its path as PyTorch would spell it: {leaf.path} is {leaf.name} there"
     return f"the module has {_sample(by_path)}"
 

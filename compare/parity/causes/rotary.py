@@ -98,7 +98,7 @@ def _interleaves(site: Site) -> bool:
     x, result = site.args[0] if site.args else None, site.result
     if site.name == "stack":
         dim = site.args[1] if len(site.args) > 1 else site.kwargs.get("dim", 0)
-        return len(x) == 2 and dim in (-1, x[0].dim())
+        return isinstance(x, list | tuple) and len(x) == 2 and dim in (-1, x[0].dim())
     if site.name == "repeat_interleave":
         return isinstance(x, torch.Tensor) and result.shape == (*x.shape[:-1], 2 * x.shape[-1])
     return site.name == "view_as_real"
