@@ -79,6 +79,21 @@ class SwappedGates(Port):
         self.rnn.__class__ = Swapped
 
 
+class Flipped(Port):
+    def __init__(self, rngs):
+        super().__init__(rngs)
+
+        class Backwards(nn.Conv1d):
+            def __call__(self, x):
+                kernel = self.weight[...]
+                self.weight[...] = kernel[::-1]
+                y = super().__call__(x)
+                self.weight[...] = kernel
+                return y
+
+        self.conv.__class__ = Backwards
+
+
 def test_the_right_port_is_equal_and_all_its_modules_are_seen():
     (parity,) = run([case(Port)], Plan(speed=False, modules=True)).parity
     assert parity.passed
@@ -92,6 +107,7 @@ def test_the_right_port_is_equal_and_all_its_modules_are_seen():
         (lambda rngs: Port(rngs, eps=1e-3), "norm", "epsilon"),
         (SwappedGates, "rnn", "gate-order"),
         (lambda rngs: Port(rngs, slope=0.1), "", "activation"),
+        (Flipped, "conv", "kernel-flipped"),
     ],
 )
 def test_an_error_is_found_where_it_arises_and_explained(port, module, cause):

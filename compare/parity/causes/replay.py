@@ -159,8 +159,13 @@ class Replay:
 
         def line(*args: Any, **kwargs: Any) -> Any:
             mode.begin_anew()
-            return self.module(*args, **kwargs)
+            mode.paused = False  # what cuts and joins the lines is no call of the module's
+            try:
+                return self.module(*args, **kwargs)
+            finally:
+                mode.paused = True
 
+        mode.paused = True
         return again.line_by_line(line, (args, kwargs))
 
     def _gradients(
