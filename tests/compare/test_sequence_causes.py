@@ -321,4 +321,5 @@ def test_a_check_ends_where_a_loop_never_does_on_nan(port):
         modes=("inference",),
         adversarial=(),
     )
-    assert not check(case, draws=1).parity[0].warnings
+    told = check(case, draws=1).parity[0].warnings
+    assert not [warning for warning in told if "NaN" in warning]
