@@ -13,8 +13,8 @@ from graphmode.compare.parity.causes.change import Site
 from graphmode.compare.parity.causes.composite import composites
 from graphmode.compare.parity.causes.sites import constructs, groups, numbers
 from graphmode.compare.parity.causes.variants import variants
+from looked_into import look
 from test_causes import forms
-from test_inside import look
 
 COUNT = np.arange(48).reshape(1, 2, 2, 3, 4, 1)
 X = torch.arange(24).reshape(2, 3, 4)

@@ -13,7 +13,8 @@ from graphmode.compare.parity.causes.dropout import dropout_on
 from graphmode.compare.parity.causes.fit import plain, solve
 from graphmode.compare.parity.causes.target import Aim, Target
 from graphmode.compare.parity.causes.variants import Variant, variants
-from test_inside import look, skips_norm, stopped, without_residual
+from looked_into import look
+from test_inside import skips_norm, stopped, without_residual
 
 from graphmode import nn
 

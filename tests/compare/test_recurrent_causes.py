@@ -9,7 +9,7 @@ from flax import nnx
 from graphmode.compare import Case
 from graphmode.compare.parity.causes import explain
 from graphmode.compare.parity.inside.layouts import Layouts, pair
-from test_inside import look
+from looked_into import look
 
 from graphmode import nn
 

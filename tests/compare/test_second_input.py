@@ -15,8 +15,8 @@ from graphmode.compare.draw import check_inputs, edge_input
 from graphmode.compare.parity.causes import explain
 from graphmode.compare.parity.examination import Examination
 from graphmode.compare.parity.inside.localise import Look
+from looked_into import look
 from test_causes import scaled, tanh_gelu
-from test_inside import look
 
 WIDTH = 4
 

@@ -8,7 +8,7 @@ import torch
 from flax import nnx
 from graphmode.compare import Case, check
 from graphmode.compare.parity.causes import explain
-from test_inside import look
+from looked_into import look
 
 WIDTH, PAST = 4, 3
 

@@ -18,24 +18,22 @@ RESHAPES = ("reshape", "view", "unflatten")
 
 def rotations(sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
     """All calls that take features apart and put them together again along the last axis, in the other order."""
-    apart, together = [s for s in sites if _halves(s)], [s for s in sites if _joins(s)]
-    if apart and together:
-        variant = Variant(
-            "rotary-interleaving",
-            "rotates neighbouring features where the reference rotates the two halves",
-            "split features into halves: x1, x2 = jnp.split(x, 2, axis=-1), and join them with jnp.concatenate",
-            _with_neighbours,
-        )
-        yield variant, Change(variant.apply, numbers([*apart, *together]))
-    apart, together = [s for s in sites if _neighbours(s)], [s for s in sites if _interleaves(s)]
-    if apart and together:
-        variant = Variant(
-            "rotary-interleaving",
-            "rotates the two halves of features where the reference rotates neighbouring ones",
-            "take neighbours: x1, x2 = x[..., ::2], x[..., 1::2], and jnp.stack([...], -1).reshape(x.shape)",
-            _with_halves,
-        )
-        yield variant, Change(variant.apply, numbers([*apart, *together]))
+    of_halves = Variant(
+        "rotary-interleaving",
+        "rotates neighbouring features where the reference rotates the two halves",
+        "split features into halves: x1, x2 = jnp.split(x, 2, axis=-1), and join them with jnp.concatenate",
+        _with_neighbours,
+    )
+    of_neighbours = Variant(
+        "rotary-interleaving",
+        "rotates the two halves of features where the reference rotates neighbouring ones",
+        "take neighbours: x1, x2 = x[..., ::2], x[..., 1::2], and jnp.stack([...], -1).reshape(x.shape)",
+        _with_halves,
+    )
+    for variant, takes_apart, joins in ((of_halves, _halves, _joins), (of_neighbours, _neighbours, _interleaves)):
+        apart, together = list(filter(takes_apart, sites)), list(filter(joins, sites))
+        if apart and together:
+            yield variant, Change(variant.apply, numbers([*apart, *together]))
 
 
 def _with_neighbours(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -14,7 +14,7 @@ from ..variants import Called, Fit, Variant, of, signature
 
 signature("clamp_min clamp_max", "input value")
 signature("dropout dropout1d dropout2d dropout3d alpha_dropout", "input p training inplace")
-MOST_GAPS = 12  # between the values that are compared with a number, on either side of it
+MOST_GAPS = 6  # between the values that are compared with a number, on either side of it
 SUMS = ("add", "add_", "sub", "sub_", "__rsub__", "__radd__", "__add__", "__iadd__")
 PRODUCTS = ("mul", "mul_", "div", "div_", "__rdiv__", "__rtruediv__", "true_divide", "matmul", "bmm")
 
@@ -239,11 +239,13 @@ def threshold(call: Called) -> Iterator[Variant]:
     x, known = call.args
     if not isinstance(x, torch.Tensor) or not x.is_floating_point() or not isinstance(known, int | float):
         return
-    values = x.detach().unique().tolist()
-    place = bisect.bisect(values, known)
-    beyond = [math.nextafter(values[0], -math.inf), *values, math.nextafter(values[-1], math.inf)]
-    gaps = [(a, b) for a, b in itertools.pairwise(beyond) if not a <= known <= b]
-    for low, high in sorted(gaps, key=lambda gap: abs(bisect.bisect(values, gap[0]) - place))[:MOST_GAPS]:
+    values = x.detach()[x.isfinite()].unique().tolist()
+    ends = [math.nextafter(values[0], -math.inf), *values, math.nextafter(values[-1], math.inf)]
+    place = bisect.bisect(ends, known)
+    near = ends[max(place - MOST_GAPS - 1, 0) : place + MOST_GAPS + 1]
+    for low, high in itertools.pairwise(near):
+        if low <= known <= high:
+            continue
         number = _plainest(low, high)
         yield Variant(
             "threshold",
