@@ -25,6 +25,7 @@ from graphmode.compare.report.json_form import to_json
 from graphmode.compare.report.records import Environment
 from graphmode.compare.report.wording import duration, number
 from graphmode.compare.speed.environment import describe
+from graphmode.compare.speed.waiting import wait_for
 
 import graphmode as gm
 from graphmode.weights import load
@@ -59,9 +60,9 @@ def _measure(entry, size, mode, device, budget_s, compiles, measured: Measured) 
     ours = [tuple(jax.device_put(to_ours(entry, a)) for a in arrays) for arrays in sets]
     run = _ours(layer, mode, entry.targets)
     backward = mode != "forward"
-    forms: dict[str, Callable[[int], Any]] = {"graphmode": lambda i: jax.block_until_ready(run(*ours[i]))}
+    wait, ready = wait_for("torch", device), wait_for("jax", device)
+    forms: dict[str, Callable[[int], Any]] = {"graphmode": lambda i: ready(run(*ours[i]))}
     outputs = {}
-    wait = torch.cuda.synchronize if cuda else lambda: None
     for form in PYTORCH:
         if (form == "channels_last" and entry.image not in (2, 3)) or (form == "compile" and not compiles):
             continue
@@ -81,7 +82,7 @@ def _measure(entry, size, mode, device, budget_s, compiles, measured: Measured) 
             module = torch.compile(module)
         call = _theirs(module, backward, entry.targets)
         outputs[form] = call(*tensors[0])
-        forms[form] = lambda i, call=call, tensors=tensors: (call(*tensors[i]), wait())
+        forms[form] = lambda i, call=call, tensors=tensors: wait(call(*tensors[i]))
     mine = first_array(_ours(layer, "forward")(*ours[0]))
     theirs = first_tensor(original(*_tensors(sets[0], cuda))).detach().cpu().numpy()
     mine = np.moveaxis(mine, -1, -entry.image - 1) if entry.image and mine.ndim > entry.image else mine

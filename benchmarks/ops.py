@@ -20,6 +20,7 @@ from graphmode.compare.report.json_form import to_json
 from graphmode.compare.report.records import Environment
 from graphmode.compare.report.wording import duration
 from graphmode.compare.speed.environment import describe
+from graphmode.compare.speed.waiting import wait_for
 
 import graphmode as gm
 
@@ -60,17 +61,17 @@ def _measure(block: Block, size: int, device: str, budget_s: float, measured: Me
         tuple(torch.from_numpy(np.asarray(a)).to("cuda" if device == "gpu" else "cpu") for a in arrays)
         for arrays in inputs
     ]
-    wait = torch.cuda.synchronize if device == "gpu" else lambda: None
+    wait, ready = wait_for("torch", device), wait_for("jax", device)
     forms: dict[str, Callable[[int], Any]] = {
-        "graphmode": lambda i: jax.block_until_ready(compiled(*ours[i])),
-        "eager": lambda i: (block.eager(*theirs[i]), wait()),
+        "graphmode": lambda i: ready(compiled(*ours[i])),
+        "eager": lambda i: wait(block.eager(*theirs[i])),
     }
     if block.static is not None:
         static = block.static
-        forms["static"] = lambda i: (static(*theirs[i]), wait())
+        forms["static"] = lambda i: wait(static(*theirs[i]))
     if block.bound is not None:
         bound = jax.jit(block.bound)
-        forms["bound"] = lambda i: jax.block_until_ready(bound(*ours[i]))
+        forms["bound"] = lambda i: ready(bound(*ours[i]))
     for arrays, tensors in zip(ours, theirs, strict=True):
         if why := _difference(_dense(compiled(*arrays)), _dense(block.eager(*tensors))):
             measured.reason = f"not timed, since the results differ: {why}"

@@ -4,38 +4,48 @@ For a machine that is lent for minutes and has nothing to download. Each case ru
 telling ones first, so that a crash costs one case and the end of the time the last ones; those whose weights are not
 installed, which are judged and not timed, come last. Every case in float32 first, on a GPU with steps of training, some
 with a batch sweep, and then in the other dtypes; on a GPU no case takes more than its share of the time before all
-others have had theirs. What has finished is in FOLDER after every case, as `results.json` and the pages made from it;
-started again on the same FOLDER, the suite goes on with what is missing.
+others have had theirs. There several cases are prepared at a time, each with some of the processors: to time, they take
+turns, and what is not timed stands still meanwhile. What has finished is in FOLDER after every case, as `results.json`
+and the pages made from it; started again on the same FOLDER, the suite goes on with what is missing.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
 import subprocess
 import sys
+import tempfile
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import IO, Annotated
 
 import typer
 from graphmode.compare.case import MODES
 from graphmode.compare.report import CaseInfo, Results, ResultsError, prepare_folder, write_pages
 from graphmode.compare.speed.environment import DeviceError, choose_device, revision
+from graphmode.compare.speed.machine import processors
+from graphmode.compare.speed.turn import VARIABLE, Turn
 from graphmode.models import zoo
 from graphmode.models.installed import WEIGHTS, how_to_install
 
 MOST_TELLING = ("conditional_scale", "lstm", "resnet18", "stats_rnn", "efficientnet_lite0", "positives_first")
 GPU_DTYPES = ("float32", "bfloat16", "tf32")
 GPU_SWEEP = "1,8,64"
-SWEPT = ("conditional_scale", "resnet18")  # unless sizes are given
-GPU_SHARE = 0.2  # of all the time: what one case takes of it at most while others wait
+SWEPT = ("resnet18",)  # unless sizes are given
+GPU_SHARE = 0.4  # of all the time: what one case takes of it at most while others wait
+PROCESSORS_EACH = 4  # of a case that is prepared beside others; all share the GPU's memory, too
+MOST_AT_ONCE = 4
 LEAST_S = 20.0  # for a case: with less left, it is not begun
 TO_END_S = 30.0  # after Ctrl-C, to write its pages
 PARTS = {  # of the library, timed beside PyTorch's on a GPU: what is run, and the seconds that are kept for it
-    "ops": (("ops.py", "--seconds", "0.03"), 75.0),
-    "layers": (("layers.py", "--seconds", "0.03", "--size", "large", "--no-compile"), 60.0),
+    "ops": (("ops.py", "--seconds", "0.03"), 60.0),
+    "layers": (("layers.py", "--seconds", "0.03", "--size", "large", "--no-compile"), 70.0),
 }
 
 
@@ -56,6 +66,11 @@ def ordered(names: list[str]) -> list[str]:
 def lacks_weights(name: str) -> bool:
     folder = zoo.CASES[name].split(".")[2]
     return folder in WEIGHTS and bool(how_to_install(folder))
+
+
+def fitting() -> int:
+    """How many cases are prepared at a time on a GPU."""
+    return min(MOST_AT_ONCE, max(1, len(processors()) // PROCESSORS_EACH))
 
 
 def found(folder: Path, *, seed: int, quick: bool) -> Results | None:
@@ -85,11 +100,14 @@ class Unit:
         return [self.case, "--dtype", self.dtype, *sizes, *([] if floors else ["--no-floors"])]
 
 
-def run_case(folder: Path, arguments: list[str], limit_s: float) -> str:
-    """Runs one case in a process of its own; says how it ended. Its output goes to `log.txt` in the folder."""
+def run_case(folder: Path, arguments: list[str], limit_s: float, turn: Turn | None = None) -> str:
+    """Runs one case in a process of its own; says how it ended. Its output goes to `log.txt` in the folder.
+
+    With a turn it is a session of its own, which stands still while another one times; a Ctrl-C reaches it from here.
+    """
     command = [sys.executable, "-m", "graphmode", "compare", *arguments, "--out", str(folder)]
     prepare_folder(folder)
-    with (folder / "log.txt").open("w") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
+    with (folder / "log.txt").open("w") as log, _started(command, log, turn) as process:
         try:
             code = process.wait(limit_s)
         except subprocess.TimeoutExpired:
@@ -102,6 +120,23 @@ def run_case(folder: Path, arguments: list[str], limit_s: float) -> str:
     if code < 0:
         return f"its process died of {signal.Signals(-code).name}"
     return {0: "passed", 1: "something is not as expected", 2: "could not be compared"}.get(code, f"exit code {code}")
+
+
+@contextlib.contextmanager
+def _started(command: list[str], log: IO[str], turn: Turn | None) -> Iterator[subprocess.Popen[str]]:
+    if turn is None:
+        with subprocess.Popen(command, stdout=log, stderr=log) as process:
+            yield process
+        return
+    environment = {**os.environ, VARIABLE: str(turn.folder)}
+    with subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True) as process:
+        turn.register(process.pid)
+        try:
+            yield process
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                process.wait(TO_END_S)
+            turn.unregister(process.pid)
 
 
 def time_part(name: str, folder: Path, device: str) -> str:
@@ -146,6 +181,9 @@ def main(
     device: Annotated[str, typer.Option(help="auto, cpu or gpu.")] = "auto",
     seed: Annotated[int, typer.Option(help="Of weights and inputs.")] = 0,
     quick: Annotated[bool, typer.Option("--quick", help="Rough times, sooner.")] = False,
+    at_once: Annotated[
+        int | None, typer.Option(help="Cases that are prepared at a time, of which one times; one on a CPU.", min=1)
+    ] = None,
 ) -> None:
     """Compare every case, the most telling first, each in its own process, within the time."""
     end = time.monotonic() + 60 * minutes
@@ -166,7 +204,18 @@ def main(
     last = end - sum(limit_s for _, limit_s in parts.values())
     try:
         folder = prepare_folder(folder)
-        runs = Runs(folder, units, arguments, sweep, swept, share_s=share_s, end=last, seed=seed, quick=quick)
+        runs = Runs(
+            folder,
+            units,
+            arguments,
+            sweep,
+            swept,
+            share_s=share_s,
+            end=last,
+            seed=seed,
+            quick=quick,
+            at_once=at_once or (fitting() if on_gpu else 1),
+        )
         results = runs.run()
         for name in parts:
             typer.echo(f"{name}: {time_part(name, folder / name, device)}")
@@ -192,6 +241,7 @@ class Runs:
       share_s: what a unit takes at most while others wait; what was broken off begins anew when all have had theirs.
       end: of `time.monotonic`.
       seed, quick: that results which are there already have to be of.
+      at_once: how many units run at a time; where several do, they take turns to time.
     """
 
     def __init__(
@@ -206,9 +256,13 @@ class Runs:
         end: float,
         seed: int,
         quick: bool,
+        at_once: int = 1,
     ):
         self.folder, self.units, self.arguments, self.sweep, self.swept = folder, units, arguments, sweep, swept
-        self.share_s, self.end, self.seed, self.quick = share_s, end, seed, quick
+        self.share_s, self.end, self.seed, self.quick, self.at_once = share_s, end, seed, quick, at_once
+        self._turn: Turn | None = None
+        self._writing = threading.Lock()
+        self._floors_of: set[str] = set()  # dtypes
         self.left = {unit.name: self._found(unit) for unit in units}
         self.notes: dict[str, str] = {}
 
@@ -219,13 +273,26 @@ class Runs:
           ResultsError: where the folder cannot be written to, or has results of another environment.
         """
         results = gather(self.left, self.notes)
+        wanted: list[tuple[Unit, str]] = []
         for number, unit in enumerate(self.units, 1):
-            before = self.left[unit.name]
+            before, told = self.left[unit.name], f"{number} of {len(self.units)}"
             if before is not None:
+                self._floors_of |= _with_floors(before)
                 self.notes[unit.name] = "there already" if before.complete else "broken off before"
-                typer.echo(f"{number} of {len(self.units)}, {unit.name}: {self.notes[unit.name]}")
+                typer.echo(f"{told}, {unit.name}: {self.notes[unit.name]}")
             else:
-                results = self._run(unit, f"{number} of {len(self.units)}", self.share_s) or results
+                wanted.append((unit, told))
+        with tempfile.TemporaryDirectory(prefix="graphmode-") as folder, ThreadPoolExecutor(self.at_once) as pool:
+            self._turn = Turn.begun(Path(folder) / "turn") if self.at_once > 1 else None
+            try:
+                for made in pool.map(lambda each: self._run(*each, self.share_s), wanted):
+                    results = made or results
+            except KeyboardInterrupt:
+                self.end = time.monotonic()  # no further one begins
+                if self._turn is not None:
+                    self._turn.interrupt()
+                raise
+        self._turn = None
         for unit in self.units:
             there = self.left[unit.name]
             if there is not None and not there.complete and self._rest_s > self.share_s:
@@ -241,16 +308,27 @@ class Runs:
         if limit_s < LEAST_S:
             self.notes[unit.name] = "not begun: the time is over"
         else:
-            known = {dtype for each in self.left.values() if each and each.floors for dtype in each.floors.flops_per_s}
-            arguments = unit.arguments(self.sweep, self.swept, floors=unit.dtype not in known)
-            self.notes[unit.name] = run_case(self._place(unit), [*arguments, *self.arguments], limit_s)
-            self.left[unit.name] = self._found(unit)
-        typer.echo(f"{told}, {unit.name}: {self.notes[unit.name]} ({time.monotonic() - start:.0f} s)")
+            with self._writing:
+                arguments = unit.arguments(self.sweep, self.swept, floors=unit.dtype not in self._floors_of)
+                self._floors_of.add(unit.dtype)
+            place, turn = self._place(unit), {} if self._turn is None else {"turn": self._turn}
+            self.notes[unit.name] = run_case(place, [*arguments, *self.arguments], limit_s, **turn)
+            found = self._found(unit)
+            if found is None or unit.dtype not in _with_floors(found):
+                self._floors_of.discard(unit.dtype)  # the next one measures them
+        with self._writing:
+            if limit_s >= LEAST_S:
+                self.left[unit.name] = found
+            typer.echo(f"{told}, {unit.name}: {self.notes[unit.name]} ({time.monotonic() - start:.0f} s)")
+            return self._saved(unit)
+
+    def _saved(self, last: Unit) -> Results | None:
+        """What there is, in one file."""
         try:
             results = gather(self.left, self.notes)
         except ResultsError as error:  # this one's environment is another: it is told, and costs no other
-            self.left[unit.name], self.notes[unit.name] = None, f"{self.notes[unit.name]}, and left out: {error}"
-            (self._place(unit) / "results.json").replace(self._place(unit) / "left_out.json")
+            self.left[last.name], self.notes[last.name] = None, f"{self.notes[last.name]}, and left out: {error}"
+            (self._place(last) / "results.json").replace(self._place(last) / "left_out.json")
             results = gather(self.left, self.notes)
         if results is not None:
             results.save(self.folder / "results.json")
@@ -261,6 +339,11 @@ class Runs:
 
     def _found(self, unit: Unit) -> Results | None:
         return found(self._place(unit), seed=self.seed, quick=self.quick)
+
+
+def _with_floors(results: Results) -> set[str]:
+    """The dtypes whose products were measured with these."""
+    return set(results.floors.flops_per_s) if results.floors else set()
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import datetime
 import functools
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -37,6 +37,7 @@ from .speed.forkserver import Died
 from .speed.pace import slowness
 from .speed.rooms import Rooms
 from .speed.rows import selected
+from .speed.turn import taken
 from .sweep import narrowed, resized
 
 logger = logging.getLogger(__name__)
@@ -310,9 +311,11 @@ class _Run:
                 self._save()
         return timed
 
-    def _undisturbed(self) -> contextlib.AbstractContextManager[None]:
-        """In which nothing else of ours runs."""
-        return self._ahead.paused() if self._ahead else contextlib.nullcontext()
+    @contextlib.contextmanager
+    def _undisturbed(self) -> Iterator[None]:
+        """In which nothing else of ours runs, of another run on this machine neither."""
+        with self._ahead.paused() if self._ahead else contextlib.nullcontext(), taken():
+            yield
 
     @functools.cached_property
     def _budget(self) -> Budget:

@@ -40,6 +40,7 @@ counted = itertools.count()
 def pytest_configure(config: pytest.Config) -> None:
     """Sets what JAX and PyTorch read in this process, in the workers that it starts, and in their children."""
     if not IS_WORKER:
+        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # several processes share a GPU's memory
         if config.getoption("numprocesses", None):
             os.environ.setdefault("OMP_NUM_THREADS", "1")
         os.environ[CACHE] = tempfile.mkdtemp(prefix="graphmode-tests-")

@@ -109,7 +109,7 @@ class CaseBench:
                     jobs.append(self._job(row, variant, self._budget_of(row, variant, mode)))
                 else:
                     cells[row.name, variant] = self._refused_cell(row, variant, mode, refusal)
-        jobs.sort(key=lambda job: job.row.fills_processors)  # a stable sort: those come last
+        jobs.sort(key=self._place)  # a stable sort
         entrants: list[Entrant] = []
         for job, seat, outcome in prepared(jobs, mode, self._seat, self._announce(mode, "", on_row), LOAD_S):
             if isinstance(outcome, Ready):
@@ -148,8 +148,14 @@ class CaseBench:
         return None if blame is None else Refusal("wrong", blame)
 
     def _job(self, row: Row, variant: str, budget_s: float) -> Job:
-        computes = row.framework == ("torch" if self.exam.device == "cpu" else "jax")  # on a GPU XLA times its kernels
-        return Job(row, variant, budget_s, is_alone=row.fills_processors or computes)
+        if self.exam.device == "gpu":
+            return Job(row, variant, budget_s, beside="others" if row.framework == "jax" else "anything")
+        alone = row.fills_processors or row.framework == "torch"
+        return Job(row, variant, budget_s, beside="nothing" if alone else "anything")
+
+    def _place(self, job: Job) -> int:
+        """When it begins: on a CPU last what keeps all processors busy, on a GPU first what takes longest."""
+        return job.row.fills_processors if self.exam.device == "cpu" else not job.row.is_slow_to_compile
 
     def _budget_of(self, row: Row, variant: str, mode: Mode) -> float:
         """Seconds to prepare a row. What a case says of its patience is of a CPU."""

@@ -12,6 +12,7 @@ from typing import Any
 import jax.monitoring
 
 from ..report.records import Cold
+from .turn import stood_still
 
 _PARTS = {
     "/jax/core/compile/jaxpr_trace_duration": "trace",
@@ -66,22 +67,25 @@ class Stages:
         try:
             yield
         finally:
-            taken = time.perf_counter() - start
+            end = time.perf_counter()
+            taken = end - start - stood_still(start, end)
             jax.monitoring.unregister_event_duration_listener(listen)
             heard = {part: _covered(found) for part, found in spans.items() if found}
             if (torch := _torch_times() - before).total():
+                ran = taken / (end - start)  # of the times that it tells; of which of them the rest is, nobody does
                 # a backend that compiles the backward pass does so outside of any frame
-                heard = {"trace": max(0.0, torch["entire_frame_compile"] - torch["backend_compile"])}
-                heard["compile"] = torch["backend_compile"]
+                heard = {"trace": ran * max(0.0, torch["entire_frame_compile"] - torch["backend_compile"])}
+                heard["compile"] = ran * torch["backend_compile"]
             self._parts.update(heard)
             self._rest[name] += max(0.0, taken - sum(heard.values()))
 
 
 def _covered(spans: list[tuple[float, float]]) -> float:
-    """The length of their union: one inside another counts once."""
+    """The length of their union: one inside another counts once, and what stood still for another run not at all."""
     total, reached = 0.0, float("-inf")
     for start, end in sorted(spans):
-        total += max(0.0, end - max(start, reached))
+        begun = max(start, reached)
+        total += max(0.0, end - begun - stood_still(begun, end))
         reached = max(reached, end)
     return total
 

@@ -104,6 +104,6 @@ def _inference_alone(mode: Mode, what: str) -> None:
 
 
 ROWS = (
-    Row("torch.aoti", "torch", aoti, left_out="it compiles for 5 s and more a case"),
+    Row("torch.aoti", "torch", aoti, is_slow_to_compile=True, left_out="it compiles for 5 s and more a case"),
     Row("onnxruntime", "torch", onnx_runtime, again_s=1.5),  # nothing of an export is kept on disk
 )

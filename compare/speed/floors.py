@@ -11,7 +11,6 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +21,7 @@ from ..report.records import Floors
 from .environment import set_up_threads
 from .launch_floors import launches
 from .machine import available_bytes, cache_bytes
+from .waiting import wait_for
 
 PRODUCT_DTYPES = {"float32": "float32", "bfloat16": "bfloat16", "float64": "float64", "tf32": "float32"}
 CACHES = 4  # how many times its size leaves a cache no use
@@ -134,9 +134,10 @@ def _copies(device: str, size: int) -> Iterator[Probe]:
     add = jax.jit(lambda x: x + 1, donate_argnums=0)
 
     def in_jax() -> None:
-        array[0] = jax.block_until_ready(add(array[0]))
+        array[0] = add(array[0])
+        ready(array[0])
 
-    wait = _wait(device)
+    wait, ready = wait_for("torch", device), wait_for("jax", device)
     yield Probe(lambda: wait(target.copy_(source)), 2 * size, "torch copy")
     yield Probe(lambda: wait(target.add_(1)), 2 * size, "torch in place")
     yield Probe(in_jax, 2 * size, "jax in place")
@@ -145,7 +146,7 @@ def _copies(device: str, size: int) -> Iterator[Probe]:
 def _products(device: str, dtype: str) -> Iterator[Probe]:
     """Square matrices, larger and larger until one product takes too long for what is left to learn."""
     rng = np.random.default_rng(0)
-    wait = _wait(device)
+    wait, ready = wait_for("torch", device), wait_for("jax", device)
     precision = "tensorfloat32" if dtype == "tf32" else "highest"
     product = jax.jit(lambda x: jnp.matmul(x, x, precision=precision))
     too_long: set[str] = set()
@@ -164,7 +165,7 @@ def _products(device: str, dtype: str) -> Iterator[Probe]:
 
         def in_jax(array: jax.Array = array) -> None:
             with jax.enable_x64(dtype == "float64"):
-                jax.block_until_ready(product(array))
+                ready(product(array))
 
         for name, call in (("torch", in_torch), ("jax", in_jax)):
             if name in too_long:
@@ -189,7 +190,3 @@ def _tf32(allowed: bool) -> Iterator[None]:
 
 def _torch_device(device: str) -> str:
     return "cuda" if device == "gpu" else "cpu"
-
-
-def _wait(device: str) -> Callable[[Any], object]:
-    return (lambda _: torch.cuda.synchronize()) if device == "gpu" else (lambda _: None)

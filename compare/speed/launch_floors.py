@@ -13,6 +13,8 @@ import torch
 
 from graphmode.graph import graphed
 
+from .waiting import wait_for
+
 TORCH_OPERATION = "empty torch operation"
 JIT_CALL = "empty jax.jit call"
 GRAPHED_CALL = "empty graphed call"
@@ -36,6 +38,7 @@ _RELU = (
 def launches(device: str, stack: contextlib.ExitStack) -> Iterator[Launch]:
     """The name of each, a call that runs it to its end, and how many launches one call holds."""
     stack.enter_context(torch.no_grad())
+    ready = wait_for("jax", device)
     one = torch.zeros(1, device="cuda" if device == "gpu" else "cpu")
     x = jnp.zeros(1)
     jitted = jax.jit(lambda x: x + 1)
@@ -44,12 +47,12 @@ def launches(device: str, stack: contextlib.ExitStack) -> Iterator[Launch]:
         yield TORCH_OPERATION, lambda: one.add_(1), 1
     else:
         yield from _on_gpu(one)
-    yield JIT_CALL, lambda: jax.block_until_ready(jitted(x)), 1
-    yield GRAPHED_CALL, lambda: jax.block_until_ready(graph(x)), 1
+    yield JIT_CALL, lambda: ready(jitted(x)), 1
+    yield GRAPHED_CALL, lambda: ready(graph(x)), 1
     small, product = _scan(lambda c: c + 1), _scan(lambda c: jnp.tanh(c @ jnp.full((8, 8), 0.1)))
     square = jnp.ones((8, 8))
-    yield SCAN_STEP, lambda: jax.block_until_ready(small(x)), SCAN_STEPS
-    yield SCAN_STEP_OF_A_PRODUCT, lambda: jax.block_until_ready(product(square)), SCAN_STEPS
+    yield SCAN_STEP, lambda: ready(small(x)), SCAN_STEPS
+    yield SCAN_STEP_OF_A_PRODUCT, lambda: ready(product(square)), SCAN_STEPS
     if device == "cpu":
         yield from _onnx()
 
@@ -71,14 +74,15 @@ def _onnx() -> Iterator[Launch]:
 def _on_gpu(one: torch.Tensor) -> Iterator[Launch]:
     """An operation is waited for as a call of JAX's is; kernels and nodes are those of many with one wait."""
 
+    wait = wait_for("torch", "gpu")
+
     def operation() -> None:
-        one.add_(1)
-        torch.cuda.synchronize()
+        wait(one.add_(1))
 
     def kernels() -> None:
         for _ in range(GRAPH_NODES):
             torch.cuda._sleep(0)
-        torch.cuda.synchronize()
+        wait(None)
 
     graph = torch.cuda.CUDAGraph()
     one.add_(1)
@@ -89,7 +93,7 @@ def _on_gpu(one: torch.Tensor) -> Iterator[Launch]:
 
     def replay() -> None:
         graph.replay()
-        torch.cuda.synchronize()
+        wait(None)
 
     yield TORCH_OPERATION, operation, 1
     yield CUDA_KERNEL, kernels, GRAPH_NODES

@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
+from typing import Literal
 
 from ..case import Mode
 from .rows import Row
 from .runner import Ready, Refusal
 from .seats import Failed, Seat, Unloadable
+from .turn import stood_still
 
 FEWEST_AT_ONCE = 2
 PROCESSORS_EACH = 4  # beyond which further rows do not disturb those that compile
@@ -22,14 +24,15 @@ PROCESSORS_EACH = 4  # beyond which further rows do not disturb those that compi
 class Job:
     """A row of a variant, to be prepared within `budget_s` seconds from when its process has loaded the case.
 
-    With `is_alone` nothing else is prepared meanwhile: PyTorch's threads wait for one another with processors held, and
-    where another row computes on one of them each small operation takes a time slice.
+    With nothing `beside` it, it is prepared alone: PyTorch's threads wait for one another with processors held, and
+    where another row computes on one of them each small operation takes a time slice. With `others`, no second such job
+    is prepared meanwhile: XLA times its kernels on the GPU.
     """
 
     row: Row
     variant: str
     budget_s: float
-    is_alone: bool = False
+    beside: Literal["anything", "others", "nothing"] = "anything"
 
 
 @dataclass
@@ -38,6 +41,12 @@ class _Running:
     seat: Seat
     since: float
     limit_s: float
+
+    @property
+    def left_s(self) -> float:
+        """Of its limit, which does not go on while everything stands still for another run."""
+        now = time.monotonic()
+        return self.limit_s - (now - self.since) + stood_still(self.since, now)
 
 
 def at_once() -> int:
@@ -55,7 +64,7 @@ def prepared(
 ) -> Iterator[tuple[Job, Seat, Ready | Refusal]]:
     """Each job with its seat and what came of it, in the order in which they end.
 
-    A seat whose job failed is closed; one that refused may go on with another mode.
+    A seat whose job failed is closed; one that refused may go on with another mode. The first that has room begins.
 
     Args:
       jobs: what to prepare.
@@ -67,8 +76,8 @@ def prepared(
     waiting, running = deque(jobs), dict[Connection, _Running]()
     try:
         while waiting or running:
-            while waiting and _has_room(waiting[0], [one.job for one in running.values()]):
-                job = waiting.popleft()
+            while (job := _next(waiting, [one.job for one in running.values()])) is not None:
+                waiting.remove(job)
                 on_begin(job)
                 seat = take_seat(job)
                 connection = seat.begin(mode)
@@ -77,8 +86,8 @@ def prepared(
                 else:
                     limit = job.budget_s if seat.is_loaded else load_s
                     running[connection] = _Running(job, seat, time.monotonic(), limit)
-            soonest = min((one.since + one.limit_s for one in running.values()), default=0.0)
-            for ended in wait(list(running), max(0.0, soonest - time.monotonic())) if running else ():
+            soonest = min((one.left_s for one in running.values()), default=0.0)
+            for ended in wait(list(running), max(0.0, soonest)) if running else ():
                 one = running[ended]  # type: ignore[index]
                 was_loaded = one.seat.is_loaded
                 try:
@@ -95,7 +104,7 @@ def prepared(
                 elif one.seat.is_loaded and not was_loaded:
                     one.since, one.limit_s = time.monotonic(), one.job.budget_s
             for connection, one in list(running.items()):
-                if time.monotonic() > one.since + one.limit_s:
+                if one.left_s < 0:
                     del running[connection]
                     one.seat.close()
                     yield one.job, one.seat, _late(one.limit_s)
@@ -104,10 +113,17 @@ def prepared(
             one.seat.close()
 
 
-def _has_room(job: Job, others: Sequence[Job]) -> bool:
-    if job.is_alone or any(other.is_alone for other in others):
-        return not others
-    return len(others) < at_once()
+def _next(waiting: Iterable[Job], running: Sequence[Job]) -> Job | None:
+    """The first of those that wait that can be prepared beside those that run."""
+    return next((job for job in waiting if _has_room(job, running)), None)
+
+
+def _has_room(job: Job, running: Sequence[Job]) -> bool:
+    if job.beside == "nothing" or any(other.beside == "nothing" for other in running):
+        return not running
+    if job.beside == "others" and any(other.beside == "others" for other in running):
+        return False
+    return len(running) < at_once()
 
 
 def _late(limit_s: float) -> Refusal:

@@ -49,7 +49,8 @@ class Row:
       needs_cuda: whether it exists on a CUDA device alone.
       left_out: why it is left out on a CPU unless a run names its rows; empty where it is not.
       kept_in: the modes in which it is not left out.
-      fills_processors: whether its compiler keeps them all busy: it is prepared alone, after the others.
+      is_slow_to_compile: whether that takes seconds, whatever the model.
+      fills_processors: whether its compiler keeps those of a small machine busy: on a CPU it is prepared alone, last.
       again_s: the first start after which a second process is too costly, unless a run asks for it.
       steps_per_call: how many steps one call makes; a time is that of a call over this.
       pack: makes of a placed batch what the step takes; once for each batch, and not timed.
@@ -62,6 +63,7 @@ class Row:
     needs_cuda: bool = False
     left_out: str = ""
     kept_in: tuple[Mode, ...] = ()
+    is_slow_to_compile: bool = False
     fills_processors: bool = False
     again_s: float = 8.0
     steps_per_call: int = 1

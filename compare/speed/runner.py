@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import jax
-import torch
 
 from ..case import Mode
 from ..dtypes import matmul_precision
@@ -28,6 +27,7 @@ from .launches import count_launches
 from .memory import baseline, measured_peak
 from .rows import Row, Step, Unavailable
 from .timing import LONG_S
+from .waiting import wait_for
 
 INPUT_SETS = 3  # at most, in rotation
 WARM_UP = 2  # calls after the first, those of the gate counted
@@ -84,7 +84,7 @@ class Runner:
         self._enqueued: list[float] = []
         self._is_alone = is_alone
         self._mode: Mode = "inference"
-        self._wait = _wait_for(row, exam.device)
+        self._wait = wait_for(row.framework, exam.device)
         self._before: int | None = None
 
     def prepare(self, mode: Mode) -> Ready | Refusal:
@@ -259,12 +259,3 @@ class Runner:
             if self.row.framework == "jax" and self.exam.device != jax.default_backend():
                 stack.enter_context(jax.default_device(jax.devices(self.exam.device)[0]))
             yield
-
-
-def _wait_for(row: Row, device: str) -> Callable[[Any], object]:
-    """Waits until what a call gave is there."""
-    if row.framework == "jax":
-        return jax.block_until_ready
-    if device == "gpu":
-        return lambda result: torch.cuda.synchronize()
-    return id  # PyTorch on a CPU returns when it is done; the cheapest function there is

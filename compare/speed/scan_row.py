@@ -10,6 +10,8 @@ import jax.numpy as jnp
 import jax.tree_util as jtu
 from jax import lax
 
+from graphmode.graph import command_buffer_options
+
 from ..case import TRAIN_STEPS, Mode
 from ..jax_side import PortBatch, PortSide
 from ..observation import Observation
@@ -44,9 +46,9 @@ def scan(side: PortSide, mode: Mode, sample: PortBatch) -> Step:
     if mode == "train_step":
         return ScannedSteps(side)
     if mode == "inference":
-        forward = jax.jit(_inference(program))
+        forward = jax.jit(_inference(program), compiler_options=command_buffer_options())
         return lambda batch: (mode, forward(program.params, program.rest, *batch.call))
-    step = jax.jit(_forward_backward(program))
+    step = jax.jit(_forward_backward(program), compiler_options=command_buffer_options())
     return lambda batch: (mode, step(program.params, program.rest, batch.diff, batch.rest, batch.cotangents))
 
 
@@ -97,7 +99,7 @@ class ScannedSteps(EagerStep):
             state, outputs = lax.scan(body, state, (diff, other, cotangents), length=K)
             return outputs, state
 
-        self._run = jax.jit(run, donate_argnums=0)
+        self._run = jax.jit(run, donate_argnums=0, compiler_options=command_buffer_options())
 
     def observe(self, result: Any) -> Observation:
         outputs, _ = result

@@ -23,6 +23,7 @@ SURELY_LONG_S = 1.0  # of a call beside others, or of one that still compiled so
 LEAST_REPEATS = 5
 FEWEST_REPEATS = 3  # for a competitor that is far behind
 FAR_BEHIND = 1.25  # times the fastest median of its side
+HOPELESS = 2.0  # likewise, of every sample: no noise hides the fastest there, and five tell what it takes
 ENOUGH_REPEATS = 12  # where the median is known to SHARP by then
 MOST_REPEATS = 25
 NARROW = 0.05  # of the median, the width of its interval: a wider one is noisy
@@ -89,12 +90,14 @@ class Timed:
         """Whether one call does not fill a sample."""
         return self.calls_per_sample > 1
 
-    def is_done(self, budget_s: float, far_behind_s: float) -> bool:
+    def is_done(self, budget_s: float, fastest_s: float) -> bool:
         if self.error is not None or len(self.samples) < FEWEST_REPEATS:
             return self.error is not None
+        if len(self.samples) >= LEAST_REPEATS and min(self.samples) > HOPELESS * fastest_s:
+            return True
         if len(self.samples) >= ENOUGH_REPEATS and relative_width(self.samples) < SHARP:
             return True
-        enough = FEWEST_REPEATS if self.median > far_behind_s else LEAST_REPEATS
+        enough = FEWEST_REPEATS if self.median > FAR_BEHIND * fastest_s else LEAST_REPEATS
         spent = sum(self.samples) * self.steps_per_call * self.calls_per_sample
         return len(self.samples) >= enough and spent > budget_s
 
@@ -119,18 +122,19 @@ def interleave(
     """Fills `samples`: each repeat runs every competitor once, in an order of its own: what ran before a competitor
     leaves threads that spin and caches that are cold, and is to be another one each time.
 
-    A competitor is done after `repeats`, once its median is known to 2 %, or once it has used up `budget_s` and has
-    five samples, or three where it is far behind the fastest of its side. One that raises is out, with its error kept.
+    A competitor is done after `repeats`, once its median is known to 2 %, once it has five samples, each of more than
+    twice the fastest median of its side, or once it has used up `budget_s` and has five samples, or three where it is
+    far behind that one. One that raises is out, with its error kept.
     """
     for one in competitors:
         if one.warm_s < SURELY_LONG_S:
             _attempt(one, functools.partial(_calibrate, one))
     for repeat in range(first_repeat, first_repeat + repeats):
-        far_behind: dict[str, float] = defaultdict(lambda: math.inf)
+        fastest: dict[str, float] = defaultdict(lambda: math.inf)
         for one in competitors:
             if one.samples:
-                far_behind[one.side] = min(FAR_BEHIND * one.median, far_behind[one.side])
-        running = [one for one in competitors if not one.is_done(budget_s, far_behind[one.side])]
+                fastest[one.side] = min(one.median, fastest[one.side])
+        running = [one for one in competitors if not one.is_done(budget_s, fastest[one.side])]
         if not running:
             return
         for place in np.random.default_rng(repeat).permutation(len(running)):

@@ -122,9 +122,9 @@ ROWS = (
     Row("torch.channels_last", "torch", channels_last),
     Row("torch.trace", "torch", trace),
     Row("torch.script", "torch", script),
-    Row("torch.compile", "torch", compiled, fills_processors=True),
-    Row("torch.compile.reduce_overhead", "torch", reduce_overhead, needs_cuda=True),
+    Row("torch.compile", "torch", compiled, is_slow_to_compile=True, fills_processors=True),
+    Row("torch.compile.reduce_overhead", "torch", reduce_overhead, needs_cuda=True, is_slow_to_compile=True),
     Row("torch.cudagraph", "torch", cudagraph, needs_cuda=True),
     Row("torch.graphed_callables", "torch", graphed_callables, needs_cuda=True),
-    Row("torch.compile.cudagraph", "torch", compiled_cudagraph, needs_cuda=True),
+    Row("torch.compile.cudagraph", "torch", compiled_cudagraph, needs_cuda=True, is_slow_to_compile=True),
 )

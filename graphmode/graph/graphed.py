@@ -12,6 +12,8 @@ import jax.tree_util as jtu
 import numpy as np
 from flax import nnx
 
+from .command_buffers import command_buffer_options
+
 
 class Gradients(NamedTuple):
     """What a graph with a backward pass gives beside its outputs.
@@ -60,7 +62,8 @@ def graphed(
         scalar output may leave out, and returns `(outputs, Gradients)`.
       compiler_options: XLA's, for this graph alone, as `jax.jit` takes them:
         `{"xla_gpu_enable_command_buffer": ""}` runs it without CUDA graphs. An unknown one is refused by XLA at the
-        first call.
+        first call. None for those of `command_buffer_options`, with which CUDA graphs hold convolutions and loops too;
+        `{}` for XLA's defaults.
       **sample_kwargs: likewise, by name.
 
     Returns:
@@ -122,7 +125,7 @@ class Graphed:
         self._changed: tuple[int, ...] = ()
         self._out_treedef: Any = None
         self._out_floating: list[int] = []
-        options = dict(compiler_options) if compiler_options is not None else None
+        options = command_buffer_options() if compiler_options is None else dict(compiler_options)
         self._traced = jax.jit(self._forward)  # traced once, whichever of the next two calls it
         self._run = jax.jit(self._forward_backward if backward else self._traced, compiler_options=options)
         # JAX's own dispatch takes arrays apart and holds them against what was traced, without Python.

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import optax
 from flax import nnx
 
+from ..graph import command_buffer_options
 from ..nn.arguments import as_integer, as_word
 from ..optim import Optimizer, OptimizerState
 from ..optim.clipping import clip_grad_norm, clip_grad_value
@@ -160,7 +161,7 @@ class TrainStep:
         run = self._launch if self.steps_per_launch > 1 else self._step
         self._run: Any
         if self.placement is None:
-            self._run = jax.jit(run, donate_argnums=0)
+            self._run = jax.jit(run, donate_argnums=0, compiler_options=command_buffer_options())
         else:
             state = self.placement.of_state(jax.eval_shape(self._start))
             self._run = jax.jit(run, donate_argnums=0, out_shardings=(state, self.placement.replicated()))

@@ -19,7 +19,7 @@ from graphmode.compare.comparison import run
 from graphmode.compare.errors import describe, describe_briefly
 from graphmode.compare.interrupt import remembered
 from graphmode.compare.plan import Listener
-from graphmode.compare.speed import timing
+from graphmode.compare.speed import preparation, timing
 from graphmode.compare.speed.bench import Budget
 from graphmode.compare.speed.preparation import Job, prepared
 from graphmode.compare.speed.rows import ROW_NAMES, RowError, all_rows, selected
@@ -288,7 +288,7 @@ def competitor(name, seconds, order, side=""):
 def test_interleave_takes_turns_and_counts_calls():
     order = []
     short = competitor("short", itertools.cycle([1e-5, 1.2e-5]), order)
-    long = competitor("long", itertools.repeat(0.5), order)
+    long = competitor("long", itertools.repeat(0.5), order, side="jax")
     interleave([short, long], budget_s=1e9, repeats=6)
     assert all({*order[i : i + 2]} == {("short", i // 2, 7), ("long", i // 2, 1)} for i in range(0, 12, 2))
     assert short.repeats == long.repeats == list(range(6))
@@ -309,6 +309,14 @@ def test_what_runs_before_a_competitor_is_another_each_time():
     interleave([competitor(name, itertools.repeat(0.1), order) for name in names], budget_s=1e9, repeats=20)
     before = {(one, other) for (one, *_), (other, *_) in itertools.pairwise(order) if one != other}
     assert len(before) == len(names) * (len(names) - 1)
+
+
+def test_a_competitor_of_more_than_twice_the_fastest_has_five_samples():
+    wild = competitor("wild", itertools.cycle([0.1, 0.15]), [])
+    behind = competitor("behind", itertools.cycle([0.3, 0.4]), [])
+    at_times = competitor("at times", itertools.cycle([0.2, 0.9]), [])  # a neighbour's work may be all of it
+    interleave([wild, behind, at_times], budget_s=1e9, repeats=10)
+    assert [len(one.samples) for one in (wild, behind, at_times)] == [10, 5, 10]
 
 
 def test_a_competitor_ends_when_its_median_is_known_or_its_budget_is_spent():
@@ -435,10 +443,23 @@ class Waiting:
         return self.ours.recv()
 
 
-def test_rows_that_are_to_be_alone_are_prepared_alone_and_others_beside_one_another():
-    row = next(row for row in all_rows() if row.name == "torch.eager")
-    jobs = [Job(row, str(i), 9, is_alone=alone) for i, alone in enumerate([False, True, False, False, True])]
+def begun_beside(jobs):
     seats = {job.variant: Waiting() for job in jobs}
     ended = list(prepared(jobs, "inference", lambda job: seats[job.variant], lambda job: None, 9))
     assert len(ended) == len(jobs)
-    assert [seats[job.variant].beside for job in jobs] == [1, 1, 1, 2, 1]
+    return [seats[job.variant].beside for job in jobs]
+
+
+def test_rows_that_are_to_be_alone_are_prepared_alone_and_others_beside_one_another(monkeypatch):
+    monkeypatch.setattr(preparation, "at_once", lambda: 2)
+    row = next(row for row in all_rows() if row.name == "torch.eager")
+    beside = ["anything", "nothing", "anything", "anything", "nothing"]
+    jobs = [Job(row, str(i), 9, beside=one) for i, one in enumerate(beside)]
+    assert begun_beside(jobs) == [1, 1, 2, 1, 1]
+
+
+def test_of_rows_that_bear_none_of_their_kind_one_is_prepared_beside_others(monkeypatch):
+    monkeypatch.setattr(preparation, "at_once", lambda: 3)
+    row = next(row for row in all_rows() if row.name == "jax.jit")
+    jobs = [Job(row, str(i), 9, beside=one) for i, one in enumerate(["others", "others", "anything", "anything"])]
+    assert begun_beside(jobs) == [1, 1, 2, 3]

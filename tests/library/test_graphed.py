@@ -7,6 +7,7 @@ import pytest
 from flax import nnx
 
 import graphmode as gm
+from graphmode.graph import command_buffers
 
 
 def mlp(seed: int = 0) -> nnx.Sequential:
@@ -146,3 +147,22 @@ def test_compiler_options_reach_xla():
     )
     with pytest.raises(jax.errors.JaxRuntimeError, match="xla_no_such_option"):
         gm.graphed(double, jnp.ones(3), compiler_options={"xla_no_such_option": "1"})(jnp.ones(3))
+
+
+@pytest.mark.parametrize(
+    ("is_on_cuda", "flags", "replayed"),
+    [
+        (True, "", {"WHILE", "CONVOLUTION", "FUSION"}),
+        (True, "--xla_gpu_enable_command_buffer=FUSION", None),  # the user's own list
+        (False, "", None),
+    ],
+)
+def test_cuda_graphs_hold_convolutions_and_loops_too(monkeypatch, is_on_cuda, flags, replayed):
+    monkeypatch.setattr(command_buffers, "_is_on_cuda", lambda: is_on_cuda)
+    monkeypatch.setenv("XLA_FLAGS", flags)
+    options = command_buffers.command_buffer_options()
+    assert options is None if replayed is None else replayed <= set(options[command_buffers.LIST].split(","))
+    np.testing.assert_array_equal(gm.graphed(jnp.negative, X)(X), -X)  # this XLA knows them all
+    if options:
+        with pytest.raises(jax.errors.JaxRuntimeError, match="NONSENSE"):
+            gm.graphed(jnp.negative, X, compiler_options=options | {command_buffers.LIST: "NONSENSE"})(X)
