@@ -89,6 +89,7 @@ class PortSide:
         self.declared, self.asked = declared, asked
         self.dtype = dtype
         self.compiled, self.ends = compiled, ends
+        self._is_tuned = False
         self.device = jax.devices(device)[0]
         self._programs: dict[Mode, PortProgram] = {}
         self._compiled: dict[tuple[Mode, str], Callable[..., Any]] = {}
@@ -199,12 +200,22 @@ class PortSide:
 
     def run(self, inputs: Inputs, mode: Mode, cotangents: Mapping[str, np.ndarray] | None = None) -> Observation:
         """One run, or `TRAIN_STEPS` steps of training from the first state, as one graph each."""
+        try:
+            return self._run(inputs, mode, cotangents)
+        except jax.errors.JaxRuntimeError:
+            if self._options is None:
+                raise
+            self._compiled.clear()
+            self._is_tuned = True  # a convolution for which the algorithm that is taken untried does not do
+            return self._run(inputs, mode, cotangents)
+
+    def _run(self, inputs: Inputs, mode: Mode, cotangents: Mapping[str, np.ndarray] | None) -> Observation:
         with self.context():
             program = self.program(mode)
             batch = self.place(inputs, mode, cotangents)
             key = mode, signature(inputs)
             if key not in self._compiled:
-                self._compiled[key] = _compiled(program, mode, batch) if self.compiled else getattr(program, mode)
+                self._compiled[key] = self._graph(mode, batch) if self.compiled else getattr(program, mode)
             if mode == "train_step":
                 state = program.start()
                 for _ in range(TRAIN_STEPS):
@@ -239,14 +250,26 @@ class PortSide:
             return lambda rest: step(program.params, rest, *given)[::2]
         if key in self._compiled and not program.writes(*batch.call):
             return lambda rest: (self._compiled[key](program.params, rest, *batch.call), rest)
-        call = jax.jit(program.call) if self.compiled else program.call
+        call = jax.jit(program.call, compiler_options=self._options) if self.compiled else program.call
         return lambda rest: call(program.params, rest, *batch.call)
 
     def compile(self, inputs: Inputs, mode: Mode, cotangents: Mapping[str, np.ndarray] | None = None) -> None:
         """What the first `run` on inputs of these shapes would do. The program of the mode must have been made."""
         with self.context():
             batch = self.place(inputs, mode, cotangents)
-            self._compiled[mode, signature(inputs)] = _compiled(self.program(mode), mode, batch)
+            self._compiled[mode, signature(inputs)] = self._graph(mode, batch)
+
+    def _graph(self, mode: Mode, batch: PortBatch) -> Callable[..., Any]:
+        program = self.program(mode)
+        given: Any = batch.call if mode == "inference" else (batch.diff, batch.rest, batch.cotangents)
+        state = (program.start(),) if mode == "train_step" else (program.params, program.rest)
+        return jax.jit(getattr(program, mode)).lower(*state, *given).compile(self._options)
+
+    @property
+    def _options(self) -> dict[str, str | bool] | None:
+        """On a GPU XLA does not try out every algorithm of each product, for minutes: nothing is timed here, and what a
+        row computes with those that it finds is judged by the row's own gate."""
+        return {"xla_gpu_autotune_level": "0"} if self.device.platform == "gpu" and not self._is_tuned else None
 
     def observe(
         self, outputs: Any, batch: PortBatch | None, gradients: tuple[Any, Any] | None = None, state: Any = None
@@ -376,12 +399,3 @@ def _as_call(case: Case, source: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         f"case {case.name!r}: to_model gives {type(given).__name__}, and {type(source).__name__} was wanted: it takes "
         "and gives the whole inputs, a tuple or a dict"
     )
-
-
-def _compiled(program: PortProgram, mode: Mode, batch: PortBatch) -> Callable[..., Any]:
-    if mode == "inference":
-        return jax.jit(program.inference).lower(program.params, program.rest, *batch.call).compile()
-    given = batch.diff, batch.rest, batch.cotangents
-    if mode == "train_step":
-        return jax.jit(program.train_step).lower(program.start(), *given).compile()
-    return jax.jit(program.forward_backward).lower(program.params, program.rest, *given).compile()

@@ -21,6 +21,7 @@ from ..observation import Observation
 from ..quiet import quiet
 from ..release import trim
 from ..report.records import Parity, Tensor
+from ..speed.machine import processors
 from ..untraceable import port_failure
 from .adversarial import Found, OwnInputs
 from .coverage import coverage_warnings, listed, nan_notes
@@ -319,7 +320,7 @@ class Examination:
         return []
 
     def _compile_ahead(self, ports: Iterable[PortSide], truths: list[Truth]) -> None:
-        """Compiles all graphs that the questions need on two threads: XLA compiles one graph on one."""
+        """Compiles all graphs that the questions need on several threads: XLA compiles one graph on one."""
         questions = {(q.mode, signature(q.inputs)): q for q in (truth.question for truth in truths)}
         for port in ports:
             for mode in self.case.modes:
@@ -329,7 +330,7 @@ class Examination:
             with contextlib.suppress(Exception):  # it comes again, and is told by name, when the question is asked
                 port.compile(question.inputs, question.mode, question.cotangents)
 
-        with quiet(), ThreadPoolExecutor(2) as pool:
+        with quiet(), ThreadPoolExecutor(max(2, len(processors()) // 2)) as pool:
             for port in ports:
                 for question in questions.values():
                     pool.submit(compile_one, port, question)

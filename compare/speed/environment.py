@@ -122,7 +122,12 @@ def version(name: str) -> str:
 
 
 def revision() -> str:
-    """The git revision of the tree this package runs from, with `+` for uncommitted changes; empty outside of one."""
+    """The git revision of the tree this package runs from, with `+` for uncommitted changes; empty outside of one.
+
+    That of the environment variable GRAPHMODE_REVISION where it is set: of a tree that was copied without its history.
+    """
+    if given := os.environ.get("GRAPHMODE_REVISION"):
+        return given
     root = Path(sys.modules["graphmode"].__file__ or ".").resolve().parent.parent
     if not (root / ".git").exists():
         return ""

@@ -218,6 +218,8 @@ def _last_words(log: Path) -> str:
         return ""
     fatal = next((i for i, line in enumerate(lines) if line.startswith("Fatal Python error")), None)
     if fatal is not None:
-        where = next((line for line in lines[fatal:] if line.startswith("File ")), "")
+        # of all threads' lines those of the one that died; it may hold no Python frame, and says so
+        own = next((i for i, line in enumerate(lines) if line.startswith("Current thread")), fatal)
+        where = next(iter(lines[own + 1 :]), "")
         return " ".join(part for part in (lines[fatal], where) if part)
     return "; ".join(lines[-LAST_WORDS:])
