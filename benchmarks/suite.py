@@ -39,6 +39,7 @@ GPU_DTYPES = ("float32", "bfloat16", "tf32")
 GPU_SWEEP = "1,8,64"
 SWEPT = ("resnet18",)  # unless sizes are given
 GPU_SHARE = 0.4  # of all the time: what one case takes of it at most while others wait
+GPU_PREPARE_S = 90  # for a row beside others; how slow the machine is would be measured once for each case
 PROCESSORS_EACH = 4  # of a case that is prepared beside others; all share the GPU's memory, too
 MOST_AT_ONCE = 4
 LEAST_S = 20.0  # for a case: with less left, it is not begun
@@ -200,6 +201,7 @@ def main(
     arguments = ["--device", device, "--seed", str(seed), *(["--quick"] if quick else [])]
     arguments += [part for one in mode or (MODES if on_gpu else ()) for part in ("--mode", one)]
     arguments += [part for pattern in row or [] for part in ("--row", pattern)]
+    arguments += ["--budget", str(GPU_PREPARE_S)] if on_gpu and not quick else []
     parts = PARTS if on_gpu and not case else {}
     last = end - sum(limit_s for _, limit_s in parts.values())
     try:
