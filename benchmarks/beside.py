@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -124,6 +125,19 @@ def prepared(folder: Path, device: str) -> str:
         allow_tf32("float32")
         jax.config.update("jax_default_matmul_precision", matmul_precision("float32"))
     return chosen
+
+
+def kept(path: Path, key: str) -> list[Measured]:
+    """What a results file has under this key, each with the revision that it is of.
+
+    Raises:
+      typer.BadParameter: where the file is not there.
+    """
+    if not path.exists():
+        raise typer.BadParameter(f"{path} is not there, so that there is nothing to keep; leave --keep out")
+    record = json.loads(path.read_text())
+    revision = record["environment"]["revision"]
+    return [Measured(**{**one, "revision": one.get("revision") or revision}) for one in record[key]]
 
 
 def told(ratio: Ratio | None) -> str:

@@ -9,7 +9,6 @@ fastest counts. All in one process, interleaved; nothing is timed whose outputs 
 from __future__ import annotations
 
 import inspect
-import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -31,7 +30,7 @@ import graphmode as gm
 from graphmode.weights import load
 
 sys.path[:0] = [str(Path(__file__).parent)]
-from beside import INPUT_SETS, Measured, place, prepared, time_forms, told  # noqa: E402
+from beside import INPUT_SETS, Measured, kept, place, prepared, time_forms, told  # noqa: E402
 from layer_entries import ENTRIES, SIZES, Entry  # noqa: E402
 
 MODES = ("forward", "forward and backward")
@@ -228,7 +227,7 @@ def main(
         raise typer.BadParameter(f"no layer is called {names}; there are {', '.join(e.name for e in ENTRIES)}")
     measured: list[Measured] = []
     environment = describe(chosen)
-    kept = _kept(folder) if keep else []
+    before = kept(folder / "layers.json", "layers") if keep else []
     with jax.default_device(jax.devices(chosen)[0]):
         for entry in entries:
             for one in size or SIZES:
@@ -239,23 +238,14 @@ def main(
                     print(
                         f"{last.name} {one}: {told(_best(last))} of {last.fastest(PYTORCH)} {last.reason}", flush=True
                     )
-            _save(folder, _in_order(kept, measured), environment)
+            _save(folder, _in_order(before, measured), environment)
             jax.clear_caches()
 
 
-def _kept(folder: Path) -> list[Measured]:
-    path = folder / "layers.json"
-    if not path.exists():
-        raise typer.BadParameter(f"{path} is not there, so that there is nothing to keep; leave --keep out")
-    record = json.loads(path.read_text())
-    revision = record["environment"]["revision"]
-    return [Measured(**{**one, "revision": one.get("revision") or revision}) for one in record["layers"]]
-
-
-def _in_order(kept: Sequence[Measured], measured: Sequence[Measured]) -> list[Measured]:
+def _in_order(before: Sequence[Measured], measured: Sequence[Measured]) -> list[Measured]:
     """Each cell once, the newest of it, layer by layer as `ENTRIES` has them."""
     order = {f"{e.name}, {mode}": (i, j) for i, e in enumerate(ENTRIES) for j, mode in enumerate(MODES)}
-    cells = {(m.name, m.size): m for m in (*kept, *measured) if m.name in order}
+    cells = {(m.name, m.size): m for m in (*before, *measured) if m.name in order}
     return sorted(cells.values(), key=lambda m: (order[m.name][0], SIZES.index(str(m.size)), order[m.name][1]))
 
 

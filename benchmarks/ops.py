@@ -31,7 +31,7 @@ import effects  # noqa: E402
 import masked  # noqa: E402
 import segment  # noqa: E402
 import selection  # noqa: E402
-from beside import INPUT_SETS, Measured, place, prepared, time_forms, told  # noqa: E402
+from beside import INPUT_SETS, Measured, kept, place, prepared, time_forms, told  # noqa: E402
 from block import Block  # noqa: E402
 
 BLOCKS: tuple[Block, ...] = tuple(
@@ -118,6 +118,9 @@ def table(measured: Sequence[Measured], where: str) -> str:
         "`eager` has shapes that depend on values; `static` is the best form in PyTorch without; `bound` is the",
         "operation of XLA that ours needs, such as a sort.",
     ]
+    if older := sorted({m.revision for m in measured if m.revision}):
+        names = ", ".join(dict.fromkeys(f"{m.name} at {m.size:,}" for m in measured if m.revision))
+        lines += ["", f"Measured at revision {' and '.join(older)}: {names}."]
     losing = [m for m in measured if (r := m.ratio("eager")) and r[1] > 1]
     lines += ["", f"Slower than eager beyond noise: {len(losing)} of {len(measured)}.", ""]
     header = ("block", "size", *FORMS, *(f"/ {form}" for form in FORMS[1:]))
@@ -143,6 +146,7 @@ def main(
     size: Annotated[list[int] | None, typer.Option(help="Only these numbers of elements.")] = None,
     seconds: Annotated[float, typer.Option(help="Of timed calls, for each form.")] = 0.3,
     device: Annotated[str, typer.Option(help="auto, cpu or gpu.")] = "auto",
+    keep: Annotated[bool, typer.Option("--keep", help="Keep what FOLDER has of other blocks and sizes.")] = False,
 ) -> None:
     """Times every building block and writes the table."""
     chosen = prepared(folder, device)
@@ -150,14 +154,21 @@ def main(
     if not blocks:
         raise typer.BadParameter(f"no block is called {names}; there are {', '.join(b.name for b in BLOCKS)}")
     measured: list[Measured] = []
-    names_in_order = [block.name for block in blocks]
+    before = kept(folder / "ops.json", "blocks") if keep else []
     environment = describe(chosen)
     with jax.default_device(jax.devices(chosen)[0]):
         for block, one in in_order(blocks, size):
             measured.append(measure(block, one, chosen, seconds))
             ratio = measured[-1].ratio("eager")
             print(f"{block.name} {one:,}: {told(ratio)} of eager {measured[-1].reason}", flush=True)
-            _save(folder, sorted(measured, key=lambda m: (names_in_order.index(m.name), m.size)), environment)
+            _save(folder, sorted_cells(before, measured), environment)
+
+
+def sorted_cells(before: Sequence[Measured], measured: Sequence[Measured]) -> list[Measured]:
+    """Each block at each size once, the newest of it, block by block as `BLOCKS` has them."""
+    names = [block.name for block in BLOCKS]
+    cells = {(m.name, m.size): m for m in (*before, *measured) if m.name in names}
+    return sorted(cells.values(), key=lambda m: (names.index(m.name), m.size))
 
 
 def _save(folder: Path, measured: Sequence[Measured], environment: Environment) -> None:

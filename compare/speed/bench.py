@@ -124,13 +124,20 @@ class CaseBench:
         on_row(f"{self.case.name} {mode}: timing {len(entrants)} rows in turn")
         with self.undisturbed():
             self._time([entrant.start_timing(self.budget.with_patience(None)) for entrant in entrants])
-        further = [] if self._processes == 1 else contenders(entrants)
-        if self._processes is None:
-            further = [entrant for entrant in further if entrant.ready.first_s < entrant.row.again_s]
-        self._finish([entrant for entrant in entrants if entrant not in further])  # before there are more processes
-        for _ in range((self._processes or 2) - 1):
-            self._add_processes(further, mode, on_row)
-        self._finish(further)
+            further = [] if self._processes == 1 else contenders(entrants)
+            if self._processes is None:
+                further = [entrant for entrant in further if entrant.ready.first_s < entrant.row.again_s]
+            done = [entrant for entrant in entrants if entrant not in further]
+            self._secondary(done)  # before there are more processes
+        self._make_room(done)
+        more = (self._processes or 2) - 1 if further else 0
+        for left in reversed(range(more)):
+            added = self._added_processes(further, mode, on_row)
+            with self.undisturbed():
+                self._time([entrant.start_timing(self.budget.with_patience(None)) for entrant in added])
+                if not left:
+                    self._secondary(further)
+        self._make_room(further)
         for entrant in entrants:
             cells[entrant.row.name, entrant.variant] = self._timed_cell(entrant, mode)
         return [cells[key] for key in dict.fromkeys(order) if key in cells]
@@ -180,9 +187,8 @@ class CaseBench:
         if seat is not None:
             seat.close()
 
-    def _add_processes(self, entrants: Sequence[Entrant], mode: Mode, on_row: Callable[[str], None]) -> None:
-        """A fresh process for each, which finds what the first one compiled on disk, and passes the gate too; then all
-        of these are timed in turn."""
+    def _added_processes(self, entrants: Sequence[Entrant], mode: Mode, on_row: Callable[[str], None]) -> list[Entrant]:
+        """Those that got a fresh process, which finds what the first one compiled on disk, and passes the gate too."""
         by_name = {(entrant.row.name, entrant.variant): entrant for entrant in entrants}
         jobs = [self._job(entrant.row, entrant.variant, self.budget.with_patience(None)) for entrant in entrants]
         announce = self._announce(mode, " in another process", on_row)
@@ -195,14 +201,10 @@ class CaseBench:
                 added.append(entrant)
             else:
                 seat.close()
-        with self.undisturbed():
-            self._time([entrant.start_timing(self.budget.with_patience(None)) for entrant in added])
+        return added
 
-    def _finish(self, entrants: Sequence[Entrant]) -> None:
-        """The rest of what is measured of them; those that hold much make room."""
-        with self.undisturbed():
-            for entrant in entrants:
-                self._secondary(entrant)
+    def _make_room(self, entrants: Sequence[Entrant]) -> None:
+        """Ends what the next mode does not need: further processes, and those that hold much."""
         for entrant in entrants:
             for seat in entrant.seats[1:]:
                 seat.close()
@@ -213,20 +215,21 @@ class CaseBench:
         more = max(1.0, self.budget.time_s / Budget.time_s)
         interleave(competitors, budget_s=self.budget.time_s, repeats=math.ceil(more * MOST_REPEATS))
 
-    def _secondary(self, entrant: Entrant) -> None:
+    def _secondary(self, entrants: Sequence[Entrant]) -> None:
         """Enqueue and steady-state times, then memory and launches, which may disturb."""
-        if entrant.timed[0].error is not None or not entrant.samples:
-            return
-        seat, a_call = entrant.seats[0], entrant.median * entrant.row.steps_per_call
-        fewest, most = SECONDARY_CALLS
-        calls = 2 if a_call > LONG_CALL_S else min(most, max(fewest, math.ceil(SECONDARY_S / a_call)))
-        patience = max(LEAST_PATIENCE_S, LONGEST_CALLS * calls * a_call)
-        with contextlib.suppress(Failed):
-            is_short = entrant.timed[0].is_short
-            entrant.enqueue_s = seat.enqueue(calls, is_short, patience)
-            if a_call < LONGEST_STEADY_S:
-                entrant.steady_s = seat.steady(calls, is_short, patience)
-            entrant.memory, entrant.launches = seat.examined(patience)
+        for entrant in entrants:
+            if entrant.timed[0].error is not None or not entrant.samples:
+                continue
+            seat, a_call = entrant.seats[0], entrant.median * entrant.row.steps_per_call
+            fewest, most = SECONDARY_CALLS
+            calls = 2 if a_call > LONG_CALL_S else min(most, max(fewest, math.ceil(SECONDARY_S / a_call)))
+            patience = max(LEAST_PATIENCE_S, LONGEST_CALLS * calls * a_call)
+            with contextlib.suppress(Failed):
+                is_short = entrant.timed[0].is_short
+                entrant.enqueue_s = seat.enqueue(calls, is_short, patience)
+                if a_call < LONGEST_STEADY_S:
+                    entrant.steady_s = seat.steady(calls, is_short, patience)
+                entrant.memory, entrant.launches = seat.examined(patience)
 
     def _not_equal(self, row: Row, variant: str) -> str | None:
         """Why the function itself is not the reference's, by the parity check of this run; None where it is."""

@@ -8,6 +8,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from ..arguments import OnOverflow, as_capacity, as_on_overflow
+from ..bisection import bisected
 from ..indices import DROP
 from ..masking.padded import Padded, settled
 from ..selection.gather import rows_at
@@ -70,7 +71,7 @@ def group_by(
     new &= jnp.arange(rows) < jnp.sum(inside)
     group_at, count = picked_before(new)
     table = jnp.full(capacity, last, order.dtype).at[jnp.where(new, group_at, capacity)].set(ranked, **DROP)
-    ids = jnp.searchsorted(table, order, method="scan").astype(jnp.int32)
+    ids = bisected(table, order)
     if jnp.issubdtype(keys.dtype, jnp.floating):
         ids += jnp.where(nan, picked_before(nan)[0], 0)
 

@@ -12,6 +12,7 @@ import numpy as np
 from jax import lax
 
 from ..arguments import as_capacity
+from ..bisection import bisected
 from ..selection.places import in_order_of_groups
 from .segment_reduce import Rows
 from .segments import Groups, Segments, as_column, members, settled_segments
@@ -127,7 +128,7 @@ def _blocks(groups: Segments, count: int, size: int) -> _Blocks:
     most = (count + held * (size - 1)) // size  # as many as any sizes need
     block = jnp.arange(min(count, most) if isinstance(count, int) else most)
     used = block < last[-1]
-    group = jnp.searchsorted(last, block, side="right").clip(0, held - 1)
+    group = bisected(last, block, side="right").clip(0, held - 1)
     start = jnp.where(used, begins[group] + (block - first[group]) * size, 0)
     within = start[:, None] + jnp.arange(size)
     filled = (within < ends[group][:, None]) & used[:, None]

@@ -15,6 +15,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from ..arguments import OnOverflow, as_capacity, as_on_overflow
+from ..bisection import bisected
 from ..masking.padded import Padded, settled
 from .padding import as_filling, as_lengths, as_sequences
 
@@ -157,7 +158,7 @@ def segment_ids(lengths: ArrayLike, *, capacity: int, on_overflow: OnOverflow = 
     count = ends[-1] if len(ends) else jnp.zeros((), jnp.int32)
     places = jnp.arange(capacity, dtype=jnp.int32)
     valid = places < count
-    ids = jnp.searchsorted(ends, places, side="right").astype(jnp.int32) + 1
+    ids = bisected(ends, places, side="right") + 1
     return settled(Padded(jnp.where(valid, ids, 0), valid, count), on_overflow, "segment_ids")
 
 

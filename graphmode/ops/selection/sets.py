@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from ..arguments import OnOverflow
+from ..bisection import bisected
 from ..indices import IN_BOUNDS
 from ..masking.padded import Padded, opened
 from .sorting import sorted_entries
@@ -184,7 +185,7 @@ def _among(elements: jax.Array, tested: jax.Array, valid: jax.Array | None) -> j
         return (equal if valid is None else equal & valid).any(axis=1)
     entries = tested.size if valid is None else jnp.sum(valid, dtype=jnp.int32)
     tested = sorted_entries(tested, valid)
-    at = jnp.searchsorted(tested, elements).astype(jnp.int32)
+    at = bisected(tested, elements)
     return (tested.at[jnp.minimum(at, tested.size - 1)].get(**IN_BOUNDS) == elements) & (at < entries)
 
 

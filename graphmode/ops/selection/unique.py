@@ -12,6 +12,7 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from ..arguments import OnOverflow, as_capacity
+from ..bisection import bisected
 from ..indices import IN_BOUNDS
 from ..masking.padded import Padded, opened, settled
 from .compact import compact
@@ -188,7 +189,7 @@ def _found_again(x: jax.Array, valid: jax.Array | None, groups: _Groups, run: ja
     size = x.shape[0]
     if not size:
         return run
-    at = jnp.searchsorted(groups.rows, lax.stop_gradient(x)).astype(jnp.int32)
+    at = bisected(groups.rows, lax.stop_gradient(x))
     found = run.at[jnp.minimum(at, size - 1)].get(**IN_BOUNDS)
     if jnp.issubdtype(x.dtype, jnp.floating):
         # No search finds a NaN; each is a run, and they stand at the end in the order that they had.
