@@ -34,7 +34,10 @@ from graphmode.compare.speed.turn import VARIABLE, Turn
 from graphmode.models import zoo
 from graphmode.models.installed import WEIGHTS, how_to_install
 
-MOST_TELLING = ("conditional_scale", "lstm", "resnet18", "stats_rnn", "efficientnet_lite0", "positives_first")
+MOST_TELLING = (
+    *("conditional_scale", "lstm", "resnet18", "bert", "silero_vad", "stats_rnn", "positives_first", "gpt2"),
+    "efficientnet_lite0",
+)
 GPU_DTYPES = ("float32", "bfloat16", "tf32")
 GPU_SWEEP = "1,8,64"
 SWEPT = ("resnet18",)  # unless sizes are given
