@@ -45,6 +45,8 @@ GPU_SHARE = 0.6  # of all the time: what one case takes of it at most while othe
 GPU_PREPARE_S = 90  # for a row beside others; how slow the machine is would be measured once for each case
 PROCESSORS_EACH = 4  # of a case that is prepared beside others; all share the GPU's memory, too
 MOST_AT_ONCE = 4
+# of each row: a pool of as many as there are processors, which imports PyTorch first, is of use to a large model alone
+ONE_COMPILER = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
 LEAST_S = 20.0  # for a case: with less left, it is not begun
 TO_END_S = 30.0  # after Ctrl-C, to write its pages
 PARTS = {  # of the library, timed beside PyTorch's on a GPU: what is run, and the seconds that are kept for it
@@ -132,7 +134,7 @@ def _started(command: list[str], log: IO[str], turn: Turn | None) -> Iterator[su
         with subprocess.Popen(command, stdout=log, stderr=log) as process:
             yield process
         return
-    environment = {**os.environ, VARIABLE: str(turn.folder)}
+    environment = {**ONE_COMPILER, **os.environ, VARIABLE: str(turn.folder)}
     with subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True) as process:
         turn.register(process.pid)
         try:
@@ -279,6 +281,7 @@ class Runs:
         """
         results = gather(self.left, self.notes)
         wanted: list[tuple[Unit, str]] = []
+        begun = time.monotonic()
         for number, unit in enumerate(self.units, 1):
             before, told = self.left[unit.name], f"{number} of {len(self.units)}"
             if before is not None:
@@ -297,6 +300,10 @@ class Runs:
                 if self._turn is not None:
                     self._turn.interrupt()
                 raise
+            if self._turn is not None and wanted:
+                now = time.monotonic()
+                timed_s = self._turn.stood_still(begun, now)
+                typer.echo(f"in {now - begun:.0f} s, one case or another was timed for {timed_s:.0f} s")
         self._turn = None
         for unit in self.units:
             there = self.left[unit.name]

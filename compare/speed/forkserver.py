@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable, Iterator
 from multiprocessing.connection import Connection, Pipe
 from multiprocessing.reduction import recv_handle, send_handle
 from pathlib import Path
@@ -29,8 +30,9 @@ IMPORTS = (
     *("torch", "torch.fx.experimental.symbolic_shapes", "jax", "flax.nnx", "optax"),
     *("graphmode.compare.ahead", "graphmode.compare.speed.worker", "graphmode.compare.speed.bench"),
 )
-# its import looks for a GPU, so a row for one imports it after the fork
-IMPORTS_ON_CPU = ("torch._dynamo", "torch._inductor.compile_fx", "onnxruntime", "onnxscript")
+COMPILERS = ("torch._dynamo", "torch._inductor.compile_fx")  # 7 s of a processor, which every row would spend
+IMPORTS_ON_CPU = ("onnxruntime", "onnxscript")
+NVML = "PYTORCH_NVML_BASED_CUDA_CHECK"  # with it the compilers' import looks for a GPU and does not touch it
 START_S = 120.0
 FIRST_TO_BE_KILLED = 1000  # of all processes, where memory runs out
 
@@ -185,8 +187,8 @@ class ForkServer:
             self._process.wait()
 
 
-def main(number: int, device: str) -> None:
-    """What the server runs; it ends when nobody is there to ask it."""
+def main(number: int, device: str, *, is_lean: bool = False) -> None:
+    """What the server runs; it ends when nobody is there to ask it. A lean one leaves the compilers to its rows."""
     connection = Connection(number)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asks
     if device == "cpu":
@@ -194,9 +196,15 @@ def main(number: int, device: str) -> None:
     use_wide_vectors()
     if device == "gpu":
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # many processes share its memory
-    for name in IMPORTS + (IMPORTS_ON_CPU if device == "cpu" else ()):
-        with contextlib.suppress(ImportError):
-            importlib.import_module(name)
+    _import(IMPORTS)
+    if not is_lean:
+        with _variable(NVML, "1"):
+            _import(COMPILERS)
+        if device == "gpu" and _cuda_is_lost():
+            code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import main; "
+            os.execv(sys.executable, [sys.executable, "-c", f"{code}main({number}, {device!r}, is_lean=True)"])
+    if device == "cpu":
+        _import(IMPORTS_ON_CPU)
     importlib.import_module("graphmode.dispatch").dispatch_inline()
     gc.collect()
     gc.freeze()  # what is imported stays, and a collection that walks it would copy its pages
@@ -219,6 +227,37 @@ def main(number: int, device: str) -> None:
                 connection.send(os.waitstatus_to_exitcode(os.waitpid(request, 0)[1]))
     for pid in children:
         _end(pid)
+
+
+def _import(names: Iterable[str]) -> None:
+    for name in names:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+
+
+@contextlib.contextmanager
+def _variable(name: str, value: str) -> Iterator[None]:
+    """Set in this block, unless the user has set it."""
+    is_set = name in os.environ
+    os.environ.setdefault(name, value)
+    try:
+        yield
+    finally:
+        if not is_set:
+            del os.environ[name]
+
+
+def _cuda_is_lost() -> bool:
+    """Whether PyTorch would refuse a GPU in a process forked from this one, since this one has touched it."""
+    pid = os.fork()
+    if not pid:
+        lost = True
+        with contextlib.suppress(Exception):
+            import torch
+
+            lost = torch.cuda._is_in_bad_fork()
+        os._exit(int(lost))
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) != 0
 
 
 def _end(pid: int) -> None:
