@@ -1,4 +1,4 @@
-"""Fills the README's table of results from a results file: `python benchmarks/readme_table.py [RESULTS] [README]`."""
+"""Fills the README's tables from results files: `python benchmarks/readme_table.py [README] [CPU_RESULTS] [GPU_RESULTS]`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from graphmode.compare.report.wording import duration, number
 from graphmode.models.zoo import CASES, MAIN
 
 ROOT = Path(__file__).resolve().parent.parent
-RESULTS = ROOT / "benchmarks" / "results" / "cpu-2-threads" / "results.json"
-BEGIN, END = "<!-- results: begin; made by benchmarks/readme_table.py -->", "<!-- results: end -->"
+RESULTS = {
+    "results": ROOT / "benchmarks" / "results" / "cpu-2-threads" / "results.json",
+    "results on a GPU": ROOT / "benchmarks" / "results" / "nvidia-h100" / "results.json",
+}
 MODES = {"forward_backward": "forward + backward", "train_step": "training step"}
 
 
@@ -26,13 +28,16 @@ def section(results: Results) -> str:
     compared = {case.name for case in results.cases}
     command = "make compare" if compared <= set(MAIN) else "graphmode compare"
     command += " --all" if compared >= set(CASES) else ""
+    if there.device == "gpu":
+        command = "python3 benchmarks/suite.py"
     lines = [
         f"Measured by `{command}` at revision {there.revision.rstrip('+')} on {where}, float32, {versions},",
         "on a shared machine: read the ratios, not the times.",
         f"Below 1, JAX is faster. {sum(p.passed for p in ports)} of {len(ports)} ports were equal and precise.",
     ]
-    if there.device == "cpu":
-        lines.append("Not measured on a GPU.")
+    timed = {cell.case for cell in results.cells}
+    if missing := [case.name for case in results.cases if case.name not in timed]:
+        lines.append(f"Judged, and not timed before the time was over: {', '.join(missing)}.")
     if results.left_out:
         lines.append(f"Left out for want of time: {', '.join(results.left_out)}.")
     lines += ["", "| case | mode | fastest PyTorch | fastest JAX | JAX / PyTorch |", "|---|---|---|---|---|"]
@@ -52,16 +57,20 @@ def _fastest(cell: Cell | None) -> str:
     return f"{row} {duration(cell.median_s)}{' (noisy)' if cell.noisy else ''}"
 
 
-def filled(readme: str, results: Results) -> str:
-    """The README's text with the section of these results between its two marks."""
-    before, begin, rest = readme.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"the README lacks the marks {BEGIN!r} and {END!r}; put them where the table is to stand")
-    return f"{before}{BEGIN}\n\n{section(results)}\n\n{END}{after}"
+def filled(readme: str, name: str, results: Results) -> str:
+    """The README's text with the section of these results between the two marks of this name."""
+    begin, end = f"<!-- {name}: begin; made by benchmarks/readme_table.py -->", f"<!-- {name}: end -->"
+    before, begun, rest = readme.partition(begin)
+    _, ended, after = rest.partition(end)
+    if not begun or not ended:
+        raise ValueError(f"the README lacks the marks {begin!r} and {end!r}; put them where the table is to stand")
+    return f"{before}{begin}\n\n{section(results)}\n\n{end}{after}"
 
 
 if __name__ == "__main__":
-    source = Path(sys.argv[1]) if len(sys.argv) > 1 else RESULTS
-    target = Path(sys.argv[2]) if len(sys.argv) > 2 else ROOT / "README.md"
-    target.write_text(filled(target.read_text(), Results.load(source)))
+    target = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "README.md"
+    sources = [Path(path) for path in sys.argv[2:]] or list(RESULTS.values())
+    text = target.read_text()
+    for name, source in zip(RESULTS, sources, strict=False):
+        text = filled(text, name, Results.load(source))
+    target.write_text(text)

@@ -21,7 +21,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Annotated
 
@@ -48,6 +48,7 @@ MOST_AT_ONCE = 4
 # of each row: a pool of as many as there are processors, which imports PyTorch first, is of use to a large model alone
 ONE_COMPILER = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
 LEAST_S = 20.0  # for a case: with less left, it is not begun
+NOT_BEGUN = "not begun: the time is over"
 TO_END_S = 30.0  # after Ctrl-C, to write its pages
 PARTS = {  # of the library, timed beside PyTorch's on a GPU: what is run, and the seconds that are kept for it
     "ops": (("ops.py", "--seconds", "0.03"), 60.0),
@@ -158,17 +159,25 @@ def time_part(name: str, folder: Path, device: str) -> str:
     return "timed" if code == 0 else f"exit code {code}"
 
 
-def gather(left: dict[str, Results | None], notes: dict[str, str]) -> Results | None:
-    """What all cases left, as one; a case that left nothing is in it with what became of it. None where none did."""
+def gather(units: Sequence[Unit], left: dict[str, Results | None], notes: dict[str, str]) -> Results | None:
+    """What all units left, as one; None where none did. A case for which there was no time is left out by name, or has
+    a note of the dtypes that it was not compared in; one that left nothing is in it with what became of it."""
     parts = [results for results in left.values() if results is not None]
     if not parts:
         return None
     whole = Results.merged(parts)
-    lost = [name for name, results in left.items() if results is None]
-    whole.cases += [
-        CaseInfo(name=name, summary="", problem=f"{notes[name]}; it left no results") for name in lost if name in notes
-    ]
-    whole.complete = whole.complete and not lost
+    lost = [unit for unit in units if left[unit.name] is None and unit.name in notes]
+    whole.cases = [replace(case, notes=list(case.notes)) for case in whole.cases]
+    there = {case.name: case for case in whole.cases}
+    for unit in lost:
+        if notes[unit.name] != NOT_BEGUN:
+            problem = f"{notes[unit.name]}; it left no results"
+            whole.cases.append(CaseInfo(name=unit.name, summary="", problem=problem))
+        elif unit.case in there:
+            there[unit.case].notes.append(f"for want of time not compared in {unit.dtype}")
+        elif unit.case not in whole.left_out:
+            whole.left_out.append(unit.case)
+    whole.complete = whole.complete and not any(results is None for results in left.values())
     return whole
 
 
@@ -279,7 +288,6 @@ class Runs:
         Raises:
           ResultsError: where the folder cannot be written to, or has results of another environment.
         """
-        results = gather(self.left, self.notes)
         wanted: list[tuple[Unit, str]] = []
         begun = time.monotonic()
         for number, unit in enumerate(self.units, 1):
@@ -293,8 +301,7 @@ class Runs:
         with tempfile.TemporaryDirectory(prefix="graphmode-") as folder, ThreadPoolExecutor(self.at_once) as pool:
             self._turn = Turn.begun(Path(folder) / "turn") if self.at_once > 1 else None
             try:
-                for made in pool.map(lambda each: self._run(*each, self.share_s), wanted):
-                    results = made or results
+                list(pool.map(lambda each: self._run(*each, self.share_s), wanted))
             except KeyboardInterrupt:
                 self.end = time.monotonic()  # no further one begins
                 if self._turn is not None:
@@ -308,17 +315,17 @@ class Runs:
         for unit in self.units:
             there = self.left[unit.name]
             if there is not None and not there.complete and self._rest_s > self.share_s:
-                results = self._run(unit, "again", self._rest_s) or results
-        return results
+                self._run(unit, "again", self._rest_s)
+        return gather(self.units, self.left, self.notes)
 
     @property
     def _rest_s(self) -> float:
         return self.end - time.monotonic() - TO_END_S
 
-    def _run(self, unit: Unit, told: str, limit_s: float) -> Results | None:
+    def _run(self, unit: Unit, told: str, limit_s: float) -> None:
         start, limit_s = time.monotonic(), min(limit_s, self._rest_s)
         if limit_s < LEAST_S:
-            self.notes[unit.name] = "not begun: the time is over"
+            self.notes[unit.name] = NOT_BEGUN
         else:
             with self._writing:
                 arguments = unit.arguments(self.sweep, self.swept, floors=unit.dtype not in self._floors_of)
@@ -332,19 +339,18 @@ class Runs:
             if limit_s >= LEAST_S:
                 self.left[unit.name] = found
             typer.echo(f"{told}, {unit.name}: {self.notes[unit.name]} ({time.monotonic() - start:.0f} s)")
-            return self._saved(unit)
+            self._save(unit)
 
-    def _saved(self, last: Unit) -> Results | None:
+    def _save(self, last: Unit) -> None:
         """What there is, in one file."""
         try:
-            results = gather(self.left, self.notes)
+            results = gather(self.units, self.left, self.notes)
         except ResultsError as error:  # this one's environment is another: it is told, and costs no other
             self.left[last.name], self.notes[last.name] = None, f"{self.notes[last.name]}, and left out: {error}"
             (self._place(last) / "results.json").replace(self._place(last) / "left_out.json")
-            results = gather(self.left, self.notes)
+            results = gather(self.units, self.left, self.notes)
         if results is not None:
             results.save(self.folder / "results.json")
-        return results
 
     def _place(self, unit: Unit) -> Path:
         return self.folder / "cases" / unit.name

@@ -154,6 +154,23 @@ def test_what_is_broken_off_at_its_share_begins_anew_when_all_have_had_theirs(tm
     assert [name for name, _ in ran] == ["bert"]
 
 
+def test_for_what_there_was_no_time_is_no_failure(tmp_path, monkeypatch, module):
+    sample = Results.load(ROOT / "benchmarks/results/cpu-2-threads/results.json")
+    units = [module.Unit(name, dtype) for dtype in ("float32", "bfloat16") for name in ("lstm", "bert", "gpt2")]
+    left = dict.fromkeys((unit.name for unit in units), None)
+    left["lstm"] = results_of("lstm", sample, complete=True)
+    notes = dict.fromkeys(left, module.NOT_BEGUN) | {"lstm": "passed", "gpt2": "its process died of SIGKILL"}
+    for _ in range(2):  # it is called after every unit
+        whole = module.gather(units, left, notes)
+    assert whole.left_out == ["bert", "gpt2"]
+    assert [(case.name, case.problem) for case in whole.cases] == [
+        ("lstm", ""),
+        ("gpt2", "its process died of SIGKILL; it left no results"),
+    ]
+    assert whole.cases[0].notes == ["for want of time not compared in bfloat16"]
+    assert not whole.complete
+
+
 def test_cases_without_their_weights_come_last(monkeypatch, module):
     monkeypatch.setattr(module, "how_to_install", lambda name: "" if name == "minilm" else f"pip install {name}")
     names = module.ordered([])
