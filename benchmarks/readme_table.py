@@ -1,5 +1,4 @@
-"""Fills the README's tables from results files: `python benchmarks/readme_table.py [README] [CPU_RESULTS] [GPU_RESULTS]`."""
-
+"""Fills the README's tables from results: `python benchmarks/readme_table.py [README] [CPU_RESULTS] [GPU_RESULTS]`."""
 from __future__ import annotations
 
 import sys
