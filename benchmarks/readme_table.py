@@ -1,4 +1,5 @@
 """Fills the README's tables from results: `python benchmarks/readme_table.py [README] [CPU_RESULTS] [GPU_RESULTS]`."""
+
 from __future__ import annotations
 
 import sys

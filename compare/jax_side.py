@@ -385,8 +385,9 @@ class _PlainArrays(Exception):
 
 def _has_plain_arrays(model: nnx.Module) -> bool:
     """Whether a module keeps a traced array in an attribute and in no variable: nothing would fill it in later."""
-    held = (leaf for _, module in nnx.iter_modules(model) for leaf in jtu.tree_leaves(list(vars(module).values())))
-    return any(isinstance(leaf, jax.core.Tracer) for leaf in held)
+    attributes = [list(vars(module).values()) for _, module in nnx.iter_modules(model)]
+    held = jtu.tree_leaves(attributes, is_leaf=lambda node: isinstance(node, nnx.Variable))  # else its value is a leaf
+    return any(isinstance(leaf, jax.core.Tracer) for leaf in held if not isinstance(leaf, nnx.Variable))
 
 
 def _as_call(case: Case, source: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

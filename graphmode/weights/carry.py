@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
@@ -71,8 +70,9 @@ def load(module: nnx.Module, state_dict: Mapping[str, Any], rules: Iterable[Weig
     if problems:
         raise WeightsError(problems, subject=f"the weights do not match {type(module).__name__}")
     warn_of_lost_ties(found.plan, state_dict)
-    # a copy that is there before the original moves on: JAX reads numpy arrays, its own copies of them too, later
-    values = [(leaf.variable, array, jnp.asarray(np.array(_narrowed(array)))) for leaf, array in found.written.values()]
+    # a copy that is there before the original moves on: JAX reads numpy arrays, its own copies of them too, later;
+    # `jnp.asarray` would compile a graph for every shape
+    values = [(leaf.variable, arr, jax.device_put(np.array(_narrowed(arr)))) for leaf, arr in found.written.values()]
     for variable, array, value in values:
         variable.set_value(value)
         if value.dtype != array.dtype:
