@@ -39,7 +39,9 @@ MEANINGS = {
     ),
     "reason": "Why there is no time, or what to know of it.",
     "median, IQR, p95": (
-        "Of synchronised repeats, time a step; the IQR is the 75th minus the 25th percentile, p95 the 95th percentile."
+        "Of synchronised repeats, time a step; the IQR is the 75th minus the 25th percentile, p95 the 95th percentile. "
+        "On a GPU a repeat is the median of its calls, and both sides are waited for alike: PyTorch's stream, and "
+        "JAX's result by asking whether it is ready, again and again, as the stream is."
     ),
     "repeats": (
         "Every repeat as a dot, the median as a stroke, on one axis for all rows of the table. An arrow: beyond its "

@@ -68,12 +68,12 @@ class Launches:
 class Cell:
     """One way of running one variant of one case: its status, and its time where the status is `ok`.
 
-    Times are seconds a call. `samples_s` are interleaved repeats, synchronised; `median_s`, `iqr_s` (75th minus 25th
-    percentile) and `p95_s` (95th percentile) are theirs. `enqueue_s` is the median time until a call returns, before
-    anything is waited for; `steady_s` that of one of many calls with one synchronisation at their end. `compile_s` is
-    what came before the first timed call, and `cold` its parts. A sample comes from one of `processes` processes, whose
-    index stands in `process_of` beside it; empty where there was one. `steps_per_call` is above 1 where one launch runs
-    several steps; all times are of one step.
+    Times are seconds a call. `samples_s` are interleaved repeats, synchronised, each the mean of its calls, on a GPU
+    their median; `median_s`, `iqr_s` (75th minus 25th percentile) and `p95_s` (95th percentile) are theirs. `enqueue_s`
+    is the median time until a call returns, before anything is waited for; `steady_s` that of one of many calls with
+    one synchronisation at their end. `compile_s` is what came before the first timed call, and `cold` its parts. A
+    sample comes from one of `processes` processes, whose index stands in `process_of` beside it; empty where there was
+    one. `steps_per_call` is above 1 where one launch runs several steps; all times are of one step.
 
     `error_ratio` is the worst float32 error ratio over judged tensors; `equal` the float64 verdict on the function that
     the row runs, None where that was not evaluated. `expected` is the case's own reason for a status that is not `ok`.
