@@ -55,8 +55,8 @@ def test_it_runs_each_case_and_goes_on_where_it_was(tmp_path):
     both = suite(tmp_path, "-c", "scale_add", "-c", "conditional_scale", "--minutes", "3")
     assert both.returncode == 0, both.stdout + both.stderr
     lines = both.stdout.splitlines()
-    assert lines[0].startswith("1 of 2, conditional_scale: passed")
-    assert lines[1].startswith("2 of 2, scale_add: there already")
+    assert lines[0].startswith("2 of 2, scale_add: there already")
+    assert lines[1].startswith("1 of 2, conditional_scale: passed")
     results = Results.load(tmp_path / "results.json")
     assert results.complete
     assert [c.name for c in results.cases] == ["conditional_scale", "scale_add"]
@@ -64,6 +64,17 @@ def test_it_runs_each_case_and_goes_on_where_it_was(tmp_path):
     assert {c.status for c in results.cells if c.row != "torch.cudagraph"} == {"ok"}
     assert "conditional_scale" in (tmp_path / "report.md").read_text()
     assert (tmp_path / "report.html").exists()
+
+
+@pytest.mark.slow
+def test_cases_that_are_prepared_at_a_time_take_turns(tmp_path):
+    finished = suite(tmp_path, "-c", "scale_add", "-c", "double_sine", "--at-once", "2", "--minutes", "3")
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    assert re.search(r"in \d+ s, one case or another was timed for [1-9]\d* s", finished.stdout)
+    results = Results.load(tmp_path / "results.json")
+    assert results.complete
+    assert [case.name for case in results.cases] == ["scale_add", "double_sine"]
+    assert {cell.status for cell in results.cells if cell.row != "torch.cudagraph"} == {"ok"}
 
 
 @pytest.mark.slow
