@@ -118,9 +118,10 @@ def table(measured: Sequence[Measured], where: str) -> str:
         "`eager` has shapes that depend on values; `static` is the best form in PyTorch without; `bound` is the",
         "operation of XLA that ours needs, such as a sort.",
     ]
-    if older := sorted({m.revision for m in measured if m.revision}):
-        names = ", ".join(dict.fromkeys(f"{m.name} at {m.size:,}" for m in measured if m.revision))
-        lines += ["", f"Measured at revision {' and '.join(older)}: {names}."]
+    older = [m for m in measured if m.revision and m.revision not in where]
+    if older:
+        revisions = " and ".join(sorted({m.revision for m in older}))
+        lines += ["", f"Measured at revision {revisions}: {', '.join(f'{m.name} at {m.size:,}' for m in older)}."]
     losing = [m for m in measured if (r := m.ratio("eager")) and r[1] > 1]
     lines += ["", f"Slower than eager beyond noise: {len(losing)} of {len(measured)}.", ""]
     header = ("block", "size", *FORMS, *(f"/ {form}" for form in FORMS[1:]))
