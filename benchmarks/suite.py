@@ -202,6 +202,7 @@ def main(
 ) -> None:
     """Compare every case, the most telling first, each in its own process, within the time."""
     end = time.monotonic() + 60 * minutes
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # its runs are of sessions of their own, and end with it
     names = ordered(case or [])
     try:
         on_gpu = choose_device(device) == "gpu"

@@ -78,6 +78,30 @@ def test_cases_that_are_prepared_at_a_time_take_turns(tmp_path):
 
 
 @pytest.mark.slow
+def test_no_run_outlives_it(tmp_path):
+    command = [sys.executable, ROOT / "benchmarks" / "suite.py", tmp_path, "-c", "scale_add", "-c", "double_sine"]
+    with subprocess.Popen([*command, "--at-once", "2", "--device", "cpu", *ROWS], stdout=subprocess.DEVNULL) as process:
+        end = time.monotonic() + 60
+        while len(of_folder(tmp_path)) < 3 and time.monotonic() < end:  # it, and both runs
+            time.sleep(0.2)
+        process.terminate()
+        assert process.wait(60) != 0
+    assert of_folder(tmp_path) == []
+
+
+def of_folder(folder):
+    """Processes whose command names it."""
+    return [p for p in Path("/proc").glob("[0-9]*") if str(folder) in commandline(p)]
+
+
+def commandline(process):
+    try:
+        return (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except OSError:  # it has ended
+        return ""
+
+
+@pytest.mark.slow
 def test_every_case_in_float32_comes_before_any_in_another_dtype(tmp_path):
     cases = ("-c", "scale_add", "-c", "double_sine")
     finished = suite(tmp_path, *cases, "--dtype", "float32", "--dtype", "bfloat16", "--sweep", "2,64", "--minutes", "4")
