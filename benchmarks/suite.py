@@ -27,6 +27,7 @@ from typing import IO, Annotated
 
 import typer
 from graphmode.compare.case import MODES
+from graphmode.compare.dtypes import DtypeError, check_dtype
 from graphmode.compare.report import CaseInfo, Results, ResultsError, prepare_folder, write_pages
 from graphmode.compare.speed.environment import DeviceError, choose_device, revision
 from graphmode.compare.speed.machine import processors
@@ -205,10 +206,15 @@ def main(
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # its runs are of sessions of their own, and end with it
     names = ordered(case or [])
     try:
-        on_gpu = choose_device(device) == "gpu"
-    except DeviceError as error:
+        chosen = choose_device(device)
+        on_gpu = chosen == "gpu"
+        dtypes = dtype or (GPU_DTYPES if on_gpu else ("float32",))
+        for one in dtypes:
+            check_dtype(one, chosen)
+    except (DeviceError, DtypeError) as error:
         raise typer.BadParameter(str(error)) from error
-    dtypes = dtype or (GPU_DTYPES if on_gpu else ("float32",))
+    if wrong := set(mode or ()) - set(MODES):
+        raise typer.BadParameter(f"--mode is {', '.join(sorted(wrong))}; choose from {', '.join(MODES)}")
     units = [Unit(name, one) for one in dtypes for name in names]
     swept = names if sweep else SWEPT
     sweep = (GPU_SWEEP if on_gpu else "") if sweep is None else sweep
@@ -325,21 +331,18 @@ class Runs:
 
     def _run(self, unit: Unit, told: str, limit_s: float) -> None:
         start, limit_s = time.monotonic(), min(limit_s, self._rest_s)
-        if limit_s < LEAST_S:
-            self.notes[unit.name] = NOT_BEGUN
-        else:
+        left, note = self.left[unit.name], NOT_BEGUN
+        if limit_s >= LEAST_S:
             with self._writing:
                 arguments = unit.arguments(self.sweep, self.swept, floors=unit.dtype not in self._floors_of)
                 self._floors_of.add(unit.dtype)
-            place, turn = self._place(unit), {} if self._turn is None else {"turn": self._turn}
-            self.notes[unit.name] = run_case(place, [*arguments, *self.arguments], limit_s, **turn)
-            found = self._found(unit)
-            if found is None or unit.dtype not in _with_floors(found):
+            note = run_case(self._place(unit), [*arguments, *self.arguments], limit_s, self._turn)
+            left = self._found(unit)
+            if left is None or unit.dtype not in _with_floors(left):
                 self._floors_of.discard(unit.dtype)  # the next one measures them
         with self._writing:
-            if limit_s >= LEAST_S:
-                self.left[unit.name] = found
-            typer.echo(f"{told}, {unit.name}: {self.notes[unit.name]} ({time.monotonic() - start:.0f} s)")
+            self.left[unit.name], self.notes[unit.name] = left, note
+            typer.echo(f"{told}, {unit.name}: {note} ({time.monotonic() - start:.0f} s)")
             self._save(unit)
 
     def _save(self, last: Unit) -> None:

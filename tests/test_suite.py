@@ -140,9 +140,10 @@ def test_no_case_is_begun_without_time_and_none_unknown(tmp_path):
     assert unwritable.returncode == 2
     assert "is a file" in unwritable.stderr
     assert "Traceback" not in unwritable.stderr
-    unknown = suite(tmp_path, "-c", "resnet81")
-    assert unknown.returncode == 2
-    assert "resnet81" in unknown.stderr
+    for wrong in (("-c", "resnet81"), ("--dtype", "float8"), ("--mode", "dreaming")):
+        unknown = suite(tmp_path, *wrong)
+        assert unknown.returncode == 2
+        assert wrong[1] in unknown.stderr
 
 
 @pytest.fixture
@@ -164,7 +165,7 @@ def test_what_is_broken_off_at_its_share_begins_anew_when_all_have_had_theirs(tm
     sample = Results.load(ROOT / "benchmarks/results/cpu-2-threads/results.json")
     ran = []
 
-    def run_case(place, arguments, limit_s):
+    def run_case(place, arguments, limit_s, turn):
         ran.append((place.name, limit_s))
         whole = place.name != "lstm" or limit_s > 60
         facts = {"device_name": "another"} if place.name == "bert" else {}

@@ -6,7 +6,6 @@ A machine with many processors and one GPU prepares rows of several cases at onc
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import signal
 import struct
@@ -45,6 +44,8 @@ class Turn:
     def unregister(self, session: int) -> None:
         """Of one that has ended. Had it the turn, the others go on."""
         (self._runs / str(session)).unlink(missing_ok=True)
+        import fcntl  # POSIX alone has it, and only there are turns taken
+
         with contextlib.suppress(BlockingIOError), self._lock.open() as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._signal(signal.SIGCONT)
@@ -58,6 +59,8 @@ class Turn:
     @contextlib.contextmanager
     def taken(self) -> Iterator[None]:
         """Waits until nobody has the turn, and has it in this block: no process of another session runs."""
+        import fcntl
+
         with self._lock.open() as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             start = time.monotonic()
@@ -93,9 +96,9 @@ def _session(process: Path) -> int:
 
 
 def turn() -> Turn | None:
-    """That of this process's environment; None where it has the machine for itself."""
+    """That of this process's environment; None where it has the machine for itself, as when who shared it has ended."""
     folder = os.environ.get(VARIABLE)
-    return Turn(Path(folder)) if folder else None
+    return Turn(Path(folder)) if folder and Path(folder).is_dir() else None
 
 
 def taken() -> contextlib.AbstractContextManager[None]:

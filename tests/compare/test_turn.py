@@ -1,6 +1,7 @@
 """Runs that share a machine: one times, the others stand still, and no limit or cold cost counts it."""
 
 import contextlib
+import fcntl
 import subprocess
 import sys
 import time
@@ -57,7 +58,7 @@ def test_those_that_wait_for_one_that_died_go_on(mine):
         subprocess.run(["kill", "-STOP", *map(str, pids)], check=True)  # as one that died in its turn leaves them
         mine.register(1 << 22)
         with mine._lock.open() as file:
-            turn.fcntl.flock(file, turn.fcntl.LOCK_EX)
+            fcntl.flock(file, fcntl.LOCK_EX)
             mine.unregister(1 << 22)
             assert [state(pid) for pid in pids] == ["T", "T"]  # somebody has the turn
         mine.unregister(1 << 22)
@@ -94,3 +95,9 @@ def test_what_stood_still_counts_against_no_limit_and_in_no_cold_cost(mine, monk
     assert running.left_s == pytest.approx(1.0 - (time.monotonic() - start) + held, abs=0.05)
     monkeypatch.delenv(VARIABLE)
     assert turn.stood_still(start, end) == 0
+
+
+def test_who_shares_with_nobody_any_more_has_the_machine(tmp_path, monkeypatch):
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "gone"))
+    with turn.taken():
+        assert turn.stood_still(0.0, time.monotonic()) == 0
