@@ -35,7 +35,7 @@ def suite(folder, *arguments, at=None, **environment):
         env={**os.environ, "JAX_PLATFORMS": "cpu", **environment},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
     )
 
 
@@ -104,7 +104,7 @@ def commandline(process):
 @pytest.mark.slow
 def test_every_case_in_float32_comes_before_any_in_another_dtype(tmp_path):
     cases = ("-c", "scale_add", "-c", "double_sine")
-    finished = suite(tmp_path, *cases, "--dtype", "float32", "--dtype", "bfloat16", "--sweep", "2,64", "--minutes", "4")
+    finished = suite(tmp_path, *cases, "--dtype", "float32", "--dtype", "bfloat16", "--sweep", "2,64", "--minutes", "8")
     assert finished.returncode == 0, finished.stdout + finished.stderr
     order = [line.split(", ")[1].split(":")[0] for line in finished.stdout.splitlines() if " of 4, " in line]
     assert order == ["scale_add", "double_sine", "scale_add-bfloat16", "double_sine-bfloat16"]
