@@ -139,12 +139,11 @@ class Graphed:
             self.traces = 0
         else:
             jax.eval_shape(self._traced, self._state(), shapes)
-        flat: Any = jtu.tree_structure((tuple(range(len(shapes))), {}))
-        self._arity = len(shapes) if treedef == flat and not backward and not self._changed else None
+        self._is_direct = not backward and not self._changed
 
     def __call__(self, *args: Any, cotangent: Any = None, **kwargs: Any) -> Any:
-        if len(args) == self._arity and not kwargs and cotangent is None and _are_arrays(args):
-            return self._direct(*self._state(), *args) if self._constants else self._direct(*args)
+        if self._is_direct and cotangent is None and _are_arrays(args, kwargs):
+            return self._direct(*self._state(), *args, **kwargs) if self._constants else self._direct(*args, **kwargs)
         leaves, treedef = jtu.tree_flatten((args, kwargs))
         if treedef != self._treedef:
             raise TypeError(self._structure_message(treedef))
@@ -152,8 +151,9 @@ class Graphed:
             if (getattr(leaf, "shape", None), getattr(leaf, "dtype", None)) != self._guard[i]:
                 leaves[i] = _admit(self._specs[i], leaf)
         state = self._state()
-        if self._arity is not None and cotangent is None:
-            return self._direct(*state, *leaves)
+        if self._is_direct and cotangent is None:
+            args, kwargs = jtu.tree_unflatten(treedef, leaves)
+            return self._direct(*state, *args, **kwargs)
         if self._backward:
             outputs, changed, by_state, by_inputs = self._run(state, leaves, self._starts(cotangent))
         elif cotangent is None:
@@ -171,9 +171,12 @@ class Graphed:
             holes[i] = gradient
         return result, Gradients(named, jtu.tree_unflatten(self._treedef, holes))
 
-    def _unguarded(self, *arrays: Any) -> Any:
+    def _unguarded(self, *state_and_args: Any, **kwargs: Any) -> Any:
         """Traced once for arrays as the sample's; whatever else comes is traced, and so told, here."""
-        state, leaves = arrays[: len(self._constants)], arrays[len(self._constants) :]
+        state, args = state_and_args[: len(self._constants)], state_and_args[len(self._constants) :]
+        leaves, treedef = jtu.tree_flatten((args, kwargs))
+        if treedef != self._treedef:
+            raise TypeError(self._structure_message(treedef))
         admitted = [_admit(spec, leaf).astype(spec.held) for spec, leaf in zip(self._specs, leaves, strict=True)]
         outputs, _ = self._traced(list(state), admitted)
         return jtu.tree_unflatten(self._out_treedef, outputs)
@@ -298,9 +301,10 @@ def _admit(spec: Spec, leaf: Any) -> Any:
     return leaf
 
 
-def _are_arrays(args: tuple[Any, ...]) -> bool:
+def _are_arrays(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether JAX tells what they are: of numpy's float64 it would make float32, and of a number an array."""
-    return all([isinstance(arg, jax.Array) for arg in args])  # noqa: C419  a generator costs more, at every call
+    leaves = jtu.tree_leaves((args, kwargs)) if kwargs else args
+    return all([isinstance(leaf, jax.Array) for leaf in leaves])  # noqa: C419  a generator costs more, at every call
 
 
 def _is_floating(leaf: Any) -> bool:
