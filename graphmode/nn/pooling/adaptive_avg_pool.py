@@ -8,7 +8,6 @@ import numpy as np
 
 from ..arguments import check_floating
 from ..autocast import autocasts
-from ..folded_sum import sum_over_positions
 from ..layer import Layer
 from ..layout import DataFormat, as_layout
 from .avg_pool import as_accumulated
@@ -29,7 +28,7 @@ def _adaptive_avg_pool(spatial: int, input: jax.Array, output_size: OutputSize, 
         # As one axis: XLA's CPU backend takes half the time of one axis after the other.
         axes = [one.axis for one in bins]
         flat = total.reshape(*input.shape[: axes[0]], -1, *input.shape[axes[-1] + 1 :])
-        mean = sum_over_positions(flat, axes[0]) / flat.shape[axes[0]]
+        mean = flat.sum(axes[0]) / flat.shape[axes[0]]
         return jnp.expand_dims(mean, axes).astype(input.dtype)
     for one in bins:
         if one.count != one.size:
