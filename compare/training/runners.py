@@ -16,6 +16,7 @@ from torch.optim.swa_utils import AveragedModel
 import graphmode as gm
 
 from ..case import CaseError
+from ..endless import broken_off, no_endless_loop
 from .draws import jax_sources, jax_streams, torch_sources, torch_streams
 from .left import Left, gradients_of_port, of_port, of_reference
 from .narrow import SeenDtypes
@@ -138,7 +139,7 @@ class PortRunner(Runner):
     Args:
       training: whose script it is.
       model: with the reference's weights.
-      dtype: that its floating variables get.
+      dtype: that its floating variables get. In float64, which is not timed, loops that never end are broken off.
       noted: whether the gradients that its optimizer takes are kept, where that is of `gm.optim` and on one device:
         another may clip them itself.
     """
@@ -148,7 +149,7 @@ class PortRunner(Runner):
             value = variable.get_raw_value()
             if jax.numpy.issubdtype(value.dtype, jax.numpy.floating):
                 variable.set_value(value.astype(dtype))
-        self._weights = training.weights
+        self._weights, self._guarded = training.weights, dtype == "float64"
         self.step = training.model_step(model)
         if not isinstance(self.step, gm.training.TrainStep):
             several = isinstance(self.step, tuple | list)
@@ -166,6 +167,12 @@ class PortRunner(Runner):
         self._streams = jax_streams(self._state)
 
     def __call__(self, batch: Any) -> float:
+        if self._guarded:
+            with broken_off(), no_endless_loop():
+                return self._stepped(batch)
+        return self._stepped(batch)
+
+    def _stepped(self, batch: Any) -> float:
         self._state, metrics = self.step(self._state, batch)
         self._rates = (float(metrics["lr"]),) if "lr" in metrics else ()
         return float(metrics["loss"])

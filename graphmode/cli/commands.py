@@ -233,6 +233,47 @@ def train(
 
 
 @app.command()
+def draft(
+    original: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE:NAME",
+            help="path/to/file.py:NAME or package.module:NAME of a torch.nn.Module that takes no arguments, or of a "
+            "function that gives one.",
+        ),
+    ],
+    given: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input",
+            "-i",
+            metavar="SHAPE",
+            help="Of each positional argument: 8,3,32,32, or 8,128:1000 for integers below 1000; may be repeated.",
+            show_default="none, and a line to fill in",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="The file to write.", show_default="FILE_port.py beside it")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
+) -> None:
+    """Draft the port of an eager model, and its case: what JAX writes otherwise is marked, line by line."""
+    with errors():
+        from graphmode.compare.draft import draft as drafted
+        from graphmode.compare.draft import written_to
+
+        path = written_to(original, out)
+        if path.exists() and not force:
+            raise typer.BadParameter(f"{path} is there already; give --out, or --force to write over it")
+        made = drafted(original, tuple(given or ()))
+        path.write_text(made.text)
+        console = open_console()
+        lines = f"{made.notes} lines marked TODO" if made.notes else "no line marked TODO"
+        console.print(f"wrote {path}: {', '.join(made.classes)}; {lines}", soft_wrap=True)
+        console.print(f"next: graphmode check {path}:CASE", soft_wrap=True)
+
+
+@app.command()
 def report(
     results: Annotated[
         list[Path] | None,

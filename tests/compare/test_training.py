@@ -5,11 +5,13 @@ import json
 import re
 from pathlib import Path
 
+import jax.numpy as jnp
 import pytest
-from graphmode.compare import CaseError
+from graphmode.compare import CaseError, endless
 from graphmode.compare.locate import locate
 from graphmode.compare.training import Training, as_training, run_training, training_of, write_training
 from graphmode.models import zoo
+from jax import lax
 from typer.testing import CliRunner
 
 import graphmode as gm
@@ -111,6 +113,20 @@ def test_what_fails_in_a_training_is_named(fields, words):
     training = training_of(locate(f"{FILE}:CASE"))
     with pytest.raises(CaseError, match=f"training 'regression_case': {words}"):
         run_training(dataclasses.replace(training, **fields), steps=1, kinds=("eager",))
+
+
+def test_a_loop_that_never_ends_is_told(monkeypatch):
+    monkeypatch.setattr(endless, "MOST_TURNS", 500)
+
+    def looped(model, batch):
+        halved = lax.while_loop(lambda y: y.max() > 0, lambda y: y, lax.stop_gradient(batch["y"]) + 2)
+        return jnp.mean((model(batch["x"]) - batch["y"]) ** 2) + halved.sum()
+
+    training = dataclasses.replace(
+        sample("TRAINING"), model_step=lambda model: gm.train_step(model, looped, gm.optim.adam(lr=0.05))
+    )
+    with pytest.raises(CaseError, match=r"the while_loop at test_training\.py:\d+ has not ended after 500 turns"):
+        run_training(training, steps=2)
 
 
 @pytest.mark.parametrize(("side", "words"), [(0, r"loss\[0\], the PyTorch one, gives the shape"), (1, r"loss\[1\]")])

@@ -33,6 +33,10 @@ class Named(Layer):
             self._names = (*self._names, name)
         setattr(self, name, self._as_member(name, member))
 
+    def add_module(self, name: str, module: nnx.Module) -> None:
+        """Adds a module at the end, under a name of its own, as `torch.nn.Module.add_module` does."""
+        self._put(name, as_module(name, module))
+
     def _drop(self, *names: str) -> None:
         for name in names:
             delattr(self, name)

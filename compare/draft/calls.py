@@ -1,0 +1,226 @@
+"""Calls of PyTorch's functions, methods and classes, and of the user's own modules."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+
+import torch
+
+from graphmode import nn
+
+from .model import CHANNELS, is_self, is_super
+from .names import UNKNOWN, is_of_torch, torch_name
+from .rules import DEFAULTS, FUNCTIONS, IGNORED, METHODS, REFUSED, Rule, as_operand, as_tuple
+from .shapes import SHAPED, Shapes
+
+# methods that lists, sets, dicts or strings have, too
+_OF_OTHERS = frozenset(
+    ["sort", "index", "count", "copy", "add", "update", "pop", "remove", "scatter", "normal", "bernoulli"]
+)
+_KERNELS = {"conv1d": "2, 1, 0", "conv2d": "2, 3, 1, 0", "conv3d": "2, 3, 4, 1, 0"}
+
+
+class Calls(Shapes):
+    """Each call by the rule that it has, or with a note."""
+
+    def _call(self, node: ast.Call) -> str | None:
+        function = node.func
+        found = self.scope.find(function)
+        if isinstance(found, type) and issubclass(found, torch.nn.Parameter):
+            return f"nnx.Param({self.written(node.args[0])})" if node.args else None
+        if isinstance(found, type) and issubclass(found, torch.nn.Module):
+            return self._built(node, found)
+        if found is isinstance:
+            with self._in_types():
+                return self._with(node)
+        name = torch_name(found)
+        if name is not None:
+            return self._of_torch(node, name)
+        if isinstance(function, ast.Attribute):
+            return self._method_call(node, function)
+        if isinstance(function, ast.Name) and self._builds and (node.args or node.keywords):
+            is_builder = function.id in self.model.builders or (found is UNKNOWN and self._is_parameter(function.id))
+            return self._with(node, "rngs=rngs") if is_builder else None
+        return None
+
+    def _is_parameter(self, name: str) -> bool:
+        return name in self.scope.local and name not in self._tensors
+
+    def _with(self, node: ast.Call, *further: str, function: str = "", drop: frozenset[str] = frozenset()) -> str:
+        """The call with further arguments, and without some, laid out as it was where none goes."""
+        name = function or self.written(node.func)
+        if not any(each.arg in drop for each in node.keywords):
+            text = self.spans.spliced(node, lambda part: name if part is node.func else self.written(part))
+            body = text[:-1].rstrip()
+            if not further or "#" not in body.rpartition("\n")[2]:
+                comma = "" if body.endswith("(") or not further else " " if body.endswith(",") else ", "
+                return f"{body}{comma}{', '.join(further)})" if further else text
+        arguments = [self.written(each) for each in node.args]
+        arguments += [
+            f"**{self.written(each.value)}" if each.arg is None else f"{each.arg}={self.written(each.value)}"
+            for each in node.keywords
+            if each.arg not in drop
+        ]
+        return f"{name}({', '.join([*arguments, *further])})"
+
+    def _built(self, node: ast.Call, found: type) -> str | None:
+        further = []
+        if found in self.model.classes:
+            return self._with(node, "rngs=rngs", function=self.model.classes[found])
+        ours = getattr(nn, found.__name__, None) if is_of_torch(found) else None
+        if ours is None:
+            self._class_named(found)
+            return None
+        parameters = inspect.signature(ours.__init__).parameters
+        if "data_format" in parameters and not any(each.arg == "data_format" for each in node.keywords):
+            further.append(CHANNELS)
+        if "rngs" in parameters:
+            further.append("rngs=rngs")
+        return self._with(node, *further, function=f"nn.{found.__name__}", drop=frozenset({"device", "dtype"}))
+
+    def _method_call(self, node: ast.Call, function: ast.Attribute) -> str | None:
+        if is_super(function):
+            return self._super_call(node, function)
+        if is_self(function.value):
+            if function.attr == "forward":
+                return self._with(node, function="self")
+            return self._with(node, "rngs=rngs") if self._builds and function.attr in self.model.builders else None
+        holder = self.scope.find(function.value)
+        if holder is not UNKNOWN and not isinstance(holder, torch.Tensor):
+            return None
+        return self._method(function, node, function.attr)
+
+    def _super_call(self, node: ast.Call, function: ast.Attribute) -> str | None:
+        if function.attr == "forward":
+            return self._with(node, function="super().__call__")
+        if function.attr != "__init__" or self.owner is None:
+            return None
+        base = next((each for each in self.owner.__mro__[1:] if each in self.model.classes or is_of_torch(each)), None)
+        if base in self.model.classes:
+            return self._with(node, "rngs=rngs", function="super().__init__")
+        ours = getattr(nn, base.__name__, None) if base is not None and base is not torch.nn.Module else None
+        names = inspect.signature(ours.__init__).parameters if ours is not None else {}
+        further = [CHANNELS] * ("data_format" in names) + ["rngs=rngs"] * ("rngs" in names)
+        return self._with(node, *further, function="super().__init__")
+
+    def _of_torch(self, node: ast.Call, name: str) -> str | None:
+        short = name.rpartition(".")[2]
+        if name.startswith("nn.init."):
+            return self.written(node.args[0]) if node.args else None
+        functional = getattr(nn.functional, short, None)
+        if short in REFUSED and not (functional and name.startswith("nn.functional.")):
+            if self._builds and name in ("rand", "randn"):  # what is loaded takes the place of what is drawn
+                return self._created(node, "zeros")
+            self._refused(short)
+            return self._as_it_was(node)
+        pair = self._pair(node)
+        if pair is not None:
+            return f"({pair[0]}, {pair[1]})"
+        if name in ("zeros", "ones", "empty"):
+            return self._created(node, name)
+        if name.startswith("nn.functional."):
+            if short in _KERNELS:
+                return self._convolved(node, short)
+            if "dropout" in short:
+                self._note(f"H06: {short} draws numbers: nn.Dropout(p, rngs=rngs) in __init__, and called here")
+        if name in ("split", "flatten", "squeeze") and node.args:
+            return self._shaped(name, node.args[0], node.args[1:], node.keywords)
+        rule = FUNCTIONS.get(name)
+        made = self._filled(rule, name, node.args, node.keywords) if rule is not None else None
+        if made is None and functional and (name.startswith("nn.functional.") or rule is None):
+            of_format = inspect.signature(functional).parameters.get("data_format")
+            further = [CHANNELS] if of_format is not None and of_format.default is not None else []
+            return self._with(node, *further, function=f"nn.functional.{short}", drop=frozenset({"inplace"}))
+        if made is None:
+            why = "is called otherwise in JAX" if rule is not None else "has no counterpart that is known here"
+            self._note(f"torch.{name} {why}")
+            return self._as_it_was(node)
+        return made
+
+    def _refused(self, short: str) -> None:
+        row, instead = REFUSED[short]
+        self._note(f"{row}: {short}: {instead}")
+
+    def _as_it_was(self, node: ast.Call) -> str:
+        return self._with(node, function=ast.unparse(node.func))
+
+    def _created(self, node: ast.Call, name: str) -> str:
+        keywords = {each.arg: each.value for each in node.keywords}
+        sizes = node.args or [each for key, each in keywords.items() if key == "size"]
+        shape = self._sizes(sizes)
+        dtype = f", dtype={self.written(keywords['dtype'])}" if "dtype" in keywords else ""
+        return f"jnp.{'zeros' if name == 'empty' else name}({shape}{dtype})"
+
+    def _sizes(self, sizes: list[ast.expr]) -> str:
+        if len(sizes) == 1 and not isinstance(sizes[0], ast.Starred):
+            return self.written(sizes[0])
+        return as_tuple([self.written(each) for each in sizes])
+
+    def _convolved(self, node: ast.Call, name: str) -> str | None:
+        if len(node.args) < 2:
+            self._note(f"F.{name}: its weight is [*kernel, in, out] here")
+            return None
+        weight = f"{as_operand(self.written(node.args[1]))}.transpose({_KERNELS[name]})"
+        rest = [self.written(each) for each in node.args[2:]]
+        rest += [f"{each.arg}={self.written(each.value)}" for each in node.keywords]
+        return f"nn.functional.{name}({', '.join([self.written(node.args[0]), weight, *rest, CHANNELS])})"
+
+    def _method(self, function: ast.Attribute, node: ast.Call, name: str) -> str | None:
+        holder, is_tensor = function.value, self._is_tensor(function.value)
+        pair = self._pair(node)
+        if pair is not None:
+            return f"({pair[0]}, {pair[1]})"
+        if name in REFUSED and (is_tensor or name not in _OF_OTHERS):
+            return self._refused(name)
+        if name in SHAPED:
+            return self._shaped(name, holder, node.args, node.keywords)
+        if name in _OF_OTHERS and not is_tensor:
+            return None
+        rule = METHODS.get(name) or FUNCTIONS.get(name)
+        if rule is None and is_tensor and hasattr(nn.functional, name):
+            return f"nn.functional.{name}({', '.join(map(self.written, [holder, *node.args]))})"
+        return None if rule is None else self._filled(rule, name, [holder, *node.args], node.keywords)
+
+    def _filled(self, rule: Rule, name: str, args: list[ast.expr], keywords: list[ast.keyword]) -> str | None:
+        given: dict[str, str] = dict(DEFAULTS.get(name, {}))
+        names = [each[0] for each in rule.parameters]
+        for i, arg in enumerate(args):
+            if i == rule.takes_all:
+                given[names[i][1:]] = self._all(args[i:], rule)
+                break
+            if i >= len(names):
+                return None
+            if isinstance(arg, ast.Starred):
+                return None
+            given[names[i]] = self._axes(arg) if names[i] == "dim" else self.written(arg)
+        for keyword in keywords:
+            if keyword.arg in IGNORED:
+                continue
+            known = rule.name(keyword.arg) if keyword.arg is not None else None
+            if known is None:
+                return None
+            given[known.lstrip("*")] = self._axes(keyword.value) if known == "dim" else self.written(keyword.value)
+        if "alpha" in given:
+            return None
+        if name in ("var", "std"):
+            biased = given.pop("unbiased", "True") == "False" or given.pop("correction", "1") == "0"
+            text = rule.filled(given)
+            return text.replace(", ddof=1", "") if text is not None and biased else text
+        return rule.filled(given)
+
+    def _axes(self, node: ast.expr) -> str:
+        """An axis, or several, of which JAX takes a tuple."""
+        if not isinstance(node, ast.List):
+            return self.written(node)
+        return as_tuple([self.written(each) for each in node.elts])
+
+    def _all(self, rest: list[ast.expr], rule: Rule) -> str:
+        """What is left of the arguments: one after the other where the template has them so, or as one tuple."""
+        one = rest[0] if len(rest) == 1 else None
+        items = list(one.elts) if isinstance(one, ast.Tuple | ast.List) else rest
+        written = [self.written(each) for each in items]
+        if rule.spreads:
+            return ", ".join(written)
+        is_one = one is not None and items is rest and not isinstance(one, ast.Constant | ast.UnaryOp | ast.Starred)
+        return written[0] if is_one else as_tuple(written)

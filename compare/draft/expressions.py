@@ -1,0 +1,208 @@
+"""Names, attributes and parts of tensors, as a port has them."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import inspect
+import re
+import sys
+from collections.abc import Iterator
+from types import FunctionType, ModuleType
+from typing import Any
+
+import torch
+
+from graphmode import nn
+
+from .model import CHANNELS, Model, is_self
+from .names import UNKNOWN, Scope, is_of_torch, torch_name
+from .rules import DTYPES, FUNCTIONS, as_operand
+from .spans import Spans
+
+_OF_SHAPES = frozenset(["size", "dim", "numel", "nelement", "ndimension", "append", "is_floating_point"])
+_ANNOTATIONS = {torch.Tensor: "jax.Array", torch.nn.Module: "nnx.Module", torch.nn.Parameter: "nnx.Param"}
+
+
+class Expressions:
+    """What the code of one class or function says, expression by expression.
+
+    Args:
+      model: what is known of the whole.
+      spans: the text of its source.
+      scope: the names of its module.
+      owner: the class that the code belongs to; None of a function.
+      kept: the names of its methods that the port has.
+    """
+
+    def __init__(
+        self, model: Model, spans: Spans, scope: Scope, owner: type | None = None, kept: frozenset[str] = frozenset()
+    ):
+        self.model, self.spans, self.owner, self.kept = model, spans, owner, kept
+        self._scopes = [scope]
+        self._notes: list[list[str]] = [[]]
+        self._builds = False
+        self._tensors: set[str] = set()
+        self._as_pass: set[int] = set()
+        self._names_types = False
+
+    @property
+    def scope(self) -> Scope:
+        return self._scopes[-1]
+
+    def written(self, node: ast.AST) -> str:
+        """The text of a node in the port."""
+        made = self._expression(node) if isinstance(node, ast.expr) else None
+        return self.spans.spliced(node, self.written) if made is None else made
+
+    def _call(self, node: ast.Call) -> str | None:
+        raise NotImplementedError
+
+    def _pair(self, node: ast.Call) -> tuple[str, str] | None:
+        raise NotImplementedError
+
+    def _expression(self, node: ast.expr) -> str | None:
+        if isinstance(node, ast.Call):
+            return self._call(node)
+        if isinstance(node, ast.Attribute | ast.Name) and isinstance(node.ctx, ast.Load):
+            return self._reference(node)
+        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
+            if isinstance(node.slice, ast.Compare) and self._is_tensor(node.value):
+                self._note("S01: x[mask]: gm.compact with a capacity, or what follows under the mask")
+            return self._part_of_pair(node.value, node.slice)
+        return None
+
+    def _part_of_pair(self, value: ast.expr, index: ast.expr) -> str | None:
+        if isinstance(index, ast.Constant) and index.value in (0, 1) and isinstance(value, ast.Call):
+            pair = self._pair(value)
+            return None if pair is None else pair[index.value]
+        return None
+
+    def _reference(self, node: ast.Attribute | ast.Name) -> str | None:
+        found = self.scope.find(node)
+        if found is not UNKNOWN and not isinstance(found, ModuleType):
+            return self._named(node, found)
+        if isinstance(node, ast.Name):
+            return self._name(node.id, found)
+        if node.attr in ("values", "indices") and isinstance(node.value, ast.Call):
+            pair = self._pair(node.value)
+            if pair is not None:
+                return pair[node.attr == "indices"]
+        if is_self(node.value):
+            return self._own(node.attr)
+        if node.attr == "data":
+            return as_operand(self.written(node.value))
+        if node.attr in ("weight", "bias") and isinstance(node.value, ast.Attribute) and is_self(node.value.value):
+            self._note(f"{ast.unparse(node)} lies as it runs fastest here, not as in PyTorch: see its class")
+            return f"{self.written(node.value)}.{node.attr}[...]"
+        return None
+
+    def _own(self, name: str) -> str | None:
+        if name == "training":
+            return "(not self.deterministic)"
+        if self.owner is not None and name in self.model.variables.get(self.owner, ()) and not self._builds:
+            return f"self.{name}[...]"
+        return None
+
+    def _named(self, node: ast.Attribute | ast.Name, found: Any) -> str | None:
+        """What stands for an object that is known before a run."""
+        if isinstance(found, torch.dtype):
+            return DTYPES.get(str(found).removeprefix("torch."), None) or self._left(node)
+        if isinstance(found, type) and found in _ANNOTATIONS:
+            return _ANNOTATIONS[found]
+        if isinstance(found, type) and issubclass(found, torch.nn.Module):
+            return self._class_named(found)
+        if isinstance(found, float) and isinstance(node, ast.Attribute) and is_of_torch(self.scope.find(node.value)):
+            return f"jnp.{node.attr}"
+        if isinstance(found, FunctionType) and found in self.model.functions:
+            return self.model.functions[found]
+        name = torch_name(found)
+        if name is not None:
+            return self._function_named(name, node)
+        if isinstance(node, ast.Name):
+            return self._name(node.id, found)
+        return self._left(node) if is_of_torch(found) else None
+
+    def _class_named(self, found: type) -> str:
+        if found in self.model.classes:
+            return self.model.classes[found]
+        if not is_of_torch(found):
+            return found.__name__
+        try:
+            ours = getattr(nn, found.__name__)
+        except AttributeError as error:
+            self._note(str(error))
+            return f"nn.{found.__name__}"
+        if not self._names_types and "data_format" in inspect.signature(ours.__init__).parameters:
+            self.model.imports.add("from functools import partial")
+            return f"partial(nn.{found.__name__}, {CHANNELS})"
+        return f"nn.{found.__name__}"
+
+    @contextlib.contextmanager
+    def _in_types(self) -> Iterator[None]:
+        """Where a class stands for its kind, and is not called."""
+        self._names_types = True
+        try:
+            yield
+        finally:
+            self._names_types = False
+
+    def _function_named(self, name: str, node: ast.expr) -> str | None:
+        short = name.rpartition(".")[2]
+        if name.startswith("nn.functional.") and hasattr(nn.functional, short):
+            return f"nn.functional.{short}"
+        rule = FUNCTIONS.get(name)
+        plain = re.match(r"(jnp\.\w+|jax\.\w+\.\w+|nn\.functional\.\w+)\(", rule.template) if rule else None
+        if plain is not None:
+            return plain[1]
+        if hasattr(nn.functional, short):
+            return f"nn.functional.{short}"
+        return self._left(node)
+
+    def _left(self, node: ast.expr) -> str | None:
+        self._note(f"{ast.unparse(node)} is PyTorch's")
+        return None
+
+    def _name(self, name: str, found: Any) -> str | None:
+        """A name of the original's module, which the port imports from there unless it is Python's."""
+        if found is UNKNOWN or name not in self.scope.outer:
+            return None
+        if isinstance(found, ModuleType):
+            if not is_of_torch(found):
+                self.model.imports.add(f"import {found.__name__}" + (f" as {name}" if name != found.__name__ else ""))
+        else:
+            module = str(getattr(found, "__module__", None))
+            is_pythons = module in sys.stdlib_module_names and hasattr(sys.modules.get(module), name)
+            self.model.imports.add(f"from {module if is_pythons else self.model.home} import {name}")
+        return None
+
+    def _is_tensor(self, node: ast.expr) -> bool:
+        """Whether an expression gives a tensor, as far as its code tells."""
+        if isinstance(node, ast.Name):
+            return node.id in self._tensors
+        if isinstance(node, ast.Call):
+            return self._gives_tensors(node)
+        if isinstance(node, ast.Attribute):
+            if is_self(node.value):
+                return self.owner is not None and node.attr in self.model.variables.get(self.owner, ())
+            return node.attr in ("T", "mT", "real", "imag", "data") and self._is_tensor(node.value)
+        if isinstance(node, ast.Subscript):
+            return self._is_tensor(node.value)
+        parts = {ast.BinOp: ("left", "right"), ast.UnaryOp: ("operand",), ast.IfExp: ("body", "orelse")}
+        if isinstance(node, ast.Compare):
+            return any(map(self._is_tensor, [node.left, *node.comparators]))
+        return any(self._is_tensor(getattr(node, name)) for name in parts.get(type(node), ()))
+
+    def _gives_tensors(self, call: ast.Call) -> bool:
+        name = torch_name(self.scope.find(call.func))
+        if name is not None:
+            return name not in ("is_tensor", "is_floating_point", "numel")
+        function = call.func
+        if not isinstance(function, ast.Attribute):
+            return False
+        if is_self(function.value):
+            return self.owner is not None and function.attr in self.model.children.get(self.owner, ())
+        return function.attr not in _OF_SHAPES and self._is_tensor(function.value)
+
+    def _note(self, text: str) -> None:
+        self._notes[-1].append(text)

@@ -1,0 +1,85 @@
+"""What a name in a model's source stands for: an object of PyTorch, or of the file itself."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+import torch
+
+UNKNOWN = object()
+_HOLDERS = ("torch.nn.functional", "torch.linalg", "torch.fft", "torch.special", "torch.nn.init", "torch")
+
+
+@dataclass(frozen=True)
+class Scope:
+    """The names that a function's code sees.
+
+    Attributes:
+      outer: those of its module.
+      local: those that it binds itself, which stand for what only a run knows.
+    """
+
+    outer: Mapping[str, Any]
+    local: frozenset[str] = field(default_factory=frozenset)
+
+    def within(self, function: ast.AST) -> Scope:
+        return Scope(self.outer, self.local | _bound(function))
+
+    def find(self, node: ast.AST) -> Any:
+        """The object that an expression of names and dots stands for; `UNKNOWN` where only a run can tell."""
+        if isinstance(node, ast.Name):
+            if node.id in self.local:
+                return UNKNOWN
+            return self.outer.get(node.id, getattr(builtins, node.id, UNKNOWN))
+        if isinstance(node, ast.Attribute):
+            holder = self.find(node.value)
+            if isinstance(holder, ModuleType | type):
+                return getattr(holder, node.attr, UNKNOWN)
+        return UNKNOWN
+
+
+def _bound(function: ast.AST) -> frozenset[str]:
+    names = {node.arg for node in ast.walk(function) if isinstance(node, ast.arg)}
+    names |= {node.id for node in ast.walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    return frozenset(names)
+
+
+def torch_name(found: Any) -> str | None:
+    """`nn.functional.relu`, `cat`, `linalg.norm`: a function of PyTorch by its place below `torch`; else None."""
+    try:
+        return _names().get(id(found))
+    except TypeError:
+        return None
+
+
+@functools.cache
+def _names() -> dict[int, str]:
+    found: dict[int, str] = {}
+    for holder in _HOLDERS:
+        module: Any = functools.reduce(getattr, holder.split(".")[1:], torch)
+        below = holder.removeprefix("torch").lstrip(".")
+        for name in dir(module):
+            each = getattr(module, name)
+            if callable(each) and not isinstance(each, type) and not name.startswith("_") and _is_its_own(each):
+                found.setdefault(id(each), f"{below}.{name}".lstrip("."))
+    return found
+
+
+def _is_its_own(found: Any) -> bool:
+    """Not what PyTorch's modules import from elsewhere."""
+    module = getattr(found, "__module__", None)
+    return module is None or str(module).split(".")[0] == "torch"
+
+
+def is_of_torch(found: Any) -> bool:
+    """Whether an object, a class or a module is PyTorch's."""
+    if isinstance(found, torch.dtype):
+        return True
+    module = found.__name__ if isinstance(found, ModuleType) else getattr(found, "__module__", None)
+    return torch_name(found) is not None or str(module).split(".")[0] == "torch"

@@ -1,0 +1,141 @@
+"""The file that a draft is: imports, functions, classes, and the case that binds both sides."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from types import FunctionType
+from typing import Any, NamedTuple
+
+import torch
+
+from ..case import CaseError
+from ..errors import describe_with_line
+from ..locate import locate
+from .source import parts_of
+from .translator import GONE, Translator
+
+
+class Draft(NamedTuple):
+    """A port's file as it was drafted.
+
+    Attributes:
+      text: of the file.
+      classes: names of the modules in it.
+      notes: how many lines are marked for a hand.
+    """
+
+    text: str
+    classes: tuple[str, ...]
+    notes: int
+
+
+def draft(location: str, inputs: tuple[str, ...] = ()) -> Draft:
+    """Drafts the port of an eager model, and a case for it.
+
+    Args:
+      location: `path/to/file.py:NAME` or `package.module:NAME` of a class of modules that takes no arguments, or of a
+        function that gives a model.
+      inputs: a shape for each positional argument, `"8,3,32,32"`; `"8,128:1000"` for integers below 1000.
+
+    Raises:
+      CaseError: where there is no such thing, it gives no module, its source is not to be had, or a shape is none.
+    """
+    build = locate(location, (type, FunctionType), "model")
+    name = build.__name__
+    module = _built(build, location)
+    model, parts = parts_of(build, module)
+    body = []
+    for part in parts:
+        owner = part.item if isinstance(part.item, type) else None
+        translator = Translator(model, part.spans, part.scope, owner, part.kept)
+        model.home = part.home
+        body.append(_cleaned(translator.written(part.node)))
+    original = build.__module__
+    case = _case(name, original, inputs)
+    text = "\n\n\n".join([*body, case]) + "\n"
+    head = _head(text, name, original, sorted(model.imports))
+    text = f"{head}\n\n{text}" if not body[0].startswith(("class", "def", "@")) else f"{head}\n\n\n{text}"
+    classes = tuple(part.item.__name__ for part in parts if isinstance(part.item, type))
+    return Draft(text, classes, text.count("# TODO"))
+
+
+def _built(build: Any, location: str) -> torch.nn.Module:
+    try:
+        module = build()
+    except Exception as error:
+        raise CaseError(
+            f"{location} cannot be built without arguments: {describe_with_line(error)}; write a function without "
+            "arguments that gives the model, and name that"
+        ) from error
+    if not isinstance(module, torch.nn.Module):
+        raise CaseError(
+            f"{location} gives {type(module).__name__}, and a torch.nn.Module was wanted; name what gives one"
+        )
+    return module
+
+
+def _cleaned(text: str) -> str:
+    text = re.sub(rf"^[ \t]*{GONE}[ \t]*(#.*)?\n?", "", text, flags=re.MULTILINE)
+    text = re.sub(r"\n[ \t]*\n([ \t]*\n)+", "\n\n", text)
+    return re.sub(r"(:\n)\n+", r"\1", text).strip("\n")
+
+
+def _head(text: str, name: str, original: str, imports: list[str]) -> str:
+    used = lambda pattern: re.search(pattern, text) is not None  # noqa: E731
+    standard = [line for line in imports if line.startswith(("import ", "from functools"))]
+    own = [line for line in imports if line not in standard]
+    third = []
+    if used(r"\bjax\."):
+        third.append("import jax")
+    if used(r"\bjnp\."):
+        third.append("import jax.numpy as jnp")
+    numpy = "import numpy as np"
+    if used(r"\bnp\."):
+        third.append(numpy)
+    third += [f"import {original} as original", "from flax import nnx"]
+    if used(r"(?<![\w.])nn\."):
+        third.append("from graphmode import nn")
+    third.append("from graphmode.compare import Case")
+    blocks = [[line for line in standard if line != numpy], [*third, *own]]
+    doc = f'"""A port of {name}, drafted from {original}; what is marked TODO wants a hand."""'
+    return "\n\n".join([doc, *("\n".join(block) for block in blocks if block)])
+
+
+def _case(name: str, original: str, inputs: tuple[str, ...]) -> str:
+    lowered = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+    lines = [_input(each) for each in inputs]
+    made = f"({', '.join(lines)},)" if lines else "()"
+    hint = "" if lines else "  # TODO numpy arrays, such as rng.standard_normal((8, 16)), one for each argument"
+    return (
+        "CASE = Case(\n"
+        f'    name="{lowered}",\n'
+        f'    summary="{name}, as it was drafted",\n'
+        f"    reference=original.{name},\n"
+        f"    model=lambda rngs: {name}(rngs=rngs),\n"
+        f"    inputs=lambda rng: {made},{hint}\n"
+        ")"
+    )
+
+
+def _input(text: str) -> str:
+    sizes, separator, most = text.partition(":")
+    try:
+        shape = tuple(int(size) for size in sizes.split(",") if size.strip())
+        limit = int(most) if separator else None
+    except ValueError:
+        raise CaseError(f"input is {text!r}; give a shape, 8,3,32,32, or for integers below 1000 8,128:1000") from None
+    if limit is not None:
+        return f"rng.integers(0, {limit}, {shape})"
+    return f'rng.standard_normal({shape}).astype("float32")'
+
+
+def written_to(location: str, out: Path | None) -> Path:
+    """Where a draft goes: beside the original, since it imports that."""
+    place = location.rpartition(":")[0] or location
+    if out is not None:
+        return out
+    path = Path(place)
+    stem = path.stem if place.endswith(".py") else place.rpartition(".")[2]
+    folder = path.parent if place.endswith(".py") else Path()
+    return folder / f"{stem}_port.py"

@@ -1,0 +1,293 @@
+"""The code of an eager model as that of its port: a first draft, with a note at each line that wants a hand."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import copy
+import inspect
+import re
+import textwrap
+from typing import Any
+
+import torch
+
+from .calls import Calls
+from .model import is_self, is_super
+from .names import is_of_torch, torch_name
+from .rules import without_parentheses
+
+GONE = "\0"  # stands for a statement that has no counterpart
+_WALKS = frozenset(["modules", "named_modules", "parameters", "named_parameters", "children", "named_children"])
+_IN_PLACE_OPERATORS = {ast.Add: "add", ast.Sub: "subtract", ast.Mult: "multiply", ast.Div: "divide"}
+
+
+class Translator(Calls):
+    """Of one class or function, statement by statement."""
+
+    def written(self, node: ast.AST) -> str:
+        return self._statement(node) if isinstance(node, ast.stmt) else super().written(node)
+
+    def _statement(self, node: ast.stmt) -> str:
+        self._notes.append([])
+        if not isinstance(node, ast.ClassDef):
+            blocks = [getattr(node, name, []) for name in ("body", "orelse", "finalbody")]
+            self._as_pass |= {id(block[0]) for block in blocks if block and all(map(self._vanishes, block))}
+        made = (GONE if self._vanishes(node) else None) or self._made(node)
+        if made == GONE and id(node) in self._as_pass:
+            made = "pass"
+        text = self.spans.spliced(node, self.written) if made is None else made
+        notes = list(dict.fromkeys(self._notes.pop()))
+        indent = self.spans.indent(node)
+        if text == GONE or indent is None:
+            self._notes[-1] += notes
+            return text
+        return "".join(f"# TODO {note}\n{indent}" for note in notes) + text
+
+    def _made(self, node: ast.stmt) -> str | None:
+        if isinstance(node, ast.ClassDef):
+            return self._class(node)
+        if isinstance(node, ast.FunctionDef):
+            return self._function(node)
+        if isinstance(node, ast.Expr):
+            return self._alone(node.value)
+        if isinstance(node, ast.Assign) and len(node.targets) == 1:
+            self._learn(node.targets[0], node.value)
+            return self._assigned(node.targets[0], node.value)
+        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Subscript):
+            operator = _IN_PLACE_OPERATORS.get(type(node.op))
+            if operator is not None:
+                return self._put(node.target, operator, self.written(node.value))
+        if isinstance(node, ast.If | ast.While) and self._asks_for_values(node.test):
+            loop = "C07, C08: a loop as long as values say: gm.while_loop"
+            self._note("C01: a branch on values: gm.cond, or jnp.where" if isinstance(node, ast.If) else loop)
+        if isinstance(node, ast.Assert) and self._asks_for_values(node.test):
+            self._note("H04: gm.check within gm.checked")
+        if isinstance(node, ast.With):
+            self._note_context(node)
+        return None
+
+    def _class(self, node: ast.ClassDef) -> str | None:
+        assert self.owner is not None
+        gone = {id(each) for each in node.body if self._is_left_out(each)}
+        bases = {id(each) for each in node.bases}
+
+        def written(part: ast.AST) -> str:
+            if id(part) in gone:
+                return GONE
+            with self._in_types() if id(part) in bases else contextlib.nullcontext():
+                return self.written(part)
+
+        return self.spans.spliced(node, written)
+
+    def _is_left_out(self, node: ast.stmt) -> bool:
+        return isinstance(node, ast.FunctionDef) and node.name not in self.kept
+
+    def _function(self, node: ast.FunctionDef) -> str:
+        outer = self._builds, self._tensors
+        self._builds = self._takes_rngs(node.name)
+        is_forward = node.name == "forward"
+        self._tensors = _perhaps_tensors(node.args) if is_forward else set()
+        arguments = self._arguments(node)
+        self._scopes.append(self.scope.within(node))
+        try:
+            body = self._body(node)
+        finally:
+            self._scopes.pop()
+            self._builds, self._tensors = outer
+        decorators = [each for each in node.decorator_list if not is_of_torch(self._called(each))]
+        indent = self.spans.indent(node) or ""
+        head = "".join(f"@{ast.unparse(each)}\n{indent}" for each in decorators)
+        with self._in_types():
+            returns = f" -> {self.written(node.returns)}" if node.returns is not None else ""
+        name = "__call__" if is_forward and self.owner is not None else node.name
+        return f"{head}def {name}({arguments}){returns}:{body}"
+
+    def _called(self, decorator: ast.expr) -> Any:
+        return self.scope.find(decorator.func if isinstance(decorator, ast.Call) else decorator)
+
+    def _takes_rngs(self, name: str) -> bool:
+        return name in self.model.builders or (self.owner is not None and name == "__init__")
+
+    def _arguments(self, node: ast.FunctionDef) -> str:
+        arguments = copy.deepcopy(node.args)
+        originals = [*_all_arguments(node.args)]
+        for made, was in zip(_all_arguments(arguments), originals, strict=True):
+            if was.annotation is not None:
+                with self._in_types():
+                    made.annotation = ast.Name(self.written(was.annotation))
+        arguments.defaults = [ast.Name(self.written(each)) for each in node.args.defaults]
+        arguments.kw_defaults = [each and ast.Name(self.written(each)) for each in node.args.kw_defaults]
+        if self._takes_rngs(node.name):
+            arguments.kwonlyargs.append(ast.arg("rngs", ast.Name("nnx.Rngs")))
+            arguments.kw_defaults.append(None)
+        return ast.unparse(arguments)
+
+    def _body(self, node: ast.FunctionDef) -> str:
+        """From the colon on."""
+        first, last = self.spans.of(node.body[0])[0], self.spans.of(node.body[-1])[1]
+        head = self.spans.text(self._end_of_arguments(node), first)
+        pieces, at = [head[head.index(":") + 1 :]], first
+        for each in node.body:
+            start, end = self.spans.of(each)
+            pieces += [self.spans.text(at, start), self.written(each)]
+            at = end
+        text = "".join([*pieces, self.spans.text(at, last)])
+        if self.owner is not None and node.name == "__init__" and "training" in _attributes(self.owner):
+            indent = self.spans.indent(node.body[0]) or "        "
+            text += f"\n{indent}self.deterministic = False  # as train() and eval() set it"
+        return text
+
+    def _end_of_arguments(self, node: ast.FunctionDef) -> int:
+        if node.returns is not None:
+            return self.spans.of(node.returns)[1]
+        parts = [*_all_arguments(node.args), *node.args.defaults, *(each for each in node.args.kw_defaults if each)]
+        begin = max((self.spans.of(part)[1] for part in parts), default=self.spans.start_of_def(node))
+        return self.spans.find(")", begin)
+
+    def _alone(self, value: ast.expr) -> str | None:
+        """A statement that is an expression, mostly a call for what it does."""
+        if not isinstance(value, ast.Call):
+            return None
+        function = value.func
+        name = function.attr if isinstance(function, ast.Attribute) else ""
+        if name in ("register_buffer", "register_parameter"):
+            return self._registered(value)
+        if name == "add_module" and self._adds_to_itself(function) and len(value.args) == 2:
+            return f"setattr(self, {', '.join(map(self.written, value.args))})"
+        if name.endswith("_") and not name.endswith("__") and isinstance(function, ast.Attribute):
+            return self._in_place(function, value, name[:-1])
+        return None
+
+    def _adds_to_itself(self, function: ast.expr) -> bool:
+        """Whether a module is given to one of Flax, which has no `add_module`, as the containers have."""
+        is_own = isinstance(function, ast.Attribute) and is_self(function.value)
+        return is_own and self.owner is not None and not issubclass(self.owner, torch.nn.Sequential)
+
+    def _registered(self, call: ast.Call) -> str | None:
+        given = [*call.args, *(each.value for each in call.keywords if each.arg in ("tensor", "param"))]
+        if len(given) < 2 or not isinstance(given[0], ast.Constant):
+            self._note("a buffer: nnx.BatchStat")
+            return None
+        name, value = given[0].value, self.written(given[1])
+        if value == "None":
+            return f"self.{name} = nnx.data(None)"
+        kept = self.owner is None or name not in self.model.transient.get(self.owner, ())
+        is_buffer = isinstance(call.func, ast.Attribute) and call.func.attr == "register_buffer"
+        kind = ("nnx.BatchStat" if kept else "nnx.Cache") if is_buffer else "nnx.Param"
+        return f"self.{name} = {value}" if value.startswith("nnx.") else f"self.{name} = {kind}({value})"
+
+    def _in_place(self, function: ast.Attribute, call: ast.Call, name: str) -> str | None:
+        target = self.spans.spliced(function.value, self.written)
+        fills = {"zero": f"jnp.zeros_like({target})", "fill": f"jnp.full_like({target}, {{}})", "copy": "{}"}
+        if name in fills:
+            return f"{target} = {fills[name].format(*(self.written(each) for each in call.args))}"
+        made = self._method(function, call, name)
+        made = None if made is None else without_parentheses(made)
+        if made is None:
+            self._note(f"M01: {name}_ writes in place: a new array in its place")
+            return None
+        return f"{target} = {made}"
+
+    def _learn(self, target: ast.expr, value: ast.expr) -> None:
+        """Which local names are tensors."""
+        names = target.elts if isinstance(target, ast.Tuple) else [target]
+        if self._is_tensor(value):
+            self._tensors |= {name.id for name in names if isinstance(name, ast.Name)}
+
+    def _assigned(self, target: ast.expr, value: ast.expr) -> str | None:
+        if isinstance(target, ast.Subscript) and self._is_tensor(target.value):
+            return self._put(target, "set", self.written(value))
+        if isinstance(target, ast.Attribute) and is_self(target.value) and self.owner is not None:
+            if target.attr in self.model.variables.get(self.owner, ()) and self._builds is False:
+                return f"self.{target.attr}[...] = {self.written(value)}"
+            if isinstance(value, ast.Constant) and value.value is None and target.attr in _attributes(self.owner):
+                return f"self.{target.attr} = nnx.data(None)" if self._is_module_elsewhere(target.attr) else None
+        return None
+
+    def _is_module_elsewhere(self, name: str) -> bool:
+        assert self.owner is not None
+        return name in self.model.children.get(self.owner, ())
+
+    def _put(self, target: ast.Subscript, how: str, value: str) -> str:
+        holder = self.spans.spliced(target.value, lambda part: self.spans.spliced(part, self.written))
+        if isinstance(target.slice, ast.Compare) or (isinstance(target.slice, ast.Name) and "mask" in target.slice.id):
+            self._note("S02, S03: x[mask] = v: gm.masked_fill for a number, gm.masked_scatter for values")
+        index = self.written(target.slice)
+        index = index[1:-1] if isinstance(target.slice, ast.Tuple) and index.startswith("(") else index
+        is_variable = isinstance(target.value, ast.Attribute)
+        read = f"{holder}[...]" if is_variable else holder
+        return f"{read} = {read}.at[{index}].{how}({value})"
+
+    def _asks_for_values(self, test: ast.expr) -> bool:
+        """Whether a condition is one of tensors, rather than of shapes and settings."""
+        if isinstance(test, ast.BoolOp):
+            return any(map(self._asks_for_values, test.values))
+        if isinstance(test, ast.UnaryOp):
+            return self._asks_for_values(test.operand)
+        if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Is | ast.IsNot):
+            return False
+        return not isinstance(test, ast.Name | ast.Attribute) and self._is_tensor(test)
+
+    def _note_context(self, node: ast.With) -> None:
+        for item in node.items:
+            name = torch_name(self._called(item.context_expr)) or ""
+            held = self._called(item.context_expr)
+            if "grad" in name or "grad" in getattr(held, "__name__", ""):
+                self._note("G04: jax.lax.stop_gradient of the values made here")
+            elif is_of_torch(held):
+                self._note(f"{ast.unparse(item.context_expr)} has no counterpart in a graph")
+
+    def _vanishes(self, node: ast.stmt) -> bool:
+        """Whether a statement only sets initial values, which the weights that are loaded replace."""
+        if isinstance(node, ast.For) and self._builds:
+            over = node.iter.func if isinstance(node.iter, ast.Call) else None
+            if isinstance(over, ast.Attribute) and is_self(over.value) and over.attr in _WALKS:
+                return True
+        if isinstance(node, ast.With) and self._builds:
+            return any("no_grad" in ast.unparse(item.context_expr) for item in node.items)
+        if isinstance(node, ast.If | ast.For):
+            return all(map(self._vanishes, [*node.body, *node.orelse]))
+        if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Call):
+            return False
+        function = node.value.func
+        name = function.attr if isinstance(function, ast.Attribute) else ""
+        if name == "__init__" and is_super(function):
+            return self.owner is not None and self._is_plain(self.owner)
+        if (torch_name(self.scope.find(function)) or "").startswith("nn.init."):
+            return True
+        if self._builds and name.endswith("_") and re.search(r"\b(weight|bias)\b", ast.unparse(function)):
+            return True
+        if not isinstance(function, ast.Attribute) or not is_self(function.value):
+            return False
+        return name == "apply" or (self.owner is not None and hasattr(self.owner, name) and self._initialises(name))
+
+    def _is_plain(self, owner: type) -> bool:
+        """Whether it is derived from `torch.nn.Module` itself, which has nothing to begin with."""
+        bases = [base for base in owner.__mro__[1:] if issubclass(base, torch.nn.Module)]
+        return bases == [torch.nn.Module]
+
+    def _initialises(self, name: str) -> bool:
+        return name not in self.kept and callable(getattr(self.owner, name)) and name not in dir(torch.nn.Module)
+
+
+def _all_arguments(arguments: ast.arguments) -> list[ast.arg]:
+    found = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+    return [*found, *(each for each in (arguments.vararg, arguments.kwarg) if each is not None)]
+
+
+def _perhaps_tensors(arguments: ast.arguments) -> set[str]:
+    """The arguments of `forward` that no annotation and no default says are other things."""
+    plain = [None] * (len(arguments.args) - len(arguments.defaults))
+    found = set()
+    for each, default in zip(arguments.args, [*plain, *arguments.defaults], strict=True):
+        is_setting = isinstance(default, ast.Constant) and default.value is not None
+        is_number = each.annotation is not None and ast.unparse(each.annotation) in ("int", "float", "bool", "str")
+        found |= set() if is_setting or is_number or each.arg == "self" else {each.arg}
+    return found
+
+
+def _attributes(owner: type) -> set[str]:
+    """The names that a class's own code reads of itself."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(owner)))
+    return {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and is_self(node.value)}

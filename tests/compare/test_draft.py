@@ -1,0 +1,101 @@
+"""`graphmode draft`: what it writes of eager models is equal to them, and what it cannot write is marked."""
+
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from graphmode.compare import CaseError, check
+from graphmode.compare.draft import draft, written_to
+from graphmode.compare.locate import locate
+from typer.testing import CliRunner
+
+from graphmode.cli import app
+
+SAMPLES = Path(__file__).parent / "draft_samples"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for file in SAMPLES.glob("*.py"):
+        shutil.copy(file, tmp_path)
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if getattr(sys.modules[name], "__file__", None) and str(tmp_path) in str(sys.modules[name].__file__):
+            del sys.modules[name]
+
+
+def drafted(folder, name, *inputs):
+    made = draft(f"{folder / 'networks.py'}:{name}", inputs)
+    path = folder / f"{name.lower()}_port.py"
+    path.write_text(made.text)
+    return made, locate(f"{path}:CASE")
+
+
+@pytest.mark.parametrize(
+    ("name", "inputs"),
+    [
+        ("SmallResNet", ("2,3,16,16",)),
+        ("small_resnet", ("2,3,16,16",)),
+        ("TinyGPT", ("2,10:50",)),
+        ("UNet", ("2,3,8,8",)),
+        ("Tagger", ("3,6:30",)),
+        ("Written", ("5,6",)),
+        ("DenseNet", ("2,3,8,8",)),
+        ("MobileBlocks", ("2,3,16,16",)),
+        ("LinearAttention", ("3,5,8", "3:6")),
+    ],
+)
+def test_a_draft_is_equal_to_the_original(folder, name, inputs):
+    made, case = drafted(folder, name, *inputs)
+    assert not made.notes, made.text
+    report = check(case, draws=1)
+    assert report.passed, f"{report}\n{made.text}"
+
+
+def test_what_wants_a_hand_is_marked(folder):
+    made, _ = drafted(folder, "Branches", "3,4")
+    assert made.text.count("# TODO") == made.notes == 3
+    for row in ("# TODO C01: a branch on values", "# TODO S01: x[mask]", "# TODO H06: randn"):
+        assert row in made.text
+    assert made.text.index("# TODO C01") < made.text.index("if y.sum() > 0:")
+
+
+def test_comments_and_docstrings_stay(folder):
+    made, _ = drafted(folder, "SmallResNet", "2,3,16,16")
+    assert "# a comment that stays" in made.text
+    assert '"""Two convolutions and a shortcut."""' in made.text
+    assert "kaiming" not in made.text
+    assert "torch" not in made.text.replace("PyTorch", "")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("Attention", "cannot be built without arguments: TypeError"),
+        ("halved", "cannot be built without arguments"),
+        ("Missing", "has no attribute 'Missing'"),
+    ],
+)
+def test_what_is_no_model_is_told(folder, name, words):
+    with pytest.raises(CaseError, match=words):
+        draft(f"{folder / 'networks.py'}:{name}")
+
+
+def test_a_shape_that_is_none_is_told(folder):
+    with pytest.raises(CaseError, match="input is '3xfour'; give a shape"):
+        draft(f"{folder / 'networks.py'}:UNet", ("3xfour",))
+
+
+def test_the_command(folder):
+    location = f"{folder / 'networks.py'}:UNet"
+    run = CliRunner().invoke(app, ["draft", location, "--input", "2,3,8,8"])
+    assert run.exit_code == 0, run.output
+    path = written_to(location, None)
+    assert path == folder / "networks_port.py"
+    assert "UNet; no line marked TODO" in run.output.replace("\n", "")
+    again = CliRunner().invoke(app, ["draft", location])
+    assert again.exit_code == 2
+    assert "is there already" in " ".join(re.sub("[│╭╮╰╯─]", " ", again.output).split())
