@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ast
 import inspect
+from typing import Any
 
 import torch
 
 from graphmode import nn
 
-from .model import CHANNELS, is_self, is_super
-from .names import UNKNOWN, is_of_torch, torch_name
+from .model import CHANNELS, has_own_init, is_module, is_self, is_super, layer_of
+from .names import UNKNOWN, torch_name
 from .rules import DEFAULTS, FUNCTIONS, IGNORED, METHODS, REFUSED, Rule, as_operand, as_tuple
 from .shapes import SHAPED, Shapes
 
@@ -18,6 +19,11 @@ from .shapes import SHAPED, Shapes
 _OF_OTHERS = frozenset(
     ["sort", "index", "count", "copy", "add", "update", "pop", "remove", "scatter", "normal", "bernoulli"]
 )
+# what sets initial values, which the weights that are loaded replace
+_INITIAL = frozenset(("uniform_", "normal_", "zero_", "fill_", "trunc_normal_", "xavier_uniform_", "copy_"))
+# functions that take weights, which PyTorch has the other way round
+_WEIGHED = frozenset(("gru_cell", "lstm_cell", "rnn_tanh_cell", "rnn_relu_cell", "bilinear"))
+
 _KERNELS = {"conv1d": "2, 1, 0", "conv2d": "2, 3, 1, 0", "conv3d": "2, 3, 4, 1, 0"}
 
 
@@ -29,7 +35,7 @@ class Calls(Shapes):
         found = self.scope.find(function)
         if isinstance(found, type) and issubclass(found, torch.nn.Parameter):
             return f"nnx.Param({self.written(node.args[0])})" if node.args else None
-        if isinstance(found, type) and issubclass(found, torch.nn.Module):
+        if is_module(found):
             return self._built(node, found)
         if found is isinstance:
             with self._in_types():
@@ -65,19 +71,16 @@ class Calls(Shapes):
         return f"{name}({', '.join([*arguments, *further])})"
 
     def _built(self, node: ast.Call, found: type) -> str | None:
-        further = []
-        if found in self.model.classes:
+        """A module, with what its class takes here besides."""
+        if found in self.model.classes and has_own_init(found):
             return self._with(node, "rngs=rngs", function=self.model.classes[found])
-        ours = getattr(nn, found.__name__, None) if is_of_torch(found) else None
+        layer = layer_of(found)
+        ours = getattr(nn, layer.__name__, None) if layer is not None else None
+        with self._in_types():
+            name = self._class_named(found)
         if ours is None:
-            self._class_named(found)
-            return None
-        parameters = inspect.signature(ours.__init__).parameters
-        if "data_format" in parameters and not any(each.arg == "data_format" for each in node.keywords):
-            further.append(CHANNELS)
-        if "rngs" in parameters:
-            further.append("rngs=rngs")
-        return self._with(node, *further, function=f"nn.{found.__name__}", drop=frozenset({"device", "dtype"}))
+            return self._with(node, function=name)
+        return self._with(node, *_further(ours, node), function=name, drop=frozenset({"device", "dtype"}))
 
     def _method_call(self, node: ast.Call, function: ast.Attribute) -> str | None:
         if is_super(function):
@@ -96,47 +99,60 @@ class Calls(Shapes):
             return self._with(node, function="super().__call__")
         if function.attr != "__init__" or self.owner is None:
             return None
-        base = next((each for each in self.owner.__mro__[1:] if each in self.model.classes or is_of_torch(each)), None)
-        if base in self.model.classes:
+        base = next(each for each in self.owner.__mro__[1:] if is_module(each))
+        if base in self.model.classes and has_own_init(base):
             return self._with(node, "rngs=rngs", function="super().__init__")
-        ours = getattr(nn, base.__name__, None) if base is not None and base is not torch.nn.Module else None
-        names = inspect.signature(ours.__init__).parameters if ours is not None else {}
-        further = [CHANNELS] * ("data_format" in names) + ["rngs=rngs"] * ("rngs" in names)
+        layer = layer_of(base)
+        ours = getattr(nn, layer.__name__, None) if layer is not None else None
+        further = _further(ours, node) if ours is not None else []
         return self._with(node, *further, function="super().__init__")
 
     def _of_torch(self, node: ast.Call, name: str) -> str | None:
         short = name.rpartition(".")[2]
+        functional = getattr(nn.functional, short, None)
         if name.startswith("nn.init."):
             return self.written(node.args[0]) if node.args else None
-        functional = getattr(nn.functional, short, None)
+        if self._builds and name in ("rand", "randn"):  # what is loaded takes the place of what is drawn
+            return self._created(node, "zeros")
         if short in REFUSED and not (functional and name.startswith("nn.functional.")):
-            if self._builds and name in ("rand", "randn"):  # what is loaded takes the place of what is drawn
-                return self._created(node, "zeros")
             self._refused(short)
             return self._as_it_was(node)
-        pair = self._pair(node)
-        if pair is not None:
-            return f"({pair[0]}, {pair[1]})"
-        if name in ("zeros", "ones", "empty"):
-            return self._created(node, name)
-        if name.startswith("nn.functional."):
-            if short in _KERNELS:
-                return self._convolved(node, short)
-            if "dropout" in short:
-                self._note(f"H06: {short} draws numbers: nn.Dropout(p, rngs=rngs) in __init__, and called here")
-        if name in ("split", "flatten", "squeeze") and node.args:
-            return self._shaped(name, node.args[0], node.args[1:], node.keywords)
+        made = self._by_arguments(node, name, short)
+        if made is not None:
+            return made
         rule = FUNCTIONS.get(name)
         made = self._filled(rule, name, node.args, node.keywords) if rule is not None else None
         if made is None and functional and (name.startswith("nn.functional.") or rule is None):
-            of_format = inspect.signature(functional).parameters.get("data_format")
-            further = [CHANNELS] if of_format is not None and of_format.default is not None else []
-            return self._with(node, *further, function=f"nn.functional.{short}", drop=frozenset({"inplace"}))
+            return self._of_functional(node, short, functional)
         if made is None:
             why = "is called otherwise in JAX" if rule is not None else "has no counterpart that is known here"
             self._note(f"torch.{name} {why}")
             return self._as_it_was(node)
         return made
+
+    def _by_arguments(self, node: ast.Call, name: str, short: str) -> str | None:
+        """Functions whose meaning depends on what they are given."""
+        pair = self._pair(node)
+        if pair is not None:
+            return f"({pair[0]}, {pair[1]})"
+        if name in ("zeros", "ones", "empty"):
+            return self._created(node, name)
+        if name.startswith("nn.functional.") and short in _KERNELS:
+            return self._convolved(node, short)
+        if name == "nn.functional.linear" and len(node.args) > 1 and self._is_of_layer(node.args[1]):
+            return self._with(node, function="nn.functional.linear")
+        if name in ("split", "flatten", "squeeze") and node.args:
+            return self._shaped(name, node.args[0], node.args[1:], node.keywords)
+        return None
+
+    def _of_functional(self, node: ast.Call, short: str, functional: Any) -> str:
+        if short in _WEIGHED:
+            self._note(f"{short}: its weights are [in, out] here, as the layers hold them: w.T of what PyTorch has")
+        if "dropout" in short:
+            self._note(f"H06: {short} draws numbers: nn.Dropout(p, rngs=rngs) in __init__, and called here")
+        of_format = inspect.signature(functional).parameters.get("data_format")
+        further = [CHANNELS] if of_format is not None and of_format.default is not None else []
+        return self._with(node, *further, function=f"nn.functional.{short}", drop=frozenset({"inplace"}))
 
     def _refused(self, short: str) -> None:
         row, instead = REFUSED[short]
@@ -161,18 +177,27 @@ class Calls(Shapes):
         if len(node.args) < 2:
             self._note(f"F.{name}: its weight is [*kernel, in, out] here")
             return None
-        weight = f"{as_operand(self.written(node.args[1]))}.transpose({_KERNELS[name]})"
+        weight = self.written(node.args[1])
+        if not self._is_of_layer(node.args[1]):
+            weight = f"{as_operand(weight)}.transpose({_KERNELS[name]})"
         rest = [self.written(each) for each in node.args[2:]]
         rest += [f"{each.arg}={self.written(each.value)}" for each in node.keywords]
         return f"nn.functional.{name}({', '.join([self.written(node.args[0]), weight, *rest, CHANNELS])})"
+
+    def _is_of_layer(self, node: ast.expr) -> bool:
+        """Whether it is a weight that the class has from a layer, which lies as the layers here hold it."""
+        return isinstance(node, ast.Attribute) and is_self(node.value) and layer_of(self.owner) is not None
 
     def _method(self, function: ast.Attribute, node: ast.Call, name: str) -> str | None:
         holder, is_tensor = function.value, self._is_tensor(function.value)
         pair = self._pair(node)
         if pair is not None:
             return f"({pair[0]}, {pair[1]})"
+        if self._builds and name in _INITIAL:
+            return self.written(holder)
         if name in REFUSED and (is_tensor or name not in _OF_OTHERS):
-            return self._refused(name)
+            self._refused(name)
+            return None
         if name in SHAPED:
             return self._shaped(name, holder, node.args, node.keywords)
         if name in _OF_OTHERS and not is_tensor:
@@ -224,3 +249,10 @@ class Calls(Shapes):
             return ", ".join(written)
         is_one = one is not None and items is rest and not isinstance(one, ast.Constant | ast.UnaryOp | ast.Starred)
         return written[0] if is_one else as_tuple(written)
+
+
+def _further(ours: type, node: ast.Call) -> list[str]:
+    """The arguments that a layer takes here besides PyTorch's."""
+    names = inspect.signature(ours.__init__).parameters  # type: ignore[misc]
+    has_format = any(each.arg == "data_format" for each in node.keywords)
+    return [CHANNELS] * ("data_format" in names and not has_format) + ["rngs=rngs"] * ("rngs" in names)

@@ -75,7 +75,7 @@ class Expressions:
     def _part_of_pair(self, value: ast.expr, index: ast.expr) -> str | None:
         if isinstance(index, ast.Constant) and index.value in (0, 1) and isinstance(value, ast.Call):
             pair = self._pair(value)
-            return None if pair is None else pair[index.value]
+            return None if pair is None else pair[1 if index.value else 0]
         return None
 
     def _reference(self, node: ast.Attribute | ast.Name) -> str | None:
@@ -160,7 +160,11 @@ class Expressions:
         return self._left(node)
 
     def _left(self, node: ast.expr) -> str | None:
-        self._note(f"{ast.unparse(node)} is PyTorch's")
+        holder = self.scope.find(node.value) if isinstance(node, ast.Attribute) else UNKNOWN
+        if isinstance(holder, type) and issubclass(holder, torch.autograd.Function):
+            self._note(f"G01: {holder.__name__}, a torch.autograd.Function: jax.custom_vjp")
+        else:
+            self._note(f"{ast.unparse(node)} is PyTorch's")
         return None
 
     def _name(self, name: str, found: Any) -> str | None:
@@ -194,9 +198,9 @@ class Expressions:
         return any(self._is_tensor(getattr(node, name)) for name in parts.get(type(node), ()))
 
     def _gives_tensors(self, call: ast.Call) -> bool:
-        name = torch_name(self.scope.find(call.func))
-        if name is not None:
-            return name not in ("is_tensor", "is_floating_point", "numel")
+        found = self.scope.find(call.func)
+        if is_of_torch(found):
+            return torch_name(found) not in ("is_tensor", "is_floating_point", "numel")
         function = call.func
         if not isinstance(function, ast.Attribute):
             return False

@@ -7,6 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
+from .names import is_of_torch
+
 CHANNELS = 'data_format="channels_first"'
 
 
@@ -35,6 +39,21 @@ class Model:
     children: dict[type, set[str]] = field(default_factory=dict)
     imports: set[str] = field(default_factory=set)
     home: str = ""
+
+
+def has_own_init(cls: type) -> bool:
+    """Whether a module, or a class of the user's that it is derived from, has an `__init__` of its own."""
+    return any("__init__" in vars(base) for base in cls.__mro__ if is_module(base) and not is_of_torch(base))
+
+
+def is_module(found: Any) -> bool:
+    return isinstance(found, type) and issubclass(found, torch.nn.Module)
+
+
+def layer_of(cls: type | None) -> type | None:
+    """The layer of PyTorch's that a class is derived from; None where it is a plain module."""
+    base = next((each for each in cls.__mro__ if is_module(each) and is_of_torch(each)), None) if cls else None
+    return None if base is torch.nn.Module else base
 
 
 def is_self(node: ast.expr) -> bool:

@@ -12,6 +12,7 @@ import torch
 from ..case import CaseError
 from ..errors import describe_with_line
 from ..locate import locate
+from .model import has_own_init, layer_of
 from .source import parts_of
 from .translator import GONE, Translator
 
@@ -52,7 +53,8 @@ def draft(location: str, inputs: tuple[str, ...] = ()) -> Draft:
         model.home = part.home
         body.append(_cleaned(translator.written(part.node)))
     original = build.__module__
-    case = _case(name, original, inputs)
+    takes_rngs = isinstance(build, FunctionType) or has_own_init(build) or layer_of(build) is not None
+    case = _case(name, original, inputs, "rngs=rngs" if takes_rngs else "")
     text = "\n\n\n".join([*body, case]) + "\n"
     head = _head(text, name, original, sorted(model.imports))
     text = f"{head}\n\n{text}" if not body[0].startswith(("class", "def", "@")) else f"{head}\n\n\n{text}"
@@ -99,10 +101,11 @@ def _head(text: str, name: str, original: str, imports: list[str]) -> str:
     third.append("from graphmode.compare import Case")
     blocks = [[line for line in standard if line != numpy], [*third, *own]]
     doc = f'"""A port of {name}, drafted from {original}; what is marked TODO wants a hand."""'
+    blocks.insert(0, ["from __future__ import annotations"])
     return "\n\n".join([doc, *("\n".join(block) for block in blocks if block)])
 
 
-def _case(name: str, original: str, inputs: tuple[str, ...]) -> str:
+def _case(name: str, original: str, inputs: tuple[str, ...], arguments: str) -> str:
     lowered = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
     lines = [_input(each) for each in inputs]
     made = f"({', '.join(lines)},)" if lines else "()"
@@ -112,7 +115,7 @@ def _case(name: str, original: str, inputs: tuple[str, ...]) -> str:
         f'    name="{lowered}",\n'
         f'    summary="{name}, as it was drafted",\n'
         f"    reference=original.{name},\n"
-        f"    model=lambda rngs: {name}(rngs=rngs),\n"
+        f"    model=lambda rngs: {name}({arguments}),\n"
         f"    inputs=lambda rng: {made},{hint}\n"
         ")"
     )

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from ..case import CaseError
-from .model import Model
+from .model import Model, is_module
 from .names import UNKNOWN, Scope, is_of_torch, torch_name
 from .spans import Spans
 
@@ -66,7 +66,11 @@ def parts_of(build: Any, module: torch.nn.Module) -> tuple[Model, list[Part]]:
         model.variables[cls] -= absent
     if not model.classes:
         raise CaseError(f"the model is a {type(module).__name__} of PyTorch's own: write gm.nn.{type(module).__name__}")
-    parts = [_part(cls) for cls in model.classes]
+    parts: list[Part] = []
+    while new := [cls for cls in model.classes if all(part.item is not cls for part in parts)]:
+        parts += map(_part, new)
+        for cls in (each for part in parts for each in _named_classes(part)):
+            model.classes.setdefault(cls, cls.__name__)
     waiting: list[Written] = [build] if isinstance(build, FunctionType) else []
     for part in parts:
         waiting += _functions(part)
@@ -156,6 +160,12 @@ def _sets_initial_values(method: ast.AST, name: str) -> bool:
     return name != "__init__" and any("init." in each for each in calls)
 
 
+def _named_classes(part: Part) -> list[type]:
+    """The modules of the user's that a part names, and no model need have made."""
+    found = (part.scope.find(node) for node in ast.walk(part.node) if isinstance(node, ast.Name | ast.Attribute))
+    return [each for each in found if is_module(each) and not is_of_torch(each)]
+
+
 def _functions(part: Part) -> list[Written]:
     """The functions of the user's that a part calls by name."""
     found: list[Written] = []
@@ -200,7 +210,7 @@ def _makes(scope: Scope, function: ast.AST, builders: set[str]) -> bool:
     for node in ast.walk(function):
         if isinstance(node, ast.Call):
             item = scope.find(node.func)
-            if isinstance(item, type) and issubclass(item, torch.nn.Module):
+            if is_module(item):
                 return True
             name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
             if name in builders and torch_name(item) is None:

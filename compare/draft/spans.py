@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator
+from typing import Any
 
 
 class Spans:
@@ -16,13 +17,13 @@ class Spans:
         for line in lines:
             self._starts.append(self._starts[-1] + len(line))
 
-    def of(self, node: ast.AST) -> tuple[int, int]:
+    def of(self, node: Any) -> tuple[int, int]:
         """Where a node begins and ends; of a function or class, with its decorators."""
-        first = min([node, *getattr(node, "decorator_list", [])], key=lambda each: each.lineno)  # type: ignore[attr-defined]
-        start = self._starts[first.lineno - 1] + first.col_offset  # type: ignore[attr-defined]
+        first = min([node, *getattr(node, "decorator_list", [])], key=lambda each: each.lineno)
+        start = self._starts[first.lineno - 1] + first.col_offset
         if first is not node:
             start = self._bytes.rindex(b"@", 0, start)
-        return start, self._starts[node.end_lineno - 1] + node.end_col_offset  # type: ignore[attr-defined]
+        return start, self._starts[node.end_lineno - 1] + node.end_col_offset
 
     def text(self, start: int, end: int) -> str:
         return self._bytes[start:end].decode()

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from .calls import Calls
-from .model import is_self, is_super
+from .model import has_own_init, is_self, is_super, layer_of
 from .names import is_of_torch, torch_name
 from .rules import without_parentheses
 
@@ -38,6 +38,8 @@ class Translator(Calls):
             made = "pass"
         text = self.spans.spliced(node, self.written) if made is None else made
         notes = list(dict.fromkeys(self._notes.pop()))
+        if isinstance(node, ast.With) and len(notes) > 1:  # what it is says more than whose
+            notes = [note for note in notes if not note.endswith("is PyTorch's")]
         indent = self.spans.indent(node)
         if text == GONE or indent is None:
             self._notes[-1] += notes
@@ -165,17 +167,20 @@ class Translator(Calls):
         return is_own and self.owner is not None and not issubclass(self.owner, torch.nn.Sequential)
 
     def _registered(self, call: ast.Call) -> str | None:
+        """A buffer or a parameter, as the attribute that it becomes."""
         given = [*call.args, *(each.value for each in call.keywords if each.arg in ("tensor", "param"))]
-        if len(given) < 2 or not isinstance(given[0], ast.Constant):
+        if len(given) < 2:
             self._note("a buffer: nnx.BatchStat")
             return None
-        name, value = given[0].value, self.written(given[1])
+        literal = str(given[0].value) if isinstance(given[0], ast.Constant) else ""
+        value = self.written(given[1])
         if value == "None":
-            return f"self.{name} = nnx.data(None)"
-        kept = self.owner is None or name not in self.model.transient.get(self.owner, ())
-        is_buffer = isinstance(call.func, ast.Attribute) and call.func.attr == "register_buffer"
-        kind = ("nnx.BatchStat" if kept else "nnx.Cache") if is_buffer else "nnx.Param"
-        return f"self.{name} = {value}" if value.startswith("nnx.") else f"self.{name} = {kind}({value})"
+            value = "nnx.data(None)"
+        elif not value.startswith("nnx."):
+            is_buffer = isinstance(call.func, ast.Attribute) and call.func.attr == "register_buffer"
+            kept = self.owner is None or literal not in self.model.transient.get(self.owner, ())
+            value = f"{('nnx.BatchStat' if kept else 'nnx.Cache') if is_buffer else 'nnx.Param'}({value})"
+        return f"self.{literal} = {value}" if literal else f"setattr(self, {self.written(given[0])}, {value})"
 
     def _in_place(self, function: ast.Attribute, call: ast.Call, name: str) -> str | None:
         target = self.spans.spliced(function.value, self.written)
@@ -263,9 +268,8 @@ class Translator(Calls):
         return name == "apply" or (self.owner is not None and hasattr(self.owner, name) and self._initialises(name))
 
     def _is_plain(self, owner: type) -> bool:
-        """Whether it is derived from `torch.nn.Module` itself, which has nothing to begin with."""
-        bases = [base for base in owner.__mro__[1:] if issubclass(base, torch.nn.Module)]
-        return bases == [torch.nn.Module]
+        """Whether nothing that it is derived from has anything to begin with."""
+        return layer_of(owner) is None and not any(map(has_own_init, owner.__mro__[1:]))
 
     def _initialises(self, name: str) -> bool:
         return name not in self.kept and callable(getattr(self.owner, name)) and name not in dir(torch.nn.Module)

@@ -268,7 +268,7 @@ def draft(
         made = drafted(original, tuple(given or ()))
         path.write_text(made.text)
         console = open_console()
-        lines = f"{made.notes} lines marked TODO" if made.notes else "no line marked TODO"
+        lines = f"{made.notes or 'no'} line{'s' * (made.notes > 1)} marked TODO"
         console.print(f"wrote {path}: {', '.join(made.classes)}; {lines}", soft_wrap=True)
         console.print(f"next: graphmode check {path}:CASE", soft_wrap=True)
 

@@ -45,6 +45,7 @@ def drafted(folder, name, *inputs):
         ("Written", ("5,6",)),
         ("DenseNet", ("2,3,8,8",)),
         ("MobileBlocks", ("2,3,16,16",)),
+        ("Derived", ("2,3,8,8",)),
         ("LinearAttention", ("3,5,8", "3:6")),
     ],
 )
@@ -55,12 +56,30 @@ def test_a_draft_is_equal_to_the_original(folder, name, inputs):
     assert report.passed, f"{report}\n{made.text}"
 
 
-def test_what_wants_a_hand_is_marked(folder):
-    made, _ = drafted(folder, "Branches", "3,4")
-    assert made.text.count("# TODO") == made.notes == 3
-    for row in ("# TODO C01: a branch on values", "# TODO S01: x[mask]", "# TODO H06: randn"):
-        assert row in made.text
-    assert made.text.index("# TODO C01") < made.text.index("if y.sum() > 0:")
+MARKED = {
+    "Branches": {"C01": "if y.sum() > 0:", "S01": "kept = y[y > 0]", "H06": "return kept.sum()"},
+    "Outside": {
+        "G01": "Doubled.apply",
+        "C07, C08": "while jnp.abs(h).max() < 10:",
+        "G04": "with torch.no_grad():",
+        "gru_cell: its weights": "h = nn.functional.gru_cell(",
+        "H04": "assert (h > 0).all()",
+        "S02, S03": "h = h.at[h > 1].set(0)",
+        "S05": "return nn.functional.dropout",
+        "H01": "return nn.functional.dropout",
+        "torch.stft has no counterpart": "return nn.functional.dropout",
+    },
+}
+
+
+@pytest.mark.parametrize("name", MARKED)
+def test_what_wants_a_hand_is_marked(folder, name):
+    made = draft(f"{folder / 'networks.py'}:{name}", ("3,4",))
+    lines = made.text.splitlines()
+    for note, line in MARKED[name].items():
+        at = next(i for i, each in enumerate(lines) if f"# TODO {note}" in each)
+        following = next(each for each in lines[at:] if "# TODO" not in each)
+        assert line in following, made.text
 
 
 def test_comments_and_docstrings_stay(folder):

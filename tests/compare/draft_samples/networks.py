@@ -306,3 +306,61 @@ class LinearAttention(nn.Module):
         out = torch.einsum("bnd,bnde->bne", q, state)
         out = out / (q * total).sum(-1, keepdim=True).abs().clamp(min=self.eps)
         return torch.where(valid[..., None], out, torch.zeros_like(out))
+
+
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+
+
+class SameConv(nn.Conv2d):
+    """A layer with another forward: its weight is one of a layer's."""
+
+    def forward(self, x):
+        x = F.pad(x, [1, 1, 1, 1])
+        return F.conv2d(x, self.weight, self.bias, self.stride, 0, self.dilation, self.groups)
+
+
+class Scaled(nn.Module):
+    def forward(self, x):
+        return x * 3
+
+
+class Derived(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = SameConv(3, 4, 3, stride=2)
+        self.scaled = Scaled()
+        names = {"alpha": (4,), "beta": (2, 4)}
+        for name, shape in names.items():
+            self.register_parameter(name, nn.Parameter(torch.empty(*shape).uniform_(-1, 1)))
+
+    def forward(self, x):
+        h = self.scaled(self.conv(x)).amax((2, 3)) * self.alpha
+        values, order = torch.sort(h @ self.beta.t(), dim=1, descending=True)
+        return values, order, torch.max(h, 1).values, torch.maximum(h, self.alpha).std(1)
+
+
+class Outside(nn.Module):
+    """What a graph has otherwise, or not at all."""
+
+    def __init__(self):
+        super().__init__()
+        self.cell = nn.GRUCell(4, 4)
+
+    def forward(self, x, steps: int = 3):
+        h = Doubled.apply(x)
+        while h.abs().max() < 10:
+            h = self.cell(h)
+        with torch.no_grad():
+            h = h + 1
+        for _ in range(steps):
+            h = torch.gru_cell(x, h, self.cell.weight_ih, self.cell.weight_hh)
+        assert (h > 0).all()
+        h[h > 1] = 0
+        return F.dropout(h, 0.1, self.training), h.unique(), h.sum().item(), torch.stft(h, 4)
