@@ -13,7 +13,7 @@ from graphmode import nn
 from .model import CHANNELS, has_own_init, is_module, is_self, is_super, layer_of
 from .names import UNKNOWN, torch_name
 from .rules import DEFAULTS, FUNCTIONS, IGNORED, METHODS, REFUSED, Rule, as_operand, as_tuple
-from .shapes import SHAPED, Shapes
+from .shapes import SHAPED, Shapes, as_one
 
 # methods that lists, sets, dicts or strings have, too
 _OF_OTHERS = frozenset(
@@ -134,14 +134,17 @@ class Calls(Shapes):
         """Functions whose meaning depends on what they are given."""
         pair = self._pair(node)
         if pair is not None:
-            return f"({pair[0]}, {pair[1]})"
+            return as_one(pair)
         if name in ("zeros", "ones", "empty"):
             return self._created(node, name)
         if name.startswith("nn.functional.") and short in _KERNELS:
             return self._convolved(node, short)
         if name == "nn.functional.linear" and len(node.args) > 1 and self._is_of_layer(node.args[1]):
             return self._with(node, function="nn.functional.linear")
-        if name in ("split", "flatten", "squeeze") and node.args:
+        if name == "where" and len(node.args) == 1:
+            self._note("S04: where with a condition alone: gm.nonzero with a capacity")
+            return self._as_it_was(node)
+        if name in ("split", "flatten", "squeeze", "max", "min") and node.args:
             return self._shaped(name, node.args[0], node.args[1:], node.keywords)
         return None
 
@@ -192,7 +195,7 @@ class Calls(Shapes):
         holder, is_tensor = function.value, self._is_tensor(function.value)
         pair = self._pair(node)
         if pair is not None:
-            return f"({pair[0]}, {pair[1]})"
+            return as_one(pair)
         if self._builds and name in _INITIAL:
             return self.written(holder)
         if name in REFUSED and (is_tensor or name not in _OF_OTHERS):

@@ -21,7 +21,13 @@ from .rules import DTYPES, FUNCTIONS, as_operand
 from .spans import Spans
 
 _OF_SHAPES = frozenset(["size", "dim", "numel", "nelement", "ndimension", "append", "is_floating_point"])
-_ANNOTATIONS = {torch.Tensor: "jax.Array", torch.nn.Module: "nnx.Module", torch.nn.Parameter: "nnx.Param"}
+_TYPES: dict[type, str] = {
+    torch.Tensor: "jax.Array",
+    torch.nn.Module: "nnx.Module",
+    torch.nn.Parameter: "nnx.Param",
+    torch.finfo: "jnp.finfo",
+    torch.iinfo: "jnp.iinfo",
+}
 
 
 class Expressions:
@@ -93,9 +99,21 @@ class Expressions:
         if node.attr == "data":
             return as_operand(self.written(node.value))
         if node.attr in ("weight", "bias") and isinstance(node.value, ast.Attribute) and is_self(node.value.value):
-            self._note(f"{ast.unparse(node)} lies as it runs fastest here, not as in PyTorch: see its class")
-            return f"{self.written(node.value)}.{node.attr}[...]"
+            return self._of_child(node, node.value.attr)
         return None
+
+    def _of_child(self, node: ast.Attribute, name: str) -> str | None:
+        """A parameter of a module inside, turned to PyTorch's layout where it lies otherwise here."""
+        kind = self.model.children.get(self.owner, {}).get(name) if self.owner is not None else None
+        if kind is None or not is_of_torch(kind):
+            return None
+        text = f"{self.written(node.value)}.{node.attr}[...]"
+        if node.attr == "bias" or not issubclass(kind, torch.nn.Linear | torch.nn.modules.conv._ConvNd):
+            return text
+        if issubclass(kind, torch.nn.modules.conv._ConvNd):
+            self._note(f"{ast.unparse(node)} is [*kernel, in, out] here")
+            return text
+        return f"{text}.T"
 
     def _own(self, name: str) -> str | None:
         if name == "training":
@@ -108,8 +126,8 @@ class Expressions:
         """What stands for an object that is known before a run."""
         if isinstance(found, torch.dtype):
             return DTYPES.get(str(found).removeprefix("torch."), None) or self._left(node)
-        if isinstance(found, type) and found in _ANNOTATIONS:
-            return _ANNOTATIONS[found]
+        if isinstance(found, type) and found in _TYPES:
+            return _TYPES[found]
         if isinstance(found, type) and issubclass(found, torch.nn.Module):
             return self._class_named(found)
         if isinstance(found, float) and isinstance(node, ast.Attribute) and is_of_torch(self.scope.find(node.value)):

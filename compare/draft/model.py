@@ -25,7 +25,7 @@ class Model:
       variables: by class, the names of its parameters and buffers.
       absent: those that some module has none of, in the place of one.
       transient: those of the buffers that no state_dict has.
-      children: by class, the names of the modules inside.
+      children: by class, the modules inside, by name, and what each is.
       imports: lines that the port needs.
       home: the module of the original that is read now.
     """
@@ -36,7 +36,7 @@ class Model:
     variables: dict[type, set[str]] = field(default_factory=dict)
     absent: dict[type, set[str]] = field(default_factory=dict)
     transient: dict[type, set[str]] = field(default_factory=dict)
-    children: dict[type, set[str]] = field(default_factory=dict)
+    children: dict[type, dict[str, type]] = field(default_factory=dict)
     imports: set[str] = field(default_factory=set)
     home: str = ""
 

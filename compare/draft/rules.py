@@ -262,6 +262,16 @@ FUNCTIONS = _rules(
         "argsort": ("input dim descending stable", "jnp.argsort({input}, axis={dim}<, descending={descending}>)"),
         "searchsorted": ("sorted_sequence input", "jnp.searchsorted({sorted_sequence}, {input})"),
         "topk": ("input k", "jax.lax.top_k({input}, {k})"),
+        "complex": ("real imag", "jax.lax.complex({real}, {imag})"),
+        "polar": ("abs angle", "({abs} * jnp.exp(1j * {angle}))"),
+        "view_as_real": ("input", "jnp.stack(({input}.real, {input}.imag), axis=-1)"),
+        "view_as_complex": ("input", "jax.lax.complex({input}[..., 0], {input}[..., 1])"),
+        "allclose": ("input other rtol atol", "jnp.allclose({input}, {other}<, rtol={rtol}><, atol={atol}>)"),
+        **{
+            f"linalg.{name}": ("A|input", f"jnp.linalg.{name}({{A}})")
+            for name in ("qr", "eigh", "eigvalsh", "eigvals", "eig", "pinv", "slogdet")
+        },
+        "linalg.svd svd": ("A full_matrices", "jnp.linalg.svd({A}<, full_matrices={full_matrices}>)"),
         "zeros ones empty": ("*size dtype", ""),  # written by what `creation` says
         "zeros_like empty_like": ("input dtype", "jnp.zeros_like({input}<, dtype={dtype}>)"),
         "ones_like": ("input dtype", "jnp.ones_like({input}<, dtype={dtype}>)"),

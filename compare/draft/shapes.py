@@ -79,6 +79,9 @@ class Shapes(Expressions):
         else:
             return None
         named = {each.arg: each.value for each in node.keywords if each.arg is not None}
+        if name == "topk" and len(given) > 1 and self._is_last(given[2:], named):
+            pair = f"jax.lax.top_k({self.written(given[0])}, {self.written(given[1])})"
+            return f"{pair}[0]", f"{pair}[1]"
         if name not in ("max", "min", "sort") or not given:
             return None
         dim = named.get("dim", given[1] if len(given) > 1 and _is_number(given[1]) else None)
@@ -94,6 +97,19 @@ class Shapes(Expressions):
         rest = f"axis={axis}" + ("" if further is None else f", {which}={self.written(further)}")
         x = self.written(given[0])
         return f"jnp.{name}({x}, {rest})", f"jnp.arg{name}({x}, {rest})"
+
+    @staticmethod
+    def _is_last(rest: list[ast.expr], named: Mapping[str, ast.expr]) -> bool:
+        """Whether the largest along the last axis are asked for."""
+        axis = rest[0] if rest else named.get("dim")
+        largest = rest[1] if len(rest) > 1 else named.get("largest")
+        return (axis is None or ast.unparse(axis) == "-1") and (largest is None or ast.unparse(largest) == "True")
+
+
+def as_one(pair: tuple[str, str]) -> str:
+    """Values and indices together."""
+    both = pair[0].removesuffix("[0]")
+    return both if pair == (f"{both}[0]", f"{both}[1]") else f"({pair[0]}, {pair[1]})"
 
 
 def _is_number(node: ast.expr) -> bool:

@@ -61,7 +61,7 @@ def parts_of(build: Any, module: torch.nn.Module) -> tuple[Model, list[Part]]:
             model.variables.setdefault(cls, set()).update(name for name, value in held.items() if value is not None)
             model.absent.setdefault(cls, set()).update(name for name, value in held.items() if value is None)
             model.transient.setdefault(cls, set()).update(inside._non_persistent_buffers_set)
-            model.children.setdefault(cls, set()).update(inside._modules)
+            model.children.setdefault(cls, {}).update((name, type(child)) for name, child in inside._modules.items())
     for cls, absent in model.absent.items():
         model.variables[cls] -= absent
     if not model.classes:

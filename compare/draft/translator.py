@@ -183,6 +183,9 @@ class Translator(Calls):
         return f"self.{literal} = {value}" if literal else f"setattr(self, {self.written(given[0])}, {value})"
 
     def _in_place(self, function: ast.Attribute, call: ast.Call, name: str) -> str | None:
+        if not isinstance(function.value, ast.Name | ast.Attribute | ast.Subscript):
+            self._note(f"M01: {name}_ writes in place: a new array in its place")
+            return None
         target = self.spans.spliced(function.value, self.written)
         fills = {"zero": f"jnp.zeros_like({target})", "fill": f"jnp.full_like({target}, {{}})", "copy": "{}"}
         if name in fills:
@@ -201,7 +204,9 @@ class Translator(Calls):
             self._tensors |= {name.id for name in names if isinstance(name, ast.Name)}
 
     def _assigned(self, target: ast.expr, value: ast.expr) -> str | None:
-        if isinstance(target, ast.Subscript) and self._is_tensor(target.value):
+        if isinstance(target, ast.Subscript) and isinstance(target.value, ast.Call):
+            self._note("M01: what is written to is a view: a new array in place of what it is of")
+        elif isinstance(target, ast.Subscript) and self._is_tensor(target.value):
             return self._put(target, "set", self.written(value))
         if isinstance(target, ast.Attribute) and is_self(target.value) and self.owner is not None:
             if target.attr in self.model.variables.get(self.owner, ()) and self._builds is False:

@@ -46,6 +46,7 @@ def drafted(folder, name, *inputs):
         ("DenseNet", ("2,3,8,8",)),
         ("MobileBlocks", ("2,3,16,16",)),
         ("Derived", ("2,3,8,8",)),
+        ("Chosen", ("2,7:9",)),
         ("LinearAttention", ("3,5,8", "3:6")),
     ],
 )

@@ -364,3 +364,24 @@ class Outside(nn.Module):
         assert (h > 0).all()
         h[h > 1] = 0
         return F.dropout(h, 0.1, self.training), h.unique(), h.sum().item(), torch.stft(h, 4)
+
+
+class Chosen(nn.Module):
+    """Parts of what is sorted, tied weights, complex numbers, and numbers of a dtype."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(9, 6)
+        self.mix = nn.Linear(6, 6)
+        self.norm = nn.LayerNorm(6)
+
+    def forward(self, tokens):
+        x = self.norm(F.linear(self.table(tokens), self.mix.weight, self.mix.bias))
+        logits = F.linear(x, self.table.weight)
+        top, where = logits.topk(3, dim=-1)
+        best = torch.topk(logits, 2).indices
+        low = torch.min(logits) + torch.max(logits, -logits).mean()
+        z = torch.view_as_complex(x.reshape(*x.shape[:-1], 3, 2))
+        turned = torch.view_as_real(z * torch.polar(torch.ones(3), torch.arange(3.0))).flatten(-2)
+        hidden = logits.masked_fill(logits < low, torch.finfo(logits.dtype).min)
+        return top, where, best, turned, hidden.softmax(-1), torch.linalg.qr(x)[1].abs()
