@@ -16,7 +16,7 @@ from .rules import DEFAULTS, FUNCTIONS, IGNORED, METHODS, REFUSED, Rule, as_oper
 from .shapes import SHAPED, Shapes, as_one
 
 # methods that lists, sets, dicts or strings have, too
-_OF_OTHERS = frozenset(
+OF_OTHERS = frozenset(
     ["sort", "index", "count", "copy", "add", "update", "pop", "remove", "scatter", "normal", "bernoulli"]
 )
 # what sets initial values, which the weights that are loaded replace
@@ -37,6 +37,11 @@ class Calls(Shapes):
             return f"nnx.Param({self.written(node.args[0])})" if node.args else None
         if is_module(found):
             return self._built(node, found)
+        if found is torch.Tensor:
+            if self._builds:
+                return self._created(node, "zeros")
+            self._note("torch.Tensor(...): jnp.asarray of values, or jnp.zeros of a shape")
+            return self._as_it_was(node)
         if found is isinstance:
             with self._in_types():
                 return self._with(node)
@@ -198,12 +203,12 @@ class Calls(Shapes):
             return as_one(pair)
         if self._builds and name in _INITIAL:
             return self.written(holder)
-        if name in REFUSED and (is_tensor or name not in _OF_OTHERS):
+        if name in REFUSED and (is_tensor or name not in OF_OTHERS):
             self._refused(name)
             return None
         if name in SHAPED:
             return self._shaped(name, holder, node.args, node.keywords)
-        if name in _OF_OTHERS and not is_tensor:
+        if name in OF_OTHERS and not is_tensor:
             return None
         rule = METHODS.get(name) or FUNCTIONS.get(name)
         if rule is None and is_tensor and hasattr(nn.functional, name):

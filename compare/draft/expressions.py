@@ -117,7 +117,7 @@ class Expressions:
 
     def _own(self, name: str) -> str | None:
         if name == "training":
-            return "(not self.deterministic)"
+            return "(not self.use_running_average)"
         if self.owner is not None and name in self.model.variables.get(self.owner, ()) and not self._builds:
             return f"self.{name}[...]"
         return None
@@ -137,9 +137,9 @@ class Expressions:
         name = torch_name(found)
         if name is not None:
             return self._function_named(name, node)
-        if isinstance(node, ast.Name):
-            return self._name(node.id, found)
-        return self._left(node) if is_of_torch(found) else None
+        if is_of_torch(found):
+            return self._left(node)
+        return self._name(node.id, found) if isinstance(node, ast.Name) else None
 
     def _class_named(self, found: type) -> str:
         if found in self.model.classes:
@@ -219,11 +219,11 @@ class Expressions:
         found = self.scope.find(call.func)
         if is_of_torch(found):
             return torch_name(found) not in ("is_tensor", "is_floating_point", "numel")
-        function = call.func
-        if not isinstance(function, ast.Attribute):
-            return False
+        function, takes_some = call.func, any(map(self._is_tensor, call.args))
+        if not isinstance(function, ast.Attribute):  # of a module that a loop goes over, or of the user's
+            return takes_some and (found is UNKNOWN or isinstance(found, FunctionType))
         if is_self(function.value):
-            return self.owner is not None and function.attr in self.model.children.get(self.owner, ())
+            return takes_some or (self.owner is not None and function.attr in self.model.children.get(self.owner, {}))
         return function.attr not in _OF_SHAPES and self._is_tensor(function.value)
 
     def _note(self, text: str) -> None:

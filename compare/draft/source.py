@@ -7,7 +7,7 @@ import inspect
 import sys
 import textwrap
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -16,7 +16,7 @@ import torch
 
 from ..case import CaseError
 from .model import Model, is_module
-from .names import UNKNOWN, Scope, is_of_torch, torch_name
+from .names import Scope, is_of_torch, torch_name
 from .spans import Spans
 
 Written = type | FunctionType
@@ -71,6 +71,7 @@ def parts_of(build: Any, module: torch.nn.Module) -> tuple[Model, list[Part]]:
         parts += map(_part, new)
         for cls in (each for part in parts for each in _named_classes(part)):
             model.classes.setdefault(cls, cls.__name__)
+    parts = [replace(part, kept=_kept_by_all(part, parts)) for part in parts]
     waiting: list[Written] = [build] if isinstance(build, FunctionType) else []
     for part in parts:
         waiting += _functions(part)
@@ -79,10 +80,9 @@ def parts_of(build: Any, module: torch.nn.Module) -> tuple[Model, list[Part]]:
         item = waiting.pop(0)
         if all(part.item is not item for part in functions):
             part = _part(item)
-            if item is build or _needs_drafting(part):
-                functions.append(part)
-                model.functions[item] = item.__name__
-                waiting += _functions(part)
+            functions.append(part)
+            model.functions[item] = item.__name__
+            waiting += _functions(part)
     model.builders |= _builders(model, [*parts, *functions])
     parts.sort(key=lambda part: (len(part.item.__mro__), part.home, part.node.lineno))  # type: ignore[union-attr]
     return model, [*sorted(functions, key=lambda part: (part.home, part.node.lineno)), *_bases_first(parts)]
@@ -166,6 +166,12 @@ def _named_classes(part: Part) -> list[type]:
     return [each for each in found if is_module(each) and not is_of_torch(each)]
 
 
+def _kept_by_all(part: Part, parts: list[Part]) -> frozenset[str]:
+    """The methods that a class needs for itself, or for one that is derived from it."""
+    derived = (each.kept for each in parts if isinstance(part.item, type) and issubclass(each.item, part.item))  # type: ignore[arg-type]
+    return frozenset().union(*derived)
+
+
 def _functions(part: Part) -> list[Written]:
     """The functions of the user's that a part calls by name."""
     found: list[Written] = []
@@ -179,15 +185,6 @@ def _functions(part: Part) -> list[Written]:
 
 def _is_near(item: FunctionType, part: Part) -> bool:
     return item.__module__.split(".")[0] == part.home.split(".")[0]
-
-
-def _needs_drafting(part: Part) -> bool:
-    """Whether it has to do with PyTorch; what is plain Python is imported."""
-    return any(
-        is_of_torch(part.scope.find(node))
-        for node in ast.walk(part.node)
-        if isinstance(node, ast.Name | ast.Attribute) and part.scope.find(node) is not UNKNOWN
-    )
 
 
 def _builders(model: Model, parts: list[Part]) -> set[str]:

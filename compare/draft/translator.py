@@ -12,13 +12,14 @@ from typing import Any
 
 import torch
 
-from .calls import Calls
+from .calls import OF_OTHERS, Calls
 from .model import has_own_init, is_self, is_super, layer_of
 from .names import is_of_torch, torch_name
-from .rules import without_parentheses
+from .rules import METHODS, without_parentheses
 
 GONE = "\0"  # stands for a statement that has no counterpart
 _WALKS = frozenset(["modules", "named_modules", "parameters", "named_parameters", "children", "named_children"])
+_OF_TENSORS = frozenset(METHODS) - OF_OTHERS | {"shape", "dtype", "device"}
 _IN_PLACE_OPERATORS = {ast.Add: "add", ast.Sub: "subtract", ast.Mult: "multiply", ast.Div: "divide"}
 
 
@@ -89,7 +90,7 @@ class Translator(Calls):
         outer = self._builds, self._tensors
         self._builds = self._takes_rngs(node.name)
         is_forward = node.name == "forward"
-        self._tensors = _perhaps_tensors(node.args) if is_forward else set()
+        self._tensors = set() if self._builds else self._perhaps_tensors(node)
         arguments = self._arguments(node)
         self._scopes.append(self.scope.within(node))
         try:
@@ -104,6 +105,30 @@ class Translator(Calls):
             returns = f" -> {self.written(node.returns)}" if node.returns is not None else ""
         name = "__call__" if is_forward and self.owner is not None else node.name
         return f"{head}def {name}({arguments}){returns}:{body}"
+
+    def _perhaps_tensors(self, function: ast.FunctionDef) -> set[str]:
+        """The arguments that are tensors: of `forward` all but what is said to be another thing, else what is used so."""
+        given, found = function.args.args, set()
+        plain = [None] * (len(given) - len(function.args.defaults))
+        for each, default in zip(given, [*plain, *function.args.defaults], strict=True):
+            is_setting = isinstance(default, ast.Constant) and default.value is not None
+            is_other = each.annotation is not None and ast.unparse(each.annotation) in ("int", "float", "bool", "str")
+            if each.arg != "self" and not is_setting and not is_other:
+                found |= (
+                    {each.arg} if function.name == "forward" or self._is_used_as_tensor(each.arg, function) else set()
+                )
+        return found
+
+    def _is_used_as_tensor(self, name: str, function: ast.FunctionDef) -> bool:
+        def is_it(node: ast.AST) -> bool:
+            return isinstance(node, ast.Name) and node.id == name
+
+        inside = list(ast.walk(function))
+        attributes = {node.attr for node in inside if isinstance(node, ast.Attribute) and is_it(node.value)}
+        if attributes & _OF_TENSORS:
+            return True
+        calls = [node for node in inside if isinstance(node, ast.Call) and torch_name(self.scope.find(node.func))]
+        return any(is_it(each) for call in calls for each in call.args[:1])
 
     def _called(self, decorator: ast.expr) -> Any:
         return self.scope.find(decorator.func if isinstance(decorator, ast.Call) else decorator)
@@ -137,7 +162,7 @@ class Translator(Calls):
         text = "".join([*pieces, self.spans.text(at, last)])
         if self.owner is not None and node.name == "__init__" and "training" in _attributes(self.owner):
             indent = self.spans.indent(node.body[0]) or "        "
-            text += f"\n{indent}self.deterministic = False  # as train() and eval() set it"
+            text += f"\n{indent}self.use_running_average = False  # as train() and eval() set it"
         return text
 
     def _end_of_arguments(self, node: ast.FunctionDef) -> int:
@@ -283,17 +308,6 @@ class Translator(Calls):
 def _all_arguments(arguments: ast.arguments) -> list[ast.arg]:
     found = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
     return [*found, *(each for each in (arguments.vararg, arguments.kwarg) if each is not None)]
-
-
-def _perhaps_tensors(arguments: ast.arguments) -> set[str]:
-    """The arguments of `forward` that no annotation and no default says are other things."""
-    plain = [None] * (len(arguments.args) - len(arguments.defaults))
-    found = set()
-    for each, default in zip(arguments.args, [*plain, *arguments.defaults], strict=True):
-        is_setting = isinstance(default, ast.Constant) and default.value is not None
-        is_number = each.annotation is not None and ast.unparse(each.annotation) in ("int", "float", "bool", "str")
-        found |= set() if is_setting or is_number or each.arg == "self" else {each.arg}
-    return found
 
 
 def _attributes(owner: type) -> set[str]:
