@@ -107,16 +107,16 @@ class Translator(Calls):
         return f"{head}def {name}({arguments}){returns}:{body}"
 
     def _perhaps_tensors(self, function: ast.FunctionDef) -> set[str]:
-        """The arguments that are tensors: of `forward` all but what is said to be another thing, else what is used so."""
+        """The arguments that are tensors: of `forward` all that are not said to be others, else what is used as one."""
         given, found = function.args.args, set()
         plain = [None] * (len(given) - len(function.args.defaults))
         for each, default in zip(given, [*plain, *function.args.defaults], strict=True):
             is_setting = isinstance(default, ast.Constant) and default.value is not None
             is_other = each.annotation is not None and ast.unparse(each.annotation) in ("int", "float", "bool", "str")
-            if each.arg != "self" and not is_setting and not is_other:
-                found |= (
-                    {each.arg} if function.name == "forward" or self._is_used_as_tensor(each.arg, function) else set()
-                )
+            if each.arg == "self" or is_setting or is_other:
+                continue
+            if function.name == "forward" or self._is_used_as_tensor(each.arg, function):
+                found.add(each.arg)
         return found
 
     def _is_used_as_tensor(self, name: str, function: ast.FunctionDef) -> bool:
