@@ -157,6 +157,20 @@ def test_named_sequentials_keep_names_in_slices_and_lose_them_on_deletion():
         ours.insert(0, linear())
 
 
+def test_modules_are_added_under_names_and_called_in_their_order():
+    ours, theirs = nn.Sequential(), torch.nn.Sequential()
+    for name, ins, outs in (("z", 3, 4), ("a", 4, 2)):
+        ours.add_module(name, linear(ins, outs))
+        theirs.add_module(name, torch.nn.Linear(ins, outs))
+    load(ours, theirs.state_dict())
+    x = torch.randn(5, 3)
+    np.testing.assert_allclose(ours(x.numpy()), theirs(x).detach(), atol=1e-6)
+    with pytest.raises(ValueError, match="the name 'a.b' is empty or has a dot"):
+        ours.add_module("a.b", linear())
+    with pytest.raises(TypeError, match="member 'f' is"):
+        ours.add_module("f", jnp.tanh)
+
+
 def test_one_value_is_handed_on_as_it_is():
     assert nn.Sequential()(5) == 5
     pair = (jnp.ones(2), jnp.zeros(2))
