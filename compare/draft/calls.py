@@ -158,9 +158,7 @@ class Calls(Shapes):
             self._note(f"{short}: its weights are [in, out] here, as the layers hold them: w.T of what PyTorch has")
         if "dropout" in short:
             self._note(f"H06: {short} draws numbers: nn.Dropout(p, rngs=rngs) in __init__, and called here")
-        of_format = inspect.signature(functional).parameters.get("data_format")
-        further = [CHANNELS] if of_format is not None and of_format.default is not None else []
-        return self._with(node, *further, function=f"nn.functional.{short}", drop=frozenset({"inplace"}))
+        return self._with(node, *_as_given(functional), function=f"nn.functional.{short}", drop=frozenset({"inplace"}))
 
     def _refused(self, short: str) -> None:
         row, instead = REFUSED[short]
@@ -210,9 +208,13 @@ class Calls(Shapes):
             return self._shaped(name, holder, node.args, node.keywords)
         if name in OF_OTHERS and not is_tensor:
             return None
+        if name.endswith("_") and not name.endswith("__"):  # the value is that of what does not write in place
+            return self._method(function, node, name.rstrip("_"))
         rule = METHODS.get(name) or FUNCTIONS.get(name)
-        if rule is None and is_tensor and hasattr(nn.functional, name):
-            return f"nn.functional.{name}({', '.join(map(self.written, [holder, *node.args]))})"
+        functional = getattr(nn.functional, name, None)
+        if rule is None and is_tensor and functional is not None:
+            given = [*map(self.written, [holder, *node.args]), *_as_given(functional)]
+            return f"nn.functional.{name}({', '.join(given)})"
         return None if rule is None else self._filled(rule, name, [holder, *node.args], node.keywords)
 
     def _filled(self, rule: Rule, name: str, args: list[ast.expr], keywords: list[ast.keyword]) -> str | None:
@@ -257,6 +259,12 @@ class Calls(Shapes):
             return ", ".join(written)
         is_one = one is not None and items is rest and not isinstance(one, ast.Constant | ast.UnaryOp | ast.Starred)
         return written[0] if is_one else as_tuple(written)
+
+
+def _as_given(functional: Any) -> list[str]:
+    """The argument with which a function takes the axes as they stand."""
+    of_format = inspect.signature(functional).parameters.get("data_format")
+    return [CHANNELS] if of_format is not None and of_format.default is not None else []
 
 
 def _further(ours: type, node: ast.Call) -> list[str]:

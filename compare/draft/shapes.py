@@ -79,8 +79,9 @@ class Shapes(Expressions):
         else:
             return None
         named = {each.arg: each.value for each in node.keywords if each.arg is not None}
-        if name == "topk" and len(given) > 1 and self._is_last(given[2:], named):
-            pair = f"jax.lax.top_k({self.written(given[0])}, {self.written(given[1])})"
+        count = given[1] if len(given) > 1 else named.get("k")
+        if name == "topk" and given and count is not None and self._is_last(given[2:], named):
+            pair = f"jax.lax.top_k({self.written(given[0])}, {self.written(count)})"
             return f"{pair}[0]", f"{pair}[1]"
         if name not in ("max", "min", "sort") or not given:
             return None

@@ -374,14 +374,16 @@ class Chosen(nn.Module):
         self.table = nn.Embedding(9, 6)
         self.mix = nn.Linear(6, 6)
         self.norm = nn.LayerNorm(6)
+        self.register_buffer("upper", torch.ones(9, 9).triu_(1))
 
     def forward(self, tokens):
         x = self.norm(F.linear(self.table(tokens), self.mix.weight, self.mix.bias))
-        logits = F.linear(x, self.table.weight)
+        logits = F.linear(x, self.table.weight) @ self.upper
         top, where = logits.topk(3, dim=-1)
-        best = torch.topk(logits, 2).indices
+        best = logits.topk(k=2)[1]
         low = torch.min(logits) + torch.max(logits, -logits).mean()
         z = torch.view_as_complex(x.reshape(*x.shape[:-1], 3, 2))
         turned = torch.view_as_real(z * torch.polar(torch.ones(3), torch.arange(3.0))).flatten(-2)
         hidden = logits.masked_fill(logits < low, torch.finfo(logits.dtype).min)
+        turned = turned.unflatten(-1, (2, 3)).flatten(2)
         return top, where, best, turned, hidden.softmax(-1), torch.linalg.qr(x)[1].abs()

@@ -165,7 +165,7 @@ def test_modules_are_added_under_names_and_called_in_their_order():
     load(ours, theirs.state_dict())
     x = torch.randn(5, 3)
     np.testing.assert_allclose(ours(x.numpy()), theirs(x).detach(), atol=1e-6)
-    with pytest.raises(ValueError, match="the name 'a.b' is empty or has a dot"):
+    with pytest.raises(ValueError, match=r"the name 'a\.b' is empty or has a dot"):
         ours.add_module("a.b", linear())
     with pytest.raises(TypeError, match="member 'f' is"):
         ours.add_module("f", jnp.tanh)
