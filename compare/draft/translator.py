@@ -148,7 +148,7 @@ class Translator(Calls):
         if self._takes_rngs(node.name):
             arguments.kwonlyargs.append(ast.arg("rngs", ast.Name("nnx.Rngs")))
             arguments.kw_defaults.append(None)
-        return ast.unparse(arguments)
+        return re.sub(r"(\w: [^=()]+?)=(?!=)", r"\1 = ", ast.unparse(arguments))
 
     def _body(self, node: ast.FunctionDef) -> str:
         """From the colon on."""
