@@ -308,3 +308,29 @@ def test_rounding_that_an_epsilon_divides_accuses_nobody(port, passes):
         )
     )
     assert report.passed == passes, str(report)
+
+
+class Masked(torch.nn.Module):
+    """Holds its causal mask, of zeros and infinities, as a buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mask", torch.full((3, 3), float("-inf")).triu(1))
+
+    def forward(self, x):
+        return (x[:, None] + self.mask).softmax(-1).cumsum(-1)
+
+
+class MaskedPort(nnx.Module):
+    def __init__(self, rngs: nnx.Rngs):
+        self.mask = nnx.Variable(jnp.zeros((3, 3)))
+
+    def __call__(self, x):
+        return jnp.cumsum(jax.nn.softmax(x[:, None] + self.mask[...], axis=-1), axis=-1)
+
+
+def test_a_buffer_of_infinities_leaves_no_input_out():
+    case = Case(name="m", summary="s", reference=Masked, model=MaskedPort, inputs=lambda rng: (normal(),))
+    parity = check(case).parity[0]
+    assert {"zeros", "ties", "a large mean", "a batch of one"} <= set(parity.inputs)
+    assert not parity.notes

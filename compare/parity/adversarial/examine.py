@@ -101,13 +101,26 @@ class OwnInputs:
             except Exception as error:
                 self.left_out[kind] = f"the reference raises {type(error).__name__}"
                 return
-            if not all(_is_finite(array).all() for array in _floating(truth.reference)):
+            if not self._is_finite(truth.reference):
                 self.left_out[kind] = "the reference's answer is not finite"
                 return
             if sorts and kind in TIED:
                 self.left_out[kind] = f"the reference's {sorts[0]} promises no order among ties"
                 return
             yield truth
+
+    def _is_finite(self, answer: Observation) -> bool:
+        """Whether all of it is, but what a buffer has held from the start: a mask may be of infinities."""
+        held = self.exam.judge.state_dict
+        for kind, name, array in answer.tensors():
+            if not is_floating(array):
+                continue
+            finite = _is_finite(array)
+            if kind == "buffer" and name in held and held[name].shape == array.shape:
+                finite |= ~_is_finite(held[name])
+            if not finite.all():
+                return False
+        return True
 
     @functools.cached_property
     def _calls(self) -> dict[str, CountedCalls]:
@@ -218,10 +231,6 @@ class OwnInputs:
             return 0.0
         ratio = error_ratio([ours], [truth.torch.get(key)], [truth.reference.get(key)], dtype=self.exam.dtype)
         return ratio if ratio is not None else 0.0
-
-
-def _floating(answer: Observation) -> Iterator[np.ndarray]:
-    return (array for _, _, array in answer.tensors() if is_floating(array))
 
 
 def _is_finite(array: np.ndarray) -> np.ndarray:
