@@ -100,7 +100,7 @@ def make_plan(module: nnx.Module, rules: tuple[WeightRule, ...]) -> tuple[list[G
             matched[group.by] += 1
             plan.append(group)
     idle = [rule for rule in rules if isinstance(rule, Rule | Rename | Stacked) and not matched[rule]]
-    problems += [f"{rule}: matches no variable; {_instead(rule, by_path)}" for rule in idle]
+    problems += [f"{rule}: matches no variable; {_instead(rule, by_path, plan)}" for rule in idle]
     return plan, problems + _clashes(plan, rules)
 
 
@@ -157,13 +157,22 @@ def _clashes(plan: Iterable[Group], rules: Iterable[WeightRule]) -> list[str]:
     return problems
 
 
-def _instead(rule: WeightRule, by_path: Mapping[str, Leaf]) -> str:
-    """What to write for a rule that matches nothing: a name where it has NNX's path in its place, or what there is."""
+def _instead(rule: WeightRule, by_path: Mapping[str, Leaf], plan: Iterable[Group]) -> str:
+    """What to write for a rule that matches nothing: before another one that takes all that it would, a name where it
+    has NNX's path in its place, or what there is."""
+    for first, leaf in ((group.by, leaf) for group in plan for leaf in group.leaves):
+        if first is not None and _takes(rule, leaf.name):
+            return f"{first} is tried before it, and takes {leaf.name}: put the narrower one first"
     for leaf in by_path.values():
-        of_layers = isinstance(rule, Stacked) and rule.apply(leaf.path, [1] * len(rule.fields))
-        if leaf.path != leaf.name and (of_layers or (isinstance(rule, Rename) and rule.apply(leaf.path))):
+        if leaf.path != leaf.name and _takes(rule, leaf.path):
             return f"write its path as PyTorch would spell it: {leaf.path} is {leaf.name} there"
     return f"the module has {_sample(by_path)}"
+
+
+def _takes(rule: WeightRule, name: str) -> bool:
+    if isinstance(rule, Stacked):
+        return rule.apply(name, [1] * len(rule.fields)) is not None
+    return isinstance(rule, Rename) and rule.apply(name) is not None
 
 
 def _sample(paths: Mapping[str, Any]) -> str:

@@ -155,6 +155,13 @@ def test_rules_that_say_nothing_are_refused():
         load(nnx.Dict(a=nnx.Param(jnp.zeros(2))), {"a": np.zeros(2, np.float32)}, RULES)
 
 
+def test_a_rule_behind_a_wider_one_is_told_to_come_first():
+    port = nnx.Dict(layers=nnx.Dict(up=nnx.Dict(kernel=nnx.Param(jnp.zeros((2, 3))))))
+    rules = [Stacked("blocks.{i}", "layers"), Stacked("blocks.{i}.mlp.0", "layers.up")]
+    with pytest.raises(WeightsError, match=r"is tried before it, and takes layers\.up\.kernel"):
+        load(port, {f"blocks.{i}.mlp.0.kernel": np.zeros(3, np.float32) for i in range(2)}, rules)
+
+
 def test_one_variable_may_be_stacked_by_a_rule_of_its_own():
     port = nnx.Dict(w=nnx.Param(jnp.zeros((2, 3))))
     rows = [np.arange(3, dtype=np.float32), np.ones(3, np.float32)]
