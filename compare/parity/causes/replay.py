@@ -231,7 +231,9 @@ class Replay:
             name = next(names)
             if self.backward and name in self.call.input_gradients:
                 leaves[name] = flat[i].requires_grad_()
-                flat[i] = flat[i].clone() if change is None else change(flat[i])  # in-place functions take no leaf
+            leaf = leaves.get(self.call.merged.get(name, name))
+            if leaf is not None:
+                flat[i] = leaf.clone() if change is None else change(leaf)  # in-place functions take no leaf
         args, kwargs = pytree.tree_unflatten(flat, structure)
         return args, kwargs, leaves
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -41,6 +41,8 @@ class Call:
       inputs, outputs: arrays by position and name, as they were when the call began and when it ended.
       cotangents: what reached each output in the backward pass, from all who use it; no entry where no gradient does.
       input_gradients: what this call gives back to each of its inputs.
+      merged: by name of an input that is the same tensor as an earlier one, and that a port has in fewer places: the
+        name of that one, which has the gradients of all of them.
       in_no_grad: whether it was made under `torch.no_grad`.
       parent: the call that it was made in; None for the model's own.
       arguments, result: what it took, `(args, kwargs)`, and gave, as whole trees of detached tensors.
@@ -54,10 +56,20 @@ class Call:
     outputs: dict[str, np.ndarray] = field(default_factory=dict)
     cotangents: dict[str, np.ndarray] = field(default_factory=dict)
     input_gradients: dict[str, np.ndarray] = field(default_factory=dict)
+    merged: dict[str, str] = field(default_factory=dict)
     arguments: Any = ((), {})
     result: Any = None
     in_no_grad: bool = False
     lines: Mapping[str, Mapping[str, EndToEnd]] = field(default_factory=lambda: {"received": {}, "output": {}})
+
+    def merge(self, names: Sequence[str]) -> None:
+        """Makes these inputs one: the first has the gradients of all."""
+        first, *others = names
+        self.merged.update(dict.fromkeys(others, first))
+        known = [self.input_gradients.pop(name) for name in names if name in self.input_gradients]
+        if known:
+            reached = [gradient for gradient in known if gradient is not None]
+            self.input_gradients[first] = sum(reached[1:], reached[0]) if reached else known[0]
 
     @property
     def without_gradient(self) -> list[str]:

@@ -190,6 +190,8 @@ class PortRun:
             borders = Borders(around=around)
             receiving = self._compared(at, around, "received", received, call, borders.inputs, outer=within.inputs)
             given_to_it = list(receiving)
+            if forced:
+                _merge_repeated(call, borders.inputs)
             if forced and around is not None and any(one.port.shape != one.reference.shape for one in given_to_it):
                 self.unlike.append(at)
                 return run(module, *args, **kwargs)
@@ -311,7 +313,11 @@ class PortRun:
             values, gradients = (call.inputs, call.input_gradients) if giving else (call.outputs, call.cotangents)
             replaced = with_theirs(ours, values, pairs)
             through = [] if giving else [name for name in call.without_gradient if name not in gradients]
+            places = {each.name: each.index for each in pairs}
             for each in pairs:
+                if giving and each.name in call.merged:
+                    replaced[each.index] = replaced[places[call.merged[each.name]]]
+                    continue
                 let_through = each.name in through and isinstance(ours[each.index], jax.core.Tracer)
                 if each.name in gradients or let_through:
                     wanted = gradients.get(each.name)
@@ -404,6 +410,19 @@ def _kept_in_memory() -> Iterator[None]:
         yield
     finally:
         jax.checkpoint, jax.remat = usual
+
+
+def _merge_repeated(call: Call, pairs: Sequence[Pair]) -> None:
+    """Of a tensor that the reference hands in several places, such as queries, keys and values, and the port in fewer,
+    no place's own gradient can be compared, but that of all."""
+    layouts = {each.name: each.layout for each in pairs}
+    for first in call.inputs:
+        again = [name for name in call.inputs if name.rstrip("'") == first.rstrip("'") and name not in call.merged]
+        same = [name for name in again if np.array_equal(call.inputs[name], call.inputs[first])]
+        paired = [name for name in same if name in layouts]
+        alike = all(layouts[name] == layouts.get(first) for name in paired)
+        if same[:1] == [first] == paired[:1] and len(paired) < len(same) and alike:
+            call.merge(same)
 
 
 def _of_another_structure(call: Call, received: list[Seen], given: list[Seen]) -> bool:
