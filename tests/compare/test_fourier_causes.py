@@ -133,3 +133,52 @@ def test_a_complex_weight_that_is_another_is_caught():
             return super().factor() + np.complex64(1e-6j)
 
     assert not check(case(Moved)).passed
+
+
+class Spectral(torch.nn.Module):
+    """A learned product in the lowest frequencies, channels first: `[B, channels, time]`."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(FEATURES, FEATURES, 3, dtype=torch.cfloat))
+
+    def forward(self, x):
+        low = torch.fft.rfft(x)[..., :3]
+        return torch.fft.irfft(torch.einsum("bix,iox->box", low, self.weight), n=STEPS)
+
+
+class SpectralPort(nnx.Module):
+    equation = "bxi,oix->bxo"
+
+    def __init__(self, rngs: nnx.Rngs):
+        self.weight = nnx.Param(jnp.zeros((FEATURES, FEATURES, 3), jnp.complex64))
+
+    def factor(self):
+        return self.weight[...]
+
+    def __call__(self, x):
+        low = jnp.fft.rfft(x.swapaxes(1, 2), axis=1)[:, :3]
+        return jnp.fft.irfft(jnp.einsum(self.equation, low, self.factor()), n=STEPS, axis=1).swapaxes(1, 2)
+
+
+class Cubed(SpectralPort):
+    equation = "bxi,iox->bxo"
+
+    def factor(self):
+        return super().factor() * jnp.abs(super().factor()) ** 2
+
+
+def frames(rng):
+    return (rng.standard_normal((3, FEATURES, STEPS)),)
+
+
+def test_axes_of_equal_length_that_an_einsum_takes_for_one_another_are_told():
+    (told,) = causes(Spectral, SpectralPort, frames)
+    assert told == ("weight-transposed", "takes axes 0 and 1 of weight for one another")
+
+
+def test_the_line_is_found_among_complex_numbers_too():
+    case = Case(name="c", summary="s", reference=Spectral, model=Cubed, inputs=frames, adversarial=())
+    (divergence,) = check(case).divergences
+    assert not divergence.causes
+    assert all("fft" not in line for line in divergence.astray.port)

@@ -15,7 +15,7 @@ MOST_AXES = 5  # whose orders are tried
 MOST_PARTS = 256  # of a value, such as the steps of a sequence
 MOST_OF_ALL = 50_000  # parts of all values, of one size
 LARGEST = 4_000_000  # elements of a value that is looked at
-NUMBERS = "fiub"  # kinds of dtypes
+NUMBERS = "fiubc"  # kinds of dtypes
 
 
 class Values:
@@ -30,7 +30,8 @@ class Values:
         for value in values:
             array = np.asarray(value)
             if array.size <= LARGEST and array.dtype.kind in NUMBERS:
-                by_size.setdefault(array.size, []).append(array.astype(np.float64))
+                array = _real(array)
+                by_size.setdefault(array.size, []).append(array)
         self._whole = {size: _OfOneSize(arrays) for size, arrays in by_size.items()}
         self._parts: dict[int, _OfOneSize] = {}
         self._found: dict[int, tuple[Any, bool]] = {}  # by identity; the value is kept, or another could take its own
@@ -44,7 +45,7 @@ class Values:
     def _have(self, array: np.ndarray) -> bool:
         if array.dtype.kind not in NUMBERS or not 0 < array.size <= LARGEST:
             return True
-        array = array.astype(np.float64)
+        array = _real(array)
         if array.size > 1 and (array == array.flat[0]).all():
             return True
         if self._has(array):
@@ -94,6 +95,13 @@ class _OfOneSize:
         first, last = np.searchsorted(self._totals, [total - within, total + within], side="left")
         flat, rounding = array.ravel(), ROUNDING * _size(array)
         return any(_are_alike(flat, rounding, value) for value in self.values[first : last + 1])
+
+
+def _real(array: np.ndarray) -> np.ndarray:
+    """In float64; what is complex with an axis more, of its two parts."""
+    if array.dtype.kind == "c":
+        return np.stack([array.real, array.imag], -1).astype(np.float64)
+    return array.astype(np.float64)
 
 
 def _are_alike(flat: np.ndarray, rounding: float, value: _Value) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ..variants import Called, Variant, after, of, signature
+from ..variants import Called, Variant, after, before, of, signature
 
 signature("flatten", "input start_dim end_dim")
 LARGEST_RANK = 6
@@ -98,6 +98,21 @@ def other_order(call: Called) -> Iterator[Variant]:
             "keep the reference's order",
             after(lambda x, axes=axes: _reordered(x, axes)),
         )
+
+
+@of("einsum")
+def exchanged(call: Called) -> Iterator[Variant]:
+    """Two axes of an operand that are equally long, each for the other."""
+    for place, x in enumerate(call.args):
+        for a, b in itertools.combinations(range(x.dim() if isinstance(x, torch.Tensor) else 0), 2):
+            if x.shape[a] == x.shape[b] > 1:
+                name = call.name_of(place) or f"operand {place} of einsum"
+                yield Variant(
+                    "weight-transposed",
+                    f"takes axes {a} and {b} of {name} for one another",
+                    "name them in the order of the reference's equation",
+                    before(lambda x, a=a, b=b: x.transpose(a, b), place),
+                )
 
 
 def _and_reshapes(x: torch.Tensor, axes: Axes) -> str:
