@@ -98,7 +98,8 @@ def _run_in(module: torch.nn.Module, mode: Callable[[], contextlib.AbstractConte
 
 
 def take_constants(module: torch.nn.Module, make: Callable[[], torch.nn.Module], carried: set[str]) -> list[str]:
-    """Puts tensors that a module computes as it is built, and that no port is given, in float64 where they stand.
+    """Puts tensors that a module computes as it is built, and that no port is given, in float64 where they stand; and
+    numbers of Python's that it takes of tensors, by `item()`.
 
     Those alone that come out the same when it is built again: what is drawn at random stays as it is.
 
@@ -115,6 +116,11 @@ def take_constants(module: torch.nn.Module, make: Callable[[], torch.nn.Module],
     changed = []
     for name, (holder, kept) in _constants(module, carried):
         fine = again.get(name, (None, kept))[1]
+        if isinstance(kept, float) or isinstance(fine, float):
+            if type(kept) is type(fine) and fine != kept and abs(fine - kept) <= ALIKE * abs(fine):
+                holder.__dict__[name.rpartition(".")[2]] = fine
+                changed.append(name)
+            continue
         wide = torch.complex128 if kept.is_complex() else torch.float64
         if fine.dtype != wide or fine.shape != kept.shape or torch.equal(fine, kept.to(wide)):
             continue
@@ -130,13 +136,10 @@ def take_constants(module: torch.nn.Module, make: Callable[[], torch.nn.Module],
 
 def _constants(
     module: torch.nn.Module, carried: set[str]
-) -> Iterator[tuple[str, tuple[torch.nn.Module, torch.Tensor]]]:
+) -> Iterator[tuple[str, tuple[torch.nn.Module, torch.Tensor | float]]]:
     for path, child in module.named_modules():
         for attribute, value in [*child._parameters.items(), *child._buffers.items(), *child.__dict__.items()]:
             name = f"{path}.{attribute}" if path else attribute
-            if (
-                isinstance(value, torch.Tensor)
-                and (value.is_floating_point() or value.is_complex())
-                and name not in carried
-            ):
+            is_tensor = isinstance(value, torch.Tensor) and (value.is_floating_point() or value.is_complex())
+            if (is_tensor or isinstance(value, float)) and name not in carried:
                 yield name, (child, value)

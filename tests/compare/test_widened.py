@@ -228,6 +228,45 @@ def test_constants_that_are_frozen_parameters_are_taken_likewise():
     assert check(case).passed
 
 
+class Shifted(torch.nn.Module):
+    """As SchNet takes the logarithm of 2 away, in float32's digits."""
+
+    def __init__(self):
+        super().__init__()
+        self.shift = torch.log(torch.tensor(2.0)).item()
+        self.rate, self.noise = 0.1, torch.rand(()).item()
+
+    def forward(self, x):
+        return torch.nn.functional.softplus(self.rate * x) - self.shift
+
+
+class ShiftedPort(nnx.Module):
+    def __init__(self, rngs, shift):
+        self.shift = shift
+
+    def __call__(self, x):
+        return jax.nn.softplus(0.1 * x) - self.shift
+
+
+def test_numbers_of_pythons_that_come_of_tensors_are_taken_likewise():
+    module = Shifted().double()
+    noise = module.noise
+    assert take_constants(module, Shifted, set()) == ["shift"]
+    assert (module.shift, module.rate, module.noise) == (np.log(2), 0.1, noise)
+
+
+@pytest.mark.parametrize(("shift", "passes"), [(np.log(2), True), (Shifted().shift, True), (0.693147, False)])
+def test_a_port_has_such_a_number_with_all_digits_or_in_the_references(shift, passes):
+    def inputs(rng):
+        return (rng.standard_normal((3, 4)),)
+
+    def port(rngs):
+        return ShiftedPort(rngs, shift)
+
+    report = check(Case(name="c", summary="s", reference=Shifted, model=port, inputs=inputs, adversarial=()))
+    assert report.passed == passes
+
+
 class Attention(torch.nn.Module):
     def __init__(self):
         super().__init__()
