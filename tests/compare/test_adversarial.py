@@ -166,6 +166,26 @@ def test_a_shape_that_the_port_does_not_take_is_said_and_is_no_failure():
     assert "made for four rows" in warning
 
 
+def test_a_batch_of_one_is_not_asked_where_values_say_how_large_an_output_is():
+    """Nodes with the numbers of their graphs: as many sums as graphs, which a port knows ahead."""
+    graphs = np.array([0, 0, 1, 1])
+
+    def forward(x):
+        index = torch.tensor(graphs[: len(x)])
+        return torch.zeros(int(index.max()) + 1, 6, dtype=x.dtype).index_add(0, index, x)
+
+    report = check(case(forward, lambda x: jax.ops.segment_sum(x, graphs[: len(x)], 2)), draws=1)
+    assert report.passed, str(report)
+    assert "a batch of one" not in report.parity[0].inputs
+    told = "'a batch of one' (the reference's output has shape (1, 6) where a batch of 4 gives (2, 6))"
+    assert any(told in note for note in report.parity[0].notes)
+
+
+def test_a_batch_of_one_is_asked_where_several_rows_of_an_output_are_one_of_the_batch():
+    report = check(case(lambda x: x.repeat(3, 1), lambda x: jnp.tile(x, (3, 1))), draws=1)
+    assert "a batch of one" in report.parity[0].inputs
+
+
 def test_an_edge_input_is_not_asked_again_and_keeps_its_name():
     def zeros(rng):
         return (np.zeros((4, 6)),)

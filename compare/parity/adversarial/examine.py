@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import jax.tree_util as jtu
 import numpy as np
 
 from ...draw import edge_inputs
@@ -18,7 +19,7 @@ from ...report.records import Tensor
 from ...trees import is_floating
 from ..scales import allowed_unrest
 from ..yardstick import EQUAL_TOLERANCE, PRECISE_RATIO, Difference, difference, error_ratio, filled, magnitude
-from .inputs import KINDS, TIED, adversarial_inputs
+from .inputs import BATCH_OF_ONE, KINDS, TIED, adversarial_inputs
 
 if TYPE_CHECKING:
     from ...jax_side import PortSide
@@ -107,6 +108,9 @@ class OwnInputs:
             if sorts and kind in TIED:
                 self.left_out[kind] = f"the reference's {sorts[0]} promises no order among ties"
                 return
+            if kind == BATCH_OF_ONE and (why := self._is_sized_by_values(truth)):
+                self.left_out[kind] = why
+                return
             yield truth
 
     def _is_finite(self, answer: Observation) -> bool:
@@ -121,6 +125,19 @@ class OwnInputs:
             if not finite.all():
                 return False
         return True
+
+    def _is_sized_by_values(self, truth: Truth) -> str:
+        """What of the reference's outputs has a length that the batch does not tell, such as one row a graph of nodes:
+        a port of fixed size has another one there."""
+        asked = (t for t in self.exam.truths if t.question.is_random and t.question.mode == truth.question.mode)
+        usual = next(asked)
+        batch = next(len(x) for x in jtu.tree_leaves(usual.question.inputs) if np.ndim(x))
+        for name, output in truth.reference.outputs.items():
+            before = np.shape(usual.reference.outputs.get(name))
+            pairs = zip(before, output.shape, strict=True) if len(before) == output.ndim else ()
+            if any(now not in (then, then / batch) for then, now in pairs):
+                return f"the reference's {name} has shape {output.shape} where a batch of {batch} gives {before}"
+        return ""
 
     @functools.cached_property
     def _calls(self) -> dict[str, CountedCalls]:
