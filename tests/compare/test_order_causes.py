@@ -109,12 +109,13 @@ def test_a_parameter_that_is_no_longer_shared_is_named():
 
 
 class Masked(torch.nn.Module):
-    def __init__(self):
+    def __init__(self, least=False):
         super().__init__()
         self.register_buffer("hidden", torch.arange(WIDTH) % 3 == 0)
+        self.least = least
 
     def forward(self, x):
-        return x.masked_fill(self.hidden, float("-inf")).softmax(-1)
+        return x.masked_fill(self.hidden, torch.finfo(x.dtype).min if self.least else float("-inf")).softmax(-1)
 
 
 class PortMasked(nnx.Module):
@@ -125,10 +126,11 @@ class PortMasked(nnx.Module):
         return jax.nn.softmax(jnp.where(self.hidden[...], -7.5, x), -1)
 
 
-def test_another_number_under_a_mask_is_named():
-    (divergence,) = check(case(Masked, PortMasked)).divergences[:1]
+@pytest.mark.parametrize(("least", "value"), [(False, "-inf"), (True, "jnp.finfo(x.dtype).min")])
+def test_another_number_under_a_mask_is_named(least, value):
+    (divergence,) = check(case(lambda: Masked(least), PortMasked)).divergences[:1]
     assert [(cause.id, cause.says, cause.fix) for cause in divergence.causes] == [
-        ("mask-value", "fills with -7.5", "fill with -inf")
+        ("mask-value", "fills with -7.5", f"fill with {value}")
     ]
 
 

@@ -27,17 +27,16 @@ def filled(call: Called) -> Iterator[Variant | Fit]:
     yield Variant(
         "mask-missing", "leaves the mask out", "mask as the reference does", lambda func, args, kwargs: args[0].clone()
     )
-    for value in (0.0, -1e4, -1e9, float("-inf"), torch.finfo(torch.float32).min):
-        if value != call.get("value"):
-            yield Variant(
-                "mask-value", f"fills with {value:g}", f"fill with {call.get('value')}", call.with_(value=value)
-            )
     known = call.get("value")
+    fix = f"fill with {'jnp.finfo(x.dtype).min' if known == torch.finfo(torch.float64).min else known}"
+    for value in (0.0, -1e4, -1e9, float("-inf"), torch.finfo(torch.float32).min):
+        if value != known:
+            yield Variant("mask-value", f"fills with {value:g}", fix, call.with_(value=value))
     if isinstance(known, int | float):
         yield Fit(
             "mask-value",
             "fills with {value}",
-            f"fill with {known}",
+            fix,
             float(known) if math.isfinite(known) else math.copysign(1e30, known),
             lambda value: call.with_(value=value),
             (-1e4, -1e3, -100.0, -30.0, -10.0, 0.0, 1.0),
