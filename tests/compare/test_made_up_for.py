@@ -128,6 +128,71 @@ def test_a_gradient_that_is_made_up_for_is_no_fault(port, wrong):
     assert {each.module for each in found.divergences()} == wrong
 
 
+class Largest(torch.nn.Module):
+    def forward(self, x):
+        return x.max(1).values
+
+
+class Pooled(torch.nn.Module):
+    """Behind a relu many of the largest are zero, and tied."""
+
+    def __init__(self, act=torch.relu):
+        super().__init__()
+        self.fc, self.pool, self.act = torch.nn.Linear(6, 6), Largest(), act
+
+    def forward(self, x):
+        return torch.tanh(self.pool(self.act(self.fc(x))))
+
+
+class PortLargest(nnx.Module):
+    """Shares the gradient out among ties."""
+
+    def __call__(self, x):
+        return x.max(1)
+
+
+class PortPooled(nnx.Module):
+    def __init__(self, rngs, act=jax.nn.relu):
+        self.fc, self.pool, self.act = nnx.Linear(6, 6, rngs=rngs), PortLargest(), act
+
+    def __call__(self, x):
+        return jnp.tanh(self.pool(self.act(self.fc(x))))
+
+
+class WrongPooled(PortPooled):
+    def __call__(self, x):
+        return 0.9 * super().__call__(x)
+
+
+def _signs(x):
+    return 0.1 * x - 0.1 * x.detach() + x.detach().sign()
+
+
+def _port_signs(x):
+    return 0.1 * x - 0.1 * jax.lax.stop_gradient(x) + jnp.sign(jax.lax.stop_gradient(x))
+
+
+@pytest.mark.parametrize(
+    ("port", "acts", "wrong"),
+    [
+        (PortPooled, (torch.relu, jax.nn.relu), set()),
+        (WrongPooled, (torch.relu, jax.nn.relu), {""}),
+        (WrongPooled, (_signs, _port_signs), {"", "pool"}),
+    ],
+)
+def test_a_gradient_among_ties_that_goes_no_further_is_no_fault(port, acts, wrong):
+    found = look(
+        Case(
+            name="pooled",
+            summary="s",
+            reference=lambda: Pooled(acts[0]),
+            model=lambda rngs: port(rngs, acts[1]),
+            inputs=lambda rng: (rng.standard_normal((3, 2, 6)),),
+        )
+    )
+    assert {each.module for each in found.divergences()} == wrong
+
+
 class ScaledByWeight(torch.nn.Module):
     def __init__(self):
         super().__init__()

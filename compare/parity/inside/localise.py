@@ -24,6 +24,7 @@ from ..judge import Question, largest_beside_inputs
 from ..yardstick import SMALLEST_GRADIENT, Difference, difference, magnitude
 from .calls import CallId, Calls, counts
 from .matching import Node, match_modules, port_nodes, reference_nodes, stacked_layers, uncounted
+from .no_further import going_no_further
 from .port_calls import Backward, PortRun, Seen
 from .steps import pairs_of_other_counts, regrouped
 from .torch_calls import recorded
@@ -203,18 +204,34 @@ class Look:
             if not self.suspects:
                 raise
             return  # a module that gives another shape has been found; its gradients fit nothing
+        freed: set[CallId] = set()
         if free := self._made_up_for(backward):
             again = self.run.forced_backward(self.matches, self.calls, free)
             right = {at for at in free if not self._wrong_inside(again, {at})}
             if right and right != free:
                 again = self.run.forced_backward(self.matches, self.calls, right)
             if right and not self._wrong_inside(again, right):
-                self.backward = backward = again
+                self.backward, backward, freed = again, again, right
+        lost = self._without_effect(backward, freed)
         for seen in sorted(backward.seen, key=lambda seen: self._user_elsewhere(seen) is not None):
+            if seen.what == "input_gradient" and seen.at in lost:
+                continue
             if self._user_elsewhere(seen) not in self.suspects:
                 self._judge(seen, self._gradient_error(seen))
         largest = self.largest_gradient
         self._named("parameter_gradient", backward.by_parameters, self.observed.parameter_gradients, largest)
+
+    def _without_effect(self, backward: Backward, free: set[CallId]) -> set[CallId]:
+        """The calls inside of the model that are right forward, and give gradients that are not, of which nothing
+        comes."""
+
+        def again(giving: set[CallId]) -> Backward:
+            return self.run.forced_backward(self.matches, self.calls, free, giving)
+
+        given = [seen for seen in backward.seen if seen.what == "input_gradient"]
+        wrong = {seen.at for seen in given if not self._gradient_error(seen).equal}
+        inside = {at for at in wrong if at != ROOT and at.path not in self.suspects}
+        return going_no_further(backward, inside, again, self.largest_gradient)
 
     def _user_elsewhere(self, seen: Seen) -> str | None:
         """Of a gradient that a call receives, the module that the reference makes this call in, where the port makes it

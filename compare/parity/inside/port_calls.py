@@ -277,18 +277,21 @@ class PortRun:
         places = {place: name for name, place in named.items()}
         return [places[i] for i, leaf in enumerate(leaves) if _is_array(leaf) and i in places]
 
-    def forced_backward(self, matches: Matches, calls: Calls, free: Collection[CallId] = ()) -> Backward:
+    def forced_backward(
+        self, matches: Matches, calls: Calls, free: Collection[CallId] = (), giving: Collection[CallId] = ()
+    ) -> Backward:
         """The same of the backward pass. `forced_forward` comes first: it finds the layouts.
 
-        Calls that are `free` receive what the port's own backward pass makes of the right gradients around them.
+        Calls that are `free` receive what the port's own backward pass makes of the right gradients around them, and
+        those that are `giving` hand on the gradients that they give.
 
         Where a module cuts the gradient, nothing would reach what comes before; so each tensor at a border also enters
         a sum whose own gradient is zero, and what gets none is seen to get zeros.
         """
         try:
-            return self._forced_backward(matches, calls, free, reaching=True)
+            return self._forced_backward(matches, calls, free, giving, reaching=True)
         except jax.errors.UnexpectedTracerError:  # a module is called within a transform, whose values do not leave it
-            return self._forced_backward(matches, calls, free, reaching=False)
+            return self._forced_backward(matches, calls, free, giving, reaching=False)
 
     def around(self, at: CallId) -> CallId | None:
         """The judged call that a call is made in, where it is judged itself."""
@@ -296,10 +299,17 @@ class PortRun:
 
     def own_gradients(self, matches: Matches, calls: Calls, path: str) -> dict[str, np.ndarray]:
         """Of the gradients of parameters, the part that the calls of this module make of the right ones."""
-        return self._forced_backward(matches, calls, (), reaching=False, alone=path).by_parameters
+        return self._forced_backward(matches, calls, (), (), reaching=False, alone=path).by_parameters
 
     def _forced_backward(
-        self, matches: Matches, calls: Calls, free: Collection[CallId], *, reaching: bool, alone: str | None = None
+        self,
+        matches: Matches,
+        calls: Calls,
+        free: Collection[CallId],
+        giving: Collection[CallId],
+        *,
+        reaching: bool,
+        alone: str | None = None,
     ) -> Backward:
         seen: list[Seen] = []
         borders_reached: list[jax.Array] = []
@@ -309,13 +319,13 @@ class PortRun:
 
         def switched(at: CallId, what: What, pairs: list[Pair], ours: list[Any]) -> list[Any]:
             call = calls[matches[at]]
-            giving = what == "input_gradient"
-            values, gradients = (call.inputs, call.input_gradients) if giving else (call.outputs, call.cotangents)
+            gives = what == "input_gradient"
+            values, gradients = (call.inputs, call.input_gradients) if gives else (call.outputs, call.cotangents)
             replaced = with_theirs(ours, values, pairs)
-            through = [] if giving else [name for name in call.without_gradient if name not in gradients]
+            through = [] if gives else [name for name in call.without_gradient if name not in gradients]
             places = {each.name: each.index for each in pairs}
             for each in pairs:
-                if giving and each.name in call.merged:
+                if gives and each.name in call.merged:
                     replaced[each.index] = replaced[places[call.merged[each.name]]]
                     continue
                 let_through = each.name in through and isinstance(ours[each.index], jax.core.Tracer)
@@ -323,7 +333,8 @@ class PortRun:
                     wanted = gradients.get(each.name)
                     if wanted is None or alone not in (None, at.path):
                         wanted = np.zeros_like(values[each.name])
-                    switch = self._switch(at, what, each, replaced[each.index], wanted, seen)
+                    own = gives and at in giving
+                    switch = self._switch(at, what, each, replaced[each.index], wanted, seen, own=own)
                     replaced[each.index] = switch(ours[each.index])
                     if reaching:
                         borders_reached.append(replaced[each.index])
@@ -358,9 +369,9 @@ class PortRun:
             return Backward(seen, by_name, self.side.input_gradients(batch, by_inputs))
 
     def _switch(
-        self, at: CallId, what: What, pair: Pair, right: jax.Array, gradient: np.ndarray, seen: list[Seen]
+        self, at: CallId, what: What, pair: Pair, right: jax.Array, gradient: np.ndarray, seen: list[Seen], *, own: bool
     ) -> Callable[[jax.Array], jax.Array]:
-        """Gives the right value forward and the right gradient backward, and notes the gradient that it got."""
+        """Gives the right value forward and the right gradient backward, or the port's `own`, and notes that one."""
         around = self._borders[at].around
 
         def note(reached: Any) -> None:
@@ -383,7 +394,7 @@ class PortRun:
                 jax.debug.callback(note, reached)
             else:
                 note(reached)
-            handed_on = pair.layout.gradient_to_port(gradient)
+            handed_on = reached if own else pair.layout.gradient_to_port(gradient)
             return (jnp.asarray(handed_on, like.dtype) if handed_on.shape == like.shape else like,)
 
         switch.defvjp(fwd, bwd)
