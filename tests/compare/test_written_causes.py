@@ -291,3 +291,47 @@ def test_the_fix_of_a_padding_says_what_is_cut():
     assert cause.id == "padding"
     assert "cut" in cause.fix
     assert "stride" not in cause.fix
+
+
+class Refined(torch.nn.Module):
+    """Slots that a cell moves from what they were before a norm, all rows of the batch as one."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.cell = torch.nn.LayerNorm(WIDTH), torch.nn.GRUCell(WIDTH, WIDTH)
+
+    def forward(self, x):
+        normed = self.norm(x)
+        return self.cell(torch.tanh(normed).reshape(-1, WIDTH), x.reshape(-1, WIDTH)).reshape(x.shape)
+
+
+class RefinedPort(nnx.Module):
+    def __init__(self, rngs):
+        self.norm, self.cell = gnn.LayerNorm(WIDTH, rngs=rngs), gnn.GRUCell(WIDTH, WIDTH, rngs=rngs)
+
+    def before(self, x, normed):
+        return normed
+
+    def __call__(self, x):
+        normed = self.norm(x)
+        before = self.before(x, normed).reshape(-1, WIDTH)
+        return self.cell(jnp.tanh(normed).reshape(-1, WIDTH), before).reshape(x.shape)
+
+
+class RefinedInAnotherOrder(RefinedPort):
+    def before(self, x, normed):
+        return x.swapaxes(0, 1)
+
+
+@pytest.mark.parametrize(
+    ("port", "told"),
+    [
+        (RefinedPort, [("wiring", "hands what norm gives to cell where the reference hands what reshape gives")]),
+        (RefinedInAnotherOrder, []),  # the same tensor
+    ],
+)
+def test_another_tensor_is_named_where_it_is_laid_out_anew_on_its_way(port, told):
+    def slots(rng):
+        return (rng.standard_normal((3, 2, WIDTH)),)
+
+    assert causes(Refined, port, slots)[:1] == told

@@ -128,7 +128,20 @@ def _named(value: np.ndarray, aim: Aim, known: list[Known]) -> Known | None:
         alike = each.value.shape == value.shape and each.value.dtype.kind == value.dtype.kind
         if alike and Aim(value, value, aim.scale).residual(each.value) <= 1e-10:
             return each
+    is_uniform = value.dtype.kind != "f" or not (value != value.flat[:1]).any()
+    if is_uniform or value.shape != aim.reference.shape or _only_moves(aim):
+        return None
+    for each in known:  # rows of a batch, say, as one axis with those of all others
+        alike = each.value.size == value.size and each.value.dtype.kind == value.dtype.kind
+        if alike and Aim(value, value, aim.scale).residual(each.value.reshape(value.shape)) <= 1e-10:
+            return each
     return None
+
+
+def _only_moves(aim: Aim) -> bool:
+    """Whether the port has the reference's elements in another order: another layout, and no other tensor."""
+    ours, theirs = (np.sort(x, axis=None) for x in (aim.port, aim.reference))
+    return Aim(theirs, theirs, aim.scale).residual(ours) <= 1e-10
 
 
 def _kind(wanted: Known | None, found: Known, ancestry: Ancestry) -> str:

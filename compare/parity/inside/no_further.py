@@ -32,7 +32,7 @@ def going_no_further(
     if not wrong or _is_same(backward, again(wrong), wrong, largest):
         return wrong
     each = [{at} for at in wrong] if 1 < len(wrong) <= FEW else []
-    return set().union(*(calls for calls in each if _is_same(backward, again(calls), calls, largest)))
+    return {at for calls in each if _is_same(backward, again(calls), calls, largest) for at in calls}
 
 
 def _is_same(before: Backward, after: Backward, calls: set[CallId], largest: float) -> bool:
