@@ -136,7 +136,8 @@ class OwnInputs:
             before = np.shape(usual.reference.outputs.get(name))
             pairs = zip(before, output.shape, strict=True) if len(before) == output.ndim else ()
             if any(now not in (then, then / batch) for then, now in pairs):
-                return f"the reference's {name} has shape {output.shape} where a batch of {batch} gives {before}"
+                which = name if name == "output" else f"output {name}"
+                return f"the reference's {which} has shape {output.shape} where a batch of {batch} gives {before}"
         return ""
 
     @functools.cached_property
