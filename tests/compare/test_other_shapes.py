@@ -2,9 +2,11 @@
 
 import jax
 import jax.numpy as jnp
+import pytest
 import torch
 from flax import nnx
-from graphmode.compare import Case, check
+from graphmode.compare import Case, channels_last, check
+from graphmode.weights import Rule
 
 
 class Quantizer(torch.nn.Module):
@@ -107,3 +109,68 @@ def test_what_is_done_outside_of_a_module_of_another_structure_is_not_blamed_on_
         adversarial=(),
     )
     assert [(each.module, each.mode) for each in check(case).divergences] == [("", "inference")]
+
+
+class Gate(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.slope = torch.nn.Parameter(torch.rand(3) + 0.5)
+
+    def forward(self, x):
+        return x * torch.sigmoid(self.slope[:, None, None] * x.detach())
+
+
+class Flattening(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gate, self.fc = Gate(), torch.nn.Linear(3 * 4 * 5, 2)
+
+    def forward(self, x):
+        return self.fc(self.gate(x).flatten(1))
+
+
+class GatePort(nnx.Module):
+    def __init__(self, wrong: str):
+        self.slope, self.wrong = nnx.Param(jnp.ones(3)), wrong
+
+    def __call__(self, x):
+        inside = x if self.wrong == "backward" else jax.lax.stop_gradient(x)
+        given = x * jax.nn.sigmoid(self.slope[...] * inside)
+        return given * 1.1 if self.wrong == "forward" else given
+
+
+class UnflattenedPort(nnx.Module):
+    """Its layer takes the image as it lies, with a kernel in that order."""
+
+    def __init__(self, wrong: str, rngs: nnx.Rngs):
+        self.gate = GatePort(wrong)
+        self.fc = nnx.LinearGeneral((4, 5, 3), 2, axis=(-3, -2, -1), rngs=rngs)
+
+    def __call__(self, x):
+        return self.fc(self.gate(x))
+
+
+class FromChannelsFirst:
+    def to_model(self, weight):
+        return (weight.reshape(2, 3, 4, 5).transpose(2, 3, 1, 0),)
+
+    def to_reference(self, kernel):
+        return (kernel.transpose(3, 2, 0, 1).reshape(2, 60),)
+
+    gradient_to_reference = to_reference
+
+
+@pytest.mark.parametrize("wrong", ["forward", "backward"])
+def test_a_layer_that_takes_an_image_where_the_references_takes_it_flattened_is_not_accused(wrong):
+    case = Case(
+        name="c",
+        summary="s",
+        reference=Flattening,
+        model=lambda rngs: UnflattenedPort(wrong, rngs),
+        inputs=lambda rng: (rng.standard_normal((2, 3, 4, 5)),),
+        to_model=channels_last,
+        weights=[Rule("fc.weight", "fc.kernel", FromChannelsFirst())],
+        adversarial=(),
+    )
+    (each,) = check(case, draws=1).divergences
+    assert each.module == "gate"

@@ -27,18 +27,21 @@ class Layout:
       axes: as `numpy.transpose` takes them.
       shape: of the port's tensor.
       origin: of the reference's.
+      flat: that of the reference's, where it has flattened what is of `origin`.
     """
 
     axes: Axes
     shape: tuple[int, ...]
     origin: tuple[int, ...]
+    flat: tuple[int, ...] | None = None
 
     def to_port(self, array: np.ndarray) -> np.ndarray:
-        return array.transpose(self.axes).reshape(self.shape)
+        return array.reshape(self.origin).transpose(self.axes).reshape(self.shape)
 
     def to_reference(self, array: np.ndarray) -> np.ndarray:
         moved = tuple(self.origin[axis] for axis in self.axes)
-        return array.reshape(moved).transpose(np.argsort(self.axes))
+        turned = array.reshape(moved).transpose(np.argsort(self.axes))
+        return turned if self.flat is None else turned.reshape(self.flat)
 
     def gradient_to_port(self, gradient: np.ndarray) -> np.ndarray:
         return self.to_port(gradient)
@@ -53,10 +56,12 @@ class Layouts:
 
     Attributes:
       seen: how often each order of axes was found.
+      flattened: images that the reference has flattened, as they were found.
       tolerance: up to which error, of the largest element, values agree.
     """
 
     seen: Counter[Axes] = field(default_factory=Counter)
+    flattened: set[Layout] = field(default_factory=set)
     tolerance: float = EQUAL_TOLERANCE
 
     def fit(self, port: np.ndarray, reference: np.ndarray, like: Sequence[Pair] = ()) -> Layout | None:
@@ -69,12 +74,21 @@ class Layouts:
             return None
         same = tuple(reference.shape) == tuple(port.shape)
         likely = [one for one in found if not same or self._is_usual(one)]
+        near = {each.layout for each in like}
+        flat = _flattened(reference.shape, port.shape)
+        if flat is not None and (flat in near or flat in self.flattened) and self._agree(flat, port, reference):
+            return flat  # before others that agree: of zeros each does
         for one in likely:
-            if difference(one.to_reference(port), reference).error <= self.tolerance:
+            if self._agree(one, port, reference):
                 self.seen[one.axes] += 1
                 return one
-        near = {each.layout for each in like}
+        if flat is not None and (flat in near or self._agree(flat, port, reference)):
+            self.flattened.add(flat)
+            return flat
         return max(likely or found, key=lambda one: (one in near, self.seen[one.axes]))
+
+    def _agree(self, layout: Layout, port: np.ndarray, reference: np.ndarray) -> bool:
+        return difference(layout.to_reference(port), reference).error <= self.tolerance
 
     def usual(self, reference: np.ndarray) -> Layout:
         """The one that tensors of this rank mostly have, where shapes cannot tell."""
@@ -108,6 +122,15 @@ def _candidates(reference: Sequence[int], port: Sequence[int]) -> Iterator[Layou
         if real not in known:
             known.add(real)
             yield Layout(axes, shape, origin)
+
+
+def _flattened(reference: Sequence[int], port: Sequence[int]) -> Layout | None:
+    """That of an image, channels last, which the reference has flattened, its channels first; None for other shapes."""
+    rank = len(port)
+    if not 2 < rank <= LARGEST_RANK or len(reference) != 2 or reference[0] != port[0] or prod(reference) != prod(port):
+        return None
+    origin = (port[0], port[-1], *port[1:-1])
+    return Layout(_channels_last(rank), tuple(port), origin, tuple(reference))
 
 
 def _channels_last(rank: int) -> Axes:

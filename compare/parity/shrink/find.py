@@ -196,6 +196,8 @@ def _port_call(look: Look, at: CallId) -> tuple[Call, Named]:
             layout = pairs[index].layout
             if not isinstance(layout, Layout):
                 raise _Unsuitable(f"it takes {_KINDS[type(layout)]}, which a port has in another form")
+            if layout.flat is not None:
+                raise _Unsuitable("it takes an image where the reference's takes one that is flattened")
             merged = tuple(layout.origin[axis] for axis in layout.axes) != layout.shape
             plain = layout.axes == tuple(range(len(layout.axes)))
             return From(pairs[index].name, None if plain else layout.axes, layout.shape if merged else None)
