@@ -158,6 +158,8 @@ class Examination:
                 truths, differences = self._with_finer_constants(exact, (truths, differences), variant, notes)
             if side == "jax" and _unequal(differences):
                 truths, differences = self._beside_unrest(exact, (truths, differences), variant, notes)
+            if side == "jax" and _unequal(differences):
+                notes += self._by_rounding(truths, differences)
             if side == "jax":
                 notes += self._draws(exact, truths, differences)  # type: ignore[arg-type]
             if not self.hasty or not _unequal(differences):
@@ -306,6 +308,22 @@ class Examination:
         self.truths = shaken + timed
         self.scales = Scales(self.truths)
         return shaken, again
+
+    def _by_rounding(self, truths: Sequence[Truth], differences: Sequence[dict[Key, Difference]]) -> list[str]:
+        """Where each tensor that is off is moved by rounding alone in the reference, too, what that means."""
+        told = []
+        for truth, found in zip(truths, differences, strict=True):
+            off = [key for key, each in found.items() if not each.equal]
+            if off and not self.judge.is_decided_by_rounding(truth, off):
+                return []
+            told += [
+                f"{truth.question.mode}: on {truth.question.label!r} the {kind.replace('_', ' ')} {name} is off, and "
+                "rounding alone moves it in the reference, too, in float64: it decides something there, such as the sign "
+                "of a sum that is zero but for rounding, so that two right ports part; compute that exactly on both "
+                "sides (signs are summed first, and scaled afterwards), or give inputs on which nothing hangs on it"
+                for kind, name in off[:1]
+            ]
+        return told[:1]
 
     def _draws(
         self, port: PortSide, truths: Sequence[Truth], differences: Sequence[dict[Key, Difference]]

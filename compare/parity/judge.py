@@ -331,13 +331,23 @@ class Judge:
         with quiet():
             shaken = self._shaken(truth.question, truth.reference)
 
-        def scale(key: Key) -> float:
-            shared = truth.shared_scale(key) if shares_scale(key[0]) else 0.0
-            return max(shared, yardstick.magnitude(truth.reference.get(key)))
-
         floating = {key: error for key, error in shaken.items() if is_floating(truth.reference.get(key))}
-        small = {key: error for key, error in floating.items() if error <= MOST_UNREST * scale(key)}
+        small = {key: error for key, error in floating.items() if error <= MOST_UNREST * self._scale(truth, key)}
         return dataclasses.replace(truth, unrest=small)
+
+    @staticmethod
+    def _scale(truth: Truth, key: Key) -> float:
+        shared = truth.shared_scale(key) if shares_scale(key[0]) else 0.0
+        return max(shared, yardstick.magnitude(truth.reference.get(key)))
+
+    def is_decided_by_rounding(self, truth: Truth, off: Iterable[Key]) -> bool:
+        """Whether rounding of parameters, or of what modules give, moves each of these tensors of an answer in float64 by
+        more than `MOST_UNREST` of its scale: it decides something, such as the sign of a sum that is zero but for it."""
+        with quiet():
+            moved, shaken = (run(truth.question, truth.reference) for run in (self._unrest, self._shaken))
+        return all(
+            max(moved.get(key, 0.0), shaken.get(key, 0.0)) > MOST_UNREST * self._scale(truth, key) for key in off
+        )
 
     def _reference(self, question: Question) -> Observation:
         """The answer in float64; the first of each mode is given twice, watched, to see whether it can judge."""

@@ -1,0 +1,60 @@
+"""What rounding decides in the reference itself: two right ports part there, and the report says so."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+import torch
+from flax import nnx
+from graphmode.compare import Case, check
+
+WIDTH = 12  # a mean of which is no number of few digits
+NOTE = "rounding alone moves it in the reference, too"
+
+
+class Binary(torch.nn.Module):
+    """A product with signs, half of which take away what the other half gives, and a kink at zero."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(WIDTH, WIDTH))
+        self.slope = torch.nn.Parameter(torch.full((WIDTH,), 0.25))
+
+    def forward(self, x):
+        scale = self.weight.abs().mean(1, keepdim=True).detach()
+        weight = scale * self.weight.sign() + self.weight - self.weight.detach()
+        h = torch.nn.functional.linear(x.sign(), weight)
+        return torch.where(h > 0, h, h * self.slope)
+
+
+class Port(nnx.Module):
+    forgets = False
+
+    def __init__(self, rngs: nnx.Rngs):
+        self.weight = nnx.Param(jnp.zeros((WIDTH, WIDTH)))
+        self.slope = nnx.Param(jnp.full((WIDTH,), 0.25))
+
+    def __call__(self, x):
+        weight = self.weight[...]
+        scale = jax.lax.stop_gradient(jnp.abs(weight).mean(1))
+        through = weight - jax.lax.stop_gradient(weight)
+        h = scale * (jnp.sign(x) @ jnp.sign(weight).T) + jnp.sign(x) @ through.T
+        return jnp.where(h > 0, h, h * (0.2 if self.forgets else self.slope[...]))
+
+
+class Forgets(Port):
+    forgets = True
+
+
+@pytest.mark.parametrize(("port", "is_told"), [(Port, True), (Forgets, False)])
+def test_a_sum_that_is_zero_but_for_rounding_is_told(port, is_told):
+    case = Case(
+        name="c",
+        summary="s",
+        reference=Binary,
+        model=port,
+        inputs=lambda rng: (rng.standard_normal((16, WIDTH)),),
+        adversarial=(),
+    )
+    (parity,) = check(case, draws=1).parity
+    assert not parity.equal
+    assert any(NOTE in note for note in parity.notes) == is_told
