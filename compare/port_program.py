@@ -146,7 +146,13 @@ class PortProgram:
 
 
 def set_mode(model: nnx.Module, mode: Mode) -> None:
-    """Evaluation for inference, training otherwise, dropout being off in both, on every module that has the switch."""
+    """Evaluation for inference, training otherwise, dropout being off in both, on every module that has the switch.
+
+    A model that says itself what train() and eval() do is asked for it first.
+    """
+    switch = "eval" if mode == "inference" else "train"
+    if getattr(type(model), switch) is not getattr(nnx.Module, switch):
+        getattr(model, switch)()
     switches = {"deterministic": True, "use_running_average": mode == "inference", "training": mode != "inference"}
     for _, module in nnx.iter_modules(model):
         for name, value in switches.items():

@@ -28,6 +28,10 @@ RESET = (
     "set it back at the start of a call, or take it as an argument and give it back: the reference gives the same for "
     "the same input"
 )
+FOLLOW = (
+    "let that follow use_running_average, or an attribute called training, or write train() and eval() for the model: "
+    "the check switches them"
+)
 Names = Sequence[str]
 
 
@@ -71,7 +75,15 @@ def _compare(exam: Examination, port: PortSide, truth: Truth, into: Again) -> No
     if not tensors:
         return
     into.tensors += tensors
-    into.divergences.append(_divergence(exam, port, tensors, kept, written))
+    trained = [] if written else _written_in_training(exam, truth)
+    into.divergences.append(_divergence(exam, port, tensors, _cause(tensors, kept, written, trained), kept))
+
+
+def _written_in_training(exam: Examination, truth: Truth) -> Names:
+    """What the reference writes in training; nothing where that is not asked for."""
+    if truth.question.mode != "inference" or "forward_backward" not in exam.case.modes:
+        return []
+    return exam.judge.exact.called_twice(truth.question.inputs, "forward_backward")[1]
 
 
 def _wrong(exam: Examination, truth: Truth, ours: Observation, theirs: Observation) -> Iterator[Tensor]:
@@ -97,9 +109,7 @@ def _wrong(exam: Examination, truth: Truth, ours: Observation, theirs: Observati
             )
 
 
-def _divergence(
-    exam: Examination, port: PortSide, tensors: Sequence[Tensor], kept: Names, written: Names
-) -> Divergence:
+def _divergence(exam: Examination, port: PortSide, tensors: Sequence[Tensor], cause: Cause, kept: Names) -> Divergence:
     findings = [
         Finding(
             what=t.kind,  # type: ignore[arg-type]
@@ -122,12 +132,15 @@ def _divergence(
         kind=type(modules.get(path, port.model)).__name__,
         reference_kind=type(exam.judge.exact.module).__name__ if not path else "",
         findings=findings,
-        causes=[_cause(tensors, kept, written)],
+        causes=[cause],
     )
 
 
-def _cause(tensors: Sequence[Tensor], kept: Names, written: Names) -> Cause:
-    if not written:
+def _cause(tensors: Sequence[Tensor], kept: Names, written: Names, trained: Names) -> Cause:
+    if trained:
+        id, fix = "state-left", FOLLOW
+        says = f"keeps {', '.join(kept)} for the next call, which the reference does in training alone"
+    elif not written:
         id, fix = "state-left", RESET
         says = f"keeps {', '.join(kept)} for the next call, and the reference keeps nothing"
     elif not kept:

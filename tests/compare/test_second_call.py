@@ -84,6 +84,21 @@ class LateInEvaluation(Port):
         return given
 
 
+class OwnSwitch(Port):
+    """What switches it has another name than any that Flax knows."""
+
+    def train(self, **attributes):
+        super().train(**attributes)
+        self.learns = True
+
+    def eval(self, **attributes):
+        super().eval(**attributes)
+        self.learns = False
+
+    def moves(self):
+        return self.learns
+
+
 def case(reference, port, **fields):
     return Case(
         name="c",
@@ -96,8 +111,9 @@ def case(reference, port, **fields):
 
 
 @pytest.mark.parametrize("reference", [Reference, Anew])
-def test_a_port_that_keeps_the_same_state_passes(reference):
-    report = check(case(reference, Port))
+@pytest.mark.parametrize("port", [Port, OwnSwitch])
+def test_a_port_that_keeps_the_same_state_passes(reference, port):
+    report = check(case(reference, port))
     assert report.passed, report
 
 
@@ -106,7 +122,12 @@ def test_a_port_that_keeps_the_same_state_passes(reference):
     ("port", "mode", "id", "word"),
     [
         (WithoutDecay, "forward_backward", "state-otherwise", "makes mean otherwise"),
-        (LateInEvaluation, "inference", "state-left", "keeps mean for the next call"),
+        (
+            LateInEvaluation,
+            "inference",
+            "state-left",
+            "keeps mean for the next call, which the reference does in training",
+        ),
     ],
 )
 def test_what_shows_in_the_next_call_alone_is_caught(reference, port, mode, id, word):
