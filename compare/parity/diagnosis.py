@@ -281,7 +281,10 @@ def _of_steps(exam: Examination, moved: Sequence[Tensor]) -> Divergence:
     causes = []
     if trained := [t.name for t in moved if t.name in exam.judge.frozen]:
         says = f"trains {', '.join(trained)}, which the reference freezes (requires_grad=False)"
-        fix = "leave them out of what the optimizer updates (optax.partition, wrt=), or stop their gradient"
+        fix = (
+            "leave them out of what the optimizer updates (optax.partition, wrt=), or stop their gradient and have no "
+            "weight decay, which moves what has a gradient of zero, too"
+        )
         causes.append(Cause(id="frozen", says=says, fix=fix, residual=0.0))
     elif steps and stays:
         names = ", ".join(t.name for t in moved)
