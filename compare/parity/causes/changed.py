@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
@@ -42,6 +42,7 @@ class Changed(TorchFunctionMode):
     Attributes:
       paused: whether calls are none of the module's.
       moved: the module that is called elsewhere.
+      held: by identity, what the changed calls take for buffers that they read.
       owners: paths of modules by identity, where words are to name them.
       tensors: what was made: in words, made before which call, and itself.
       inside_calls: what modules inside that hand on what was recorded were given, and gave.
@@ -51,6 +52,7 @@ class Changed(TorchFunctionMode):
         self.change, self.note, self.until = change, note, until
         self.paused = False
         self.moved: Callable[..., Any] | None = None
+        self.held: Mapping[int, torch.Tensor] = {}
         self.owners: dict[int, str] = {}
         self.count = 0
         self.tensors: list[tuple[str, int, torch.Tensor]] = []
@@ -142,6 +144,8 @@ class Changed(TorchFunctionMode):
         if self.change.rewired is not None and self.change.rewired[0] == number:
             _, place, source = self.change.rewired
             args = (*args[:place], self.tensors[source][2], *args[place + 1 :])
+        if self.held and number in self.change.sites:
+            args, kwargs = pytree.tree_map(lambda x: self.held.get(id(x), x), (args, kwargs))
         if self.change.exchanged is not None:
             args, kwargs = pytree.tree_map(self._other, (args, kwargs))
         args, kwargs = self.taken((args, kwargs), number)

@@ -30,6 +30,7 @@ from .origins import Origin, differs_in, origins
 from .parameters import own_parameters, parameter_variants, read_from_inside
 from .rotary import rotations
 from .sites import constructs, groups, numbers
+from .stale import stale
 from .target import EXPLAINED
 from .tied import other_uses_missing
 from .trial import Trial
@@ -120,6 +121,7 @@ class _Search:
             self._modes,
             self._together,
             self._buffers,
+            self._stale,
             self._unwritten,
             self._fits,
             self._borders,
@@ -269,6 +271,9 @@ class _Search:
 
     def _buffers(self, sites: list[Site]) -> None:
         self._each(buffer_variants(self.replay))
+
+    def _stale(self, sites: list[Site]) -> None:
+        self._each(stale(self.replay, sites))
 
     def _held(self, sites: list[Site]) -> None:
         self._each(held_otherwise(self.look, self.replay))

@@ -106,6 +106,8 @@ class Replay:
         evidence: Evidence = {}
         given: list[torch.Tensor] = []
         mode = Changed(change, note, Replay.run.__code__)
+        if change.held is not None:
+            mode.held = change.held(self)
         if describe:
             mode.owners = {id(module): path for path, module in self.module.named_modules()}
         args, kwargs, leaves = self._inputs(change.input)

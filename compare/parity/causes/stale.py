@@ -1,0 +1,82 @@
+"""Buffers that a call both reads and writes, in the other order: what they held before, where the reference reads what
+it wrote, or what they will hold, where it reads what they held."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from ...errors import is_of_a_library
+from .change import Change, Site
+from .replay import Replay
+from .variants import Variant
+from .wiring import unused
+
+WRITES = re.compile(r"[a-z]\w*_|__setitem__|__i(add|sub|mul|truediv|floordiv|mod|pow|and|or|xor)__")
+
+
+def stale(replay: Replay, sites: Sequence[Site]) -> Iterator[tuple[Variant, Change]]:
+    """Reads after the last write, then reads before the first one; of all buffers together, then of each.
+
+    Those in other functions than the write come first: in its own they may be a part of it.
+    """
+    buffers = dict(replay.module.named_buffers())
+    writes = {name: [s for s in sites if _writes(s, x)] for name, x in buffers.items()}
+    written = [name for name, found in writes.items() if found]
+    if not written:
+        return
+    for is_late in (True, False):
+        known: set[frozenset[int]] = set()
+        for names in [written, *([name] for name in written if len(written) > 1)]:
+            for elsewhere in (True, False):
+                read = {n: _reads(sites, buffers[n], writes[n], is_late, elsewhere) for n in names}
+                numbers = frozenset(number for found in read.values() for number in found)
+                if numbers and numbers not in known:
+                    known.add(numbers)
+                    yield _variant([n for n, found in read.items() if found], is_late, numbers)
+
+
+def _variant(names: Sequence[str], is_late: bool, numbers: frozenset[int]) -> tuple[Variant, Change]:
+    them = "them" if len(names) > 1 else "it"
+    if is_late:
+        when, fix = f"held before this call, where the reference has written {them} anew", "write first, then read"
+    else:
+        when, fix = f"will hold after this call, where the reference has yet to write {them}", "read first, then write"
+    says = f"computes with what {', '.join(names)} {when}"
+    held = functools.partial(_before if is_late else _after, names)
+    return Variant("buffer-order", says, fix, unused), Change(held=held, sites=numbers)
+
+
+def _before(names: Sequence[str], replay: Replay) -> dict[int, torch.Tensor]:
+    buffers = dict(replay.module.named_buffers())
+    return {id(buffers[name]): buffers[name].detach().clone() for name in names}
+
+
+def _after(names: Sequence[str], replay: Replay) -> dict[int, torch.Tensor]:
+    buffers, found = dict(replay.module.named_buffers()), replay.run(Change(), forward_only=True)
+    return {id(buffers[n]): torch.tensor(found["buffer", replay.full(n)]).to(buffers[n]) for n in names}
+
+
+def _writes(site: Site, buffer: torch.Tensor) -> bool:
+    return bool(site.args) and site.args[0] is buffer and WRITES.fullmatch(site.name) is not None
+
+
+def _reads(
+    sites: Sequence[Site], buffer: torch.Tensor, writes: Sequence[Site], is_late: bool, elsewhere: bool
+) -> list[int]:
+    """The numbers of the calls that take the buffer after its last write, or before its first."""
+    border = writes[-1] if is_late else writes[0]
+    beyond = (s for s in sites if (s.number > border.number if is_late else s.number < border.number))
+    taking = (s for s in beyond if any(x is buffer for x in pytree.tree_leaves((s.args, s.kwargs))))
+    return [s.number for s in taking if not elsewhere or _code(s) is not _code(border)]
+
+
+def _code(site: Site) -> Any:
+    """The function that a call is written in."""
+    codes = (code for code, *_ in site.place)
+    return next((code for code in codes if not is_of_a_library(code.co_filename)), None)
