@@ -318,9 +318,10 @@ class Examination:
                 return []
             told += [
                 f"{truth.question.mode}: on {truth.question.label!r} the {kind.replace('_', ' ')} {name} is off, and "
-                "rounding alone moves it in the reference, too, in float64: it decides something there, such as the sign "
-                "of a sum that is zero but for rounding, so that two right ports part; compute that exactly on both "
-                "sides (signs are summed first, and scaled afterwards), or give inputs on which nothing hangs on it"
+                "rounding alone moves it in the reference, too, in float64: it decides something there, such as the "
+                "sign of a sum that is zero but for rounding, so that two right ports part; compute that exactly on "
+                "both sides (signs are summed first, and scaled afterwards), or give inputs on which nothing hangs on "
+                "it"
                 for kind, name in off[:1]
             ]
         return told[:1]

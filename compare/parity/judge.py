@@ -341,8 +341,8 @@ class Judge:
         return max(shared, yardstick.magnitude(truth.reference.get(key)))
 
     def is_decided_by_rounding(self, truth: Truth, off: Iterable[Key]) -> bool:
-        """Whether rounding of parameters, or of what modules give, moves each of these tensors of an answer in float64 by
-        more than `MOST_UNREST` of its scale: it decides something, such as the sign of a sum that is zero but for it."""
+        """Whether rounding of parameters, or of what modules give, moves each of these tensors in float64 by more than
+        `MOST_UNREST` of its scale: it decides something, such as the sign of a sum that is zero but for it."""
         with quiet():
             moved, shaken = (run(truth.question, truth.reference) for run in (self._unrest, self._shaken))
         return all(

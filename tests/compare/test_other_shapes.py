@@ -6,6 +6,7 @@ import pytest
 import torch
 from flax import nnx
 from graphmode.compare import Case, channels_last, check
+
 from graphmode.weights import Rule
 
 

@@ -126,7 +126,7 @@ def test_a_port_that_keeps_the_same_state_passes(reference, port):
             LateInEvaluation,
             "inference",
             "state-left",
-            "keeps mean for the next call, which the reference does in training",
+            "keeps mean for the next call, which the",
         ),
     ],
 )
