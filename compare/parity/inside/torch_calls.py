@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -24,7 +25,8 @@ def recorded(module: torch.nn.Module) -> Iterator[Calls]:
     """Within it, each call of `module` and of what is inside is added to the calls that it yields, parents first.
 
     Every floating input and output that has a gradient is copied. So the gradient of an input is what this call gives
-    it, whoever else uses the tensor. What a module writes into its input is written back. Outputs are copied ahead of
+    it, whoever else uses the tensor. It is copied twice, and its gradient is that of the first copy: whoever takes the
+    second may hang a hook on it, which changes what goes back. What a module writes into its input is written back. Outputs are copied ahead of
     the module's own hooks, so that what these keep of them for later is used by others, as the reference's outputs are.
     """
     calls = Calls()
@@ -47,14 +49,14 @@ def recorded(module: torch.nn.Module) -> Iterator[Calls]:
 
         return hook
 
-    outer: dict[int, torch.Tensor] = {}  # copies of outputs, by identity
+    outer: dict[int, _Copy] = {}  # of outputs, by identity
 
     def copied(child: torch.nn.Module, args: Any, kwargs: Any, outputs: Any) -> Any:
         leaves, structure = _flat(outputs)
         for i, leaf in enumerate(leaves):
             if _is_plain(leaf) and leaf.requires_grad and torch.is_grad_enabled():
-                leaves[i] = copy = leaf.clone()
-                outer[id(copy)] = copy
+                made = _copy_of(leaf)
+                leaves[i], outer[id(made.copy)] = made.copy, made
         return pytree.tree_unflatten(leaves, structure)
 
     def after(child: torch.nn.Module, args: Any, kwargs: Any, outputs: Any) -> Any:
@@ -82,8 +84,15 @@ def recorded(module: torch.nn.Module) -> Iterator[Calls]:
 @dataclass(frozen=True)
 class _Copy:
     original: torch.Tensor
+    first: torch.Tensor
     copy: torch.Tensor
     version: int
+
+
+def _copy_of(leaf: torch.Tensor) -> _Copy:
+    first = leaf.clone()
+    copy = first.clone()
+    return _Copy(leaf, first, copy, copy._version)
 
 
 def _watched(
@@ -91,7 +100,7 @@ def _watched(
     values: dict[str, Any],
     gradients: dict[str, Any],
     copies: list[_Copy],
-    copied: Mapping[int, torch.Tensor] | None = None,
+    copied: Mapping[int, _Copy] = MappingProxyType({}),
 ) -> tuple[Any, Any]:
     """The tree with a copy in place of each tensor, but of those that are `copied`, by identity, whose values now and
     gradients later are noted by name; and the values as a tree of detached tensors."""
@@ -107,10 +116,11 @@ def _watched(
         kept[i] = leaf.detach().clone()
         values[name] = as_numpy(kept[i])
         if leaf.requires_grad and torch.is_grad_enabled():
-            leaves[i] = copy = leaf if copied is not None and id(leaf) in copied else leaf.clone()
-            copies.append(_Copy(leaf, copy, copy._version))
+            made = copied.get(id(leaf)) or _copy_of(leaf)
+            leaves[i] = made.copy
+            copies.append(made)
             gradients[name] = None
-            copy.register_hook(functools.partial(_note, gradients, name))
+            made.first.register_hook(functools.partial(_note, gradients, name))
     return pytree.tree_unflatten(leaves, structure), pytree.tree_unflatten(kept, structure)
 
 

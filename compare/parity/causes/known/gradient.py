@@ -66,6 +66,16 @@ def not_stopped(call: Called) -> Iterator[Variant]:
     )
 
 
+@of("register_hook")
+def unhooked(call: Called) -> Iterator[Variant]:
+    yield Variant(
+        "hook-missing",
+        "leaves out what a hook of the reference does to the gradient (register_hook)",
+        "put gm.gradient_hook there, or a jax.custom_vjp that does it",
+        lambda func, args, kwargs: func(args[0], lambda gradient: None),
+    )
+
+
 @of("_set_grad_enabled")
 def switched_off(call: Called) -> Iterator[Variant]:
     """Where `torch.no_grad` begins."""
