@@ -26,8 +26,9 @@ def recorded(module: torch.nn.Module) -> Iterator[Calls]:
 
     Every floating input and output that has a gradient is copied. So the gradient of an input is what this call gives
     it, whoever else uses the tensor. It is copied twice, and its gradient is that of the first copy: whoever takes the
-    second may hang a hook on it, which changes what goes back. What a module writes into its input is written back. Outputs are copied ahead of
-    the module's own hooks, so that what these keep of them for later is used by others, as the reference's outputs are.
+    second may hang a hook on it, which changes what goes back. What a module writes into its input is written back.
+    Outputs are copied ahead of the module's own hooks, so that what these keep of them for later is used by others, as
+    the reference's outputs are.
     """
     calls = Calls()
     running: list[tuple[Call, list[_Copy]]] = []
