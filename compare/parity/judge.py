@@ -345,9 +345,12 @@ class Judge:
         `MOST_UNREST` of its scale: it decides something, such as the sign of a sum that is zero but for it."""
         with quiet():
             moved, shaken = (run(truth.question, truth.reference) for run in (self._unrest, self._shaken))
-        return all(
-            max(moved.get(key, 0.0), shaken.get(key, 0.0)) > MOST_UNREST * self._scale(truth, key) for key in off
-        )
+
+        def decides(key: Key) -> bool:
+            size = max(moved.get(key, 0.0), shaken.get(key, 0.0))
+            return size > 0 and size > MOST_UNREST * self._scale(truth, key)
+
+        return all(map(decides, off))
 
     def _reference(self, question: Question) -> Observation:
         """The answer in float64; the first of each mode is given twice, watched, to see whether it can judge."""
