@@ -13,6 +13,10 @@ from .left import Left
 from .result import EQUAL
 
 LISTED = 3
+NOT_KNOWN = (
+    "Which gradients the port's optimizer takes is known of those of gm.optim alone: these differ, or what is made of "
+    "them."
+)
 NOISE = 1e-6  # of the largest gradient: what Adam makes of less is decided by rounding
 ALIKE = 1e-6  # of a factor that all elements share
 
@@ -106,8 +110,11 @@ def _of_moves(number: int, port: Taken, reference: Taken) -> str:
     if not off:
         return ""
     same = port.gradients is not None and reference.gradients is not None
-    beside = "takes the same gradients on both sides, and moves" if same else "moves"
-    says = f"At step {number} the optimizer {beside} {len(off)} of {len(known)} parameters otherwise: {_listed(off)}."
+    of_all = f"{len(off)} of {len(known)} parameters"
+    says = f"At step {number} the optimizer takes the same gradients on both sides, and moves {of_all} otherwise"
+    if not same:
+        says = f"At step {number} {of_all} are moved otherwise"
+    says = f"{says}: {_listed(off)}."
     still = [name for name in off if not known[name][1].any()]
     if len(still) == len(off):
         return f"{says} PyTorch's script leaves them as they are."
@@ -120,6 +127,8 @@ def _of_moves(number: int, port: Taken, reference: Taken) -> str:
     ours, theirs = set(port.rates), set(reference.rates)
     if len(ours) == len(theirs) == 1 and abs(port.rates[0] - reference.rates[0]) > EQUAL * abs(reference.rates[0]):
         says += f" Its learning rate is {port.rates[0]:.6g}, and PyTorch's {reference.rates[0]:.6g}."
+    if port.gradients is None:
+        says += f" {NOT_KNOWN}"
     return says + _of_settings(port, reference)
 
 

@@ -163,6 +163,7 @@ class PortRunner(Runner):
         if self._noted:
             self.step.optimizer = KeepsGradients(self.step.optimizer)
         self._rates: tuple[float, ...] = ()
+        self._timed, self._norms = dtype != "float64", [0.0]
         self._state = self.step.init()
         self._streams = jax_streams(self._state)
 
@@ -175,6 +176,8 @@ class PortRunner(Runner):
     def _stepped(self, batch: Any) -> float:
         self._state, metrics = self.step(self._state, batch)
         self._rates = (float(metrics["lr"]),) if "lr" in metrics else ()
+        if not self._timed and "grad_norm" in metrics:
+            self._norms.append(float(metrics["grad_norm"]))
         return float(metrics["loss"])
 
     def gradients(self) -> Mapping[str, np.ndarray] | None:
@@ -184,6 +187,19 @@ class PortRunner(Runner):
 
     def rates(self) -> tuple[float, ...]:
         return self._rates
+
+    def never_clips(self) -> str:
+        """What to say where no step came to the norm that it clips to; empty where one did, and where none is clipped.
+
+        It is known in float64 alone, in which steps are not timed.
+        """
+        limit, largest = self.step.clip_norm, max(self._norms)
+        if limit is None or self._timed or largest > limit:
+            return ""
+        return (
+            f"No step clips: the largest norm of the gradients is {largest:.3g}, and clip_norm is {limit:g}. A port "
+            "that clips otherwise, or not at all, would pass: give steps with larger gradients."
+        )
 
     def settings(self) -> Settings:
         return settings_of_port(self.step.optimizer.inner) if self._noted else {}

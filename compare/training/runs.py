@@ -74,7 +74,7 @@ def run_training(
         )
     gaps = _gaps(wide.port.losses, wide.torch.losses)
     first = int((gaps > EQUAL).argmax()) if gaps.max() > EQUAL else None
-    warnings = []
+    warnings = [wide.never_clips] if wide.never_clips and first is None else []
     if first is not None and (wide.torch_draws or wide.port_draws):
         why = what_to_do(wide.torch_draws, wide.port_draws)
         if wide.torch_draws:
@@ -137,6 +137,7 @@ class _Trained:
       torch_draws, port_draws: what draws random numbers in float64; empty where nothing does.
       torch_dtypes: narrower ones than float32 in which PyTorch's first way ran.
       traces: of the port's step.
+      never_clips: what to say where the port's clipping never acts.
     """
 
     ways: list[Way]
@@ -145,6 +146,7 @@ class _Trained:
     port_draws: str
     torch_dtypes: set[str]
     traces: int
+    never_clips: str
 
     @property
     def torch(self) -> Way:
@@ -193,6 +195,7 @@ def _trained(
         port_draws=port.draws(),
         torch_dtypes=sides[0][1].narrow_dtypes(),
         traces=port.step.traces,
+        never_clips=port.never_clips(),
     )
 
 

@@ -145,10 +145,12 @@ class TrainStep:
     Attributes:
       traces: how often Python ran through the loss: once for each shape of batches.
       objective: the model and its loss as a function of variables.
+      clip_norm: to which the norm of the gradients is clipped; None where it is not.
     """
 
     def __init__(self, model: nnx.Module, loss: Callable[[Any, Any], Any], optimizer: Any, **options: Any):
         self.traces = 0
+        self.clip_norm: float | None = options["clip_norm"]
         self.optimizer = optimizer.for_model(model) if isinstance(optimizer, Optimizer) else optimizer
         self.placement: Placement | None = options["placement"]
         self.loss_scaling: LossScaling | None = options["loss_scaling"]

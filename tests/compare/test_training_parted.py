@@ -6,6 +6,7 @@ import re
 import jax
 import jax.numpy as jnp
 import normed_sample as sample
+import optax
 import pytest
 import torch
 from graphmode.compare.training import run_training
@@ -74,6 +75,8 @@ ADAM = clipped(lambda parameters: torch.optim.Adam(parameters, lr=0.01), None)
         (clipped(sgd, 0.1), port(),
          "At step 0 the losses agree, and the gradients .* all are .* times PyTorch's .norms .* and 0.0999999.*Clip"),
         (RIGHT, port(loss=stopped), "gradients that the optimizer takes do not, of .*: first.weight.*The backward"),
+        (RIGHT, port(optax.chain(optax.add_decayed_weights(0.01), optax.sgd(0.05)), loss=stopped),
+         "At step 0 . of 6 parameters are moved otherwise: .* is known of those of gm.optim alone"),
         (half_frozen, port(), "At step 0 the port's optimizer moves first.weight, first.bias, and PyTorch's has no"),
         (RIGHT, port(loss=lambda model, batch: 2 * sample.squared_error(model, batch)),
          "Both begin step 0 with the same weights, so that no optimizer is at fault"),
@@ -101,3 +104,11 @@ def test_it_is_told_too_where_losses_agree_and_what_is_left_does_not():
     found = run_training(training, steps=1, kinds=("eager",))
     assert found.first_step is None
     assert any("Its learning rate is 0.1, and PyTorch's 0.05" in words for words in found.warnings), found.warnings
+
+
+@pytest.mark.parametrize(("norm", "is_told"), [(0.1, False), (1e3, True)])
+def test_a_limit_of_the_gradients_norm_that_no_step_comes_to_is_told(norm, is_told):
+    training = dataclasses.replace(sample.RIGHT, reference_step=clipped(sgd, norm), model_step=port(clip_norm=norm))
+    found = run_training(training, steps=3, kinds=("eager",))
+    assert found.passed
+    assert [words.startswith("No step clips") for words in found.warnings] == [True] * is_told
