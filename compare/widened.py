@@ -117,7 +117,9 @@ def take_constants(module: torch.nn.Module, make: Callable[[], torch.nn.Module],
     for name, (holder, kept) in _constants(module, carried):
         fine = again.get(name, (None, kept))[1]
         if isinstance(kept, float) or isinstance(fine, float):
-            if type(kept) is type(fine) and fine != kept and abs(fine - kept) <= ALIKE * abs(fine):
+            if not isinstance(kept, float) or not isinstance(fine, float):
+                continue
+            if fine != kept and abs(fine - kept) <= ALIKE * abs(fine):
                 holder.__dict__[name.rpartition(".")[2]] = fine
                 changed.append(name)
             continue

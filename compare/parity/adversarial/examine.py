@@ -133,7 +133,7 @@ class OwnInputs:
         usual = next(asked)
         batch = next(len(x) for x in jtu.tree_leaves(usual.question.inputs) if np.ndim(x))
         for name, output in truth.reference.outputs.items():
-            before = np.shape(usual.reference.outputs.get(name))
+            before = np.shape(usual.reference.outputs.get(name, np.zeros(())))
             pairs = zip(before, output.shape, strict=True) if len(before) == output.ndim else ()
             if any(now not in (then, then / batch) for then, now in pairs):
                 which = name if name == "output" else f"output {name}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterator, Sequence
 from math import prod
@@ -111,7 +112,7 @@ def exchanged(call: Called) -> Iterator[Variant]:
                     "weight-transposed",
                     f"takes axes {a} and {b} of {name} for one another",
                     "name them in the order of the reference's equation",
-                    before(lambda x, a=a, b=b: x.transpose(a, b), place),
+                    before(functools.partial(torch.transpose, dim0=a, dim1=b), place),
                 )
 
 
