@@ -6,6 +6,7 @@ import ast
 import inspect
 from typing import Any
 
+import jax
 import torch
 
 from graphmode import nn
@@ -24,6 +25,7 @@ _INITIAL = frozenset(("uniform_", "normal_", "zero_", "fill_", "trunc_normal_", 
 # functions that take weights, which PyTorch has the other way round
 _WEIGHED = frozenset(("gru_cell", "lstm_cell", "rnn_tanh_cell", "rnn_relu_cell", "bilinear"))
 
+_LEFT = ("has no counterpart that is known here", "is called otherwise in JAX")
 _KERNELS = {"conv1d": "2, 1, 0", "conv2d": "2, 3, 1, 0", "conv3d": "2, 3, 4, 1, 0"}
 
 
@@ -130,8 +132,7 @@ class Calls(Shapes):
         if made is None and functional and (name.startswith("nn.functional.") or rule is None):
             return self._of_functional(node, short, functional)
         if made is None:
-            why = "is called otherwise in JAX" if rule is not None else "has no counterpart that is known here"
-            self._note(f"torch.{name} {why}")
+            self._note(f"torch.{name} {_LEFT[rule is not None]}")
             return self._as_it_was(node)
         return made
 
@@ -215,7 +216,10 @@ class Calls(Shapes):
         if rule is None and is_tensor and functional is not None:
             given = [*map(self.written, [holder, *node.args]), *_as_given(functional)]
             return f"nn.functional.{name}({', '.join(given)})"
-        return None if rule is None else self._filled(rule, name, [holder, *node.args], node.keywords)
+        made = None if rule is None else self._filled(rule, name, [holder, *node.args], node.keywords)
+        if made is None and is_tensor and (rule is not None or not hasattr(jax.Array, name)):
+            self._note(f"Tensor.{name} {_LEFT[rule is not None]}")
+        return made
 
     def _filled(self, rule: Rule, name: str, args: list[ast.expr], keywords: list[ast.keyword]) -> str | None:
         given: dict[str, str] = dict(DEFAULTS.get(name, {}))
@@ -236,12 +240,14 @@ class Calls(Shapes):
             if known is None:
                 return None
             given[known.lstrip("*")] = self._axes(keyword.value) if known == "dim" else self.written(keyword.value)
-        if "alpha" in given:
-            return None
+        if name in ("norm", "linalg.vector_norm") and "dim" not in given and "input" in given:
+            given["input"] = f"{as_operand(given['input'])}.ravel()"  # of a matrix JAX would take another norm
         if name in ("var", "std"):
-            biased = given.pop("unbiased", "True") == "False" or given.pop("correction", "1") == "0"
+            biased = given.pop("unbiased", given.pop("correction", "1"))
+            if biased not in ("True", "False", "1", "0"):
+                return None
             text = rule.filled(given)
-            return text.replace(", ddof=1", "") if text is not None and biased else text
+            return text.replace(", ddof=1", "") if text is not None and biased in ("False", "0") else text
         return rule.filled(given)
 
     def _axes(self, node: ast.expr) -> str:

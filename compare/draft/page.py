@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 from types import FunctionType
 from typing import Any, NamedTuple
@@ -10,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ..case import CaseError
-from ..errors import describe_with_line
+from ..errors import describe_with_line, what_came
 from ..locate import locate
 from .model import has_own_init, layer_of
 from .source import parts_of
@@ -22,7 +23,7 @@ class Draft(NamedTuple):
 
     Attributes:
       text: of the file.
-      classes: names of the modules in it.
+      classes: names of the modules in it; of the function that makes one, where all are PyTorch's own.
       notes: how many lines are marked for a hand.
     """
 
@@ -42,7 +43,8 @@ def draft(location: str, inputs: tuple[str, ...] = ()) -> Draft:
     Raises:
       CaseError: where there is no such thing, it gives no module, its source is not to be had, or a shape is none.
     """
-    build = locate(location, (type, FunctionType), "model")
+    shapes = [_input(each) for each in inputs]
+    build = _named(location)
     name = build.__name__
     module = _built(build, location)
     model, parts = parts_of(build, module)
@@ -54,12 +56,27 @@ def draft(location: str, inputs: tuple[str, ...] = ()) -> Draft:
         body.append(_cleaned(translator.written(part.node)))
     original = build.__module__
     takes_rngs = isinstance(build, FunctionType) or has_own_init(build) or layer_of(build) is not None
-    case = _case(name, original, inputs, "rngs=rngs" if takes_rngs else "")
+    case = _case(name, original, shapes, "rngs=rngs" if takes_rngs else "")
     text = "\n\n\n".join([*body, case]) + "\n"
     head = _head(text, name, original, sorted(model.imports))
     text = f"{head}\n\n{text}" if not body[0].startswith(("class", "def", "@")) else f"{head}\n\n\n{text}"
     classes = tuple(part.item.__name__ for part in parts if isinstance(part.item, type))
-    return Draft(text, classes, text.count("# TODO"))
+    return Draft(text, classes or (name,), text.count("# TODO"))
+
+
+def _named(location: str) -> Any:
+    build = locate(location, (type, FunctionType, torch.nn.Module), "model")
+    if isinstance(build, torch.nn.Module):
+        raise CaseError(
+            f"{location} is a model already, whose arguments are not known; name its class, or a function without "
+            "arguments that gives it"
+        )
+    stem = Path(location.rpartition(":")[0] or location).stem
+    if location.rpartition(":")[0].endswith(".py") and (not stem.isidentifier() or stem in sys.stdlib_module_names):
+        raise CaseError(
+            f"the port imports {stem}.py as a module, and {stem} is no name for one of yours; rename the file"
+        )
+    return build
 
 
 def _built(build: Any, location: str) -> torch.nn.Module:
@@ -71,9 +88,7 @@ def _built(build: Any, location: str) -> torch.nn.Module:
             "arguments that gives the model, and name that"
         ) from error
     if not isinstance(module, torch.nn.Module):
-        raise CaseError(
-            f"{location} gives {type(module).__name__}, and a torch.nn.Module was wanted; name what gives one"
-        )
+        raise CaseError(f"{location} gives {what_came(module)}, and a torch.nn.Module was wanted; name what gives one")
     return module
 
 
@@ -105,11 +120,10 @@ def _head(text: str, name: str, original: str, imports: list[str]) -> str:
     return "\n\n".join([doc, *("\n".join(block) for block in blocks if block)])
 
 
-def _case(name: str, original: str, inputs: tuple[str, ...], arguments: str) -> str:
+def _case(name: str, original: str, inputs: list[str], arguments: str) -> str:
     lowered = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
-    lines = [_input(each) for each in inputs]
-    made = f"({', '.join(lines)},)" if lines else "()"
-    hint = "" if lines else "  # TODO numpy arrays, such as rng.standard_normal((8, 16)), one for each argument"
+    made = f"({', '.join(inputs)},)" if inputs else "()"
+    hint = "" if inputs else "  # TODO numpy arrays, such as rng.standard_normal((8, 16)), one for each argument"
     return (
         "CASE = Case(\n"
         f'    name="{lowered}",\n'
@@ -124,21 +138,35 @@ def _case(name: str, original: str, inputs: tuple[str, ...], arguments: str) -> 
 def _input(text: str) -> str:
     sizes, separator, most = text.partition(":")
     try:
-        shape = tuple(int(size) for size in sizes.split(",") if size.strip())
+        shape = tuple(int(size) for size in sizes.split(","))
         limit = int(most) if separator else None
+        if min(shape) < 1 or (limit is not None and limit < 1):
+            raise ValueError
     except ValueError:
-        raise CaseError(f"input is {text!r}; give a shape, 8,3,32,32, or for integers below 1000 8,128:1000") from None
+        raise CaseError(
+            f"input is {text!r}; give a shape of lengths above 0, 8,3,32,32, or for integers below 1000 8,128:1000"
+        ) from None
     if limit is not None:
         return f"rng.integers(0, {limit}, {shape})"
     return f'rng.standard_normal({shape}).astype("float32")'
 
 
 def written_to(location: str, out: Path | None) -> Path:
-    """Where a draft goes: beside the original, since it imports that."""
+    """Where a draft goes: beside the original, which it imports.
+
+    Raises:
+      CaseError: where that is the original itself, in no folder that is there, or in another than the original's file.
+    """
     place = location.rpartition(":")[0] or location
-    if out is not None:
-        return out
-    path = Path(place)
-    stem = path.stem if place.endswith(".py") else place.rpartition(".")[2]
-    folder = path.parent if place.endswith(".py") else Path()
-    return folder / f"{stem}_port.py"
+    if not place.endswith(".py"):
+        path = out or Path(f"{place.rpartition('.')[2]}_port.py")
+    else:
+        original = Path(place)
+        path = out or original.with_name(f"{original.stem}_port.py")
+        if path.resolve() == original.resolve():
+            raise CaseError(f"{path} is the original; give another file by --out")
+        if path.resolve().parent != original.resolve().parent:
+            raise CaseError(f"{path} is not beside {original}, which the port imports; give --out a file in its folder")
+    if not path.parent.is_dir():
+        raise CaseError(f"there is no folder {path.parent}; make it, or give another --out")
+    return path

@@ -13,18 +13,7 @@ from dataclasses import dataclass
 
 # of memory, devices and gradients that a graph has no use for
 IGNORED = frozenset(
-    [
-        "device",
-        "layout",
-        "pin_memory",
-        "requires_grad",
-        "memory_format",
-        "non_blocking",
-        "copy",
-        "out",
-        "inplace",
-        "non_blocking",
-    ]
+    ("device", "layout", "pin_memory", "requires_grad", "memory_format", "non_blocking", "copy", "inplace")
 )
 
 
@@ -54,7 +43,9 @@ class Rule:
         return next((names[0] for names in self.parameters if keyword in names), None)
 
     def filled(self, given: Mapping[str, str]) -> str | None:
-        """The text; None where a part that cannot be left out was not given."""
+        """The text; None where a part that cannot be left out was not given, or one was that has no place here."""
+        if any(f"{{{name}}}" not in self.template for name in given):
+            return None
 
         def optional(found: re.Match[str]) -> str:
             return found[1] if all(name in given for name in re.findall(r"{(\w+)}", found[1])) else ""
@@ -180,7 +171,7 @@ FUNCTIONS = _rules(
             )
             for name, theirs in _REDUCED.items()
         },
-        "add": ("input other|alpha", "({input} + {other})"),
+        "add": ("input other", "({input} + {other})"),
         "sub subtract": ("input other", "({input} - {other})"),
         "mul multiply": ("input other", "({input} * {other})"),
         "div divide true_divide": ("input other", "({input} / {other})"),
@@ -259,7 +250,10 @@ FUNCTIONS = _rules(
         "diag": ("input diagonal", "jnp.diag({input}<, {diagonal}>)"),
         "diagonal": ("input offset dim1 dim2", "jnp.diagonal({input}<, {offset}><, axis1={dim1}><, axis2={dim2}>)"),
         "trace": ("input", "jnp.trace({input})"),
-        "argsort": ("input dim descending stable", "jnp.argsort({input}, axis={dim}<, descending={descending}>)"),
+        "argsort": (
+            "input dim descending stable",
+            "jnp.argsort({input}, axis={dim}<, descending={descending}><, stable={stable}>)",
+        ),
         "searchsorted": ("sorted_sequence input", "jnp.searchsorted({sorted_sequence}, {input})"),
         "topk": ("input k", "jax.lax.top_k({input}, {k})"),
         "complex": ("real imag", "jax.lax.complex({real}, {imag})"),
@@ -331,7 +325,6 @@ METHODS = _rules(
         "new_tensor": ("input data", "jnp.asarray({data}, {input}.dtype)"),
         "softmax": ("input dim", "nn.functional.softmax({input}, {dim})"),
         "log_softmax": ("input dim", "nn.functional.log_softmax({input}, {dim})"),
-        "unfold": ("input dimension size step", ""),
         **{
             name: (
                 "input dim|axis keepdim|keepdims dtype",

@@ -64,8 +64,8 @@ def parts_of(build: Any, module: torch.nn.Module) -> tuple[Model, list[Part]]:
             model.children.setdefault(cls, {}).update((name, type(child)) for name, child in inside._modules.items())
     for cls, absent in model.absent.items():
         model.variables[cls] -= absent
-    if not model.classes:
-        raise CaseError(f"the model is a {type(module).__name__} of PyTorch's own: write gm.nn.{type(module).__name__}")
+    if not model.classes and (is_of_torch(build) or not isinstance(build, FunctionType)):
+        raise CaseError(f"the model is PyTorch's own {type(module).__name__}: write gm.nn.{type(module).__name__}")
     parts: list[Part] = []
     while new := [cls for cls in model.classes if all(part.item is not cls for part in parts)]:
         parts += map(_part, new)

@@ -47,6 +47,7 @@ def drafted(folder, name, *inputs):
         ("MobileBlocks", ("2,3,16,16",)),
         ("Derived", ("2,3,8,8",)),
         ("Chosen", ("2,7:9",)),
+        ("plain_layers", ("3,4",)),
         ("LinearAttention", ("3,5,8", "3:6")),
     ],
 )
@@ -69,6 +70,9 @@ MARKED = {
         "S05": "return nn.functional.dropout",
         "H01": "return nn.functional.dropout",
         "torch.stft has no counterpart": "return nn.functional.dropout",
+        "Tensor.index_fill has no counterpart": "h = h.index_fill(",
+        "torch.add is called otherwise": "h = torch.add(",
+        "Tensor.var is called otherwise": "h = h - h.var(",
     },
 }
 
@@ -97,6 +101,8 @@ def test_comments_and_docstrings_stay(folder):
         ("Attention", "cannot be built without arguments: TypeError"),
         ("halved", "cannot be built without arguments"),
         ("Missing", "has no attribute 'Missing'"),
+        ("MADE", "is a model already, whose arguments are not known"),
+        ("Identity", "the model is PyTorch's own Identity: write gm.nn.Identity"),
     ],
 )
 def test_what_is_no_model_is_told(folder, name, words):
@@ -104,9 +110,32 @@ def test_what_is_no_model_is_told(folder, name, words):
         draft(f"{folder / 'networks.py'}:{name}")
 
 
-def test_a_shape_that_is_none_is_told(folder):
-    with pytest.raises(CaseError, match="input is '3xfour'; give a shape"):
-        draft(f"{folder / 'networks.py'}:UNet", ("3xfour",))
+@pytest.mark.parametrize("given", ["3xfour", "", "-3,4", "0,4", "3,4:0"])
+def test_a_shape_that_is_none_is_told(folder, given):
+    with pytest.raises(CaseError, match=f"input is '{given}'; give a shape"):
+        draft(f"{folder / 'networks.py'}:UNet", (given,))
+
+
+def test_a_file_that_cannot_be_imported_by_its_name_is_told(folder):
+    for name in ("my-networks.py", "types.py"):
+        shutil.copy(folder / "networks.py", folder / name)
+        with pytest.raises(CaseError, match="is no name for one of yours; rename the file"):
+            draft(f"{folder / name}:UNet")
+
+
+@pytest.mark.parametrize(
+    ("out", "words"),
+    [
+        ("networks.py", "is the original"),
+        ("../port.py", "is not beside"),
+        ("nowhere/port.py", "is not beside"),
+    ],
+)
+def test_a_draft_goes_beside_the_original(folder, out, words):
+    with pytest.raises(CaseError, match=words):
+        written_to(f"{folder / 'networks.py'}:UNet", folder / out)
+    with pytest.raises(CaseError, match="there is no folder nowhere"):
+        written_to("package.module:Net", Path("nowhere/port.py"))
 
 
 def test_the_command(folder):

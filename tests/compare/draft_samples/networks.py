@@ -5,6 +5,7 @@ import math
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+from torch.nn import Identity  # noqa: F401  what is no model of one's own
 
 WIDTH = 16
 
@@ -211,6 +212,10 @@ class Branches(nn.Module):
         return kept.sum() + torch.randn(1)
 
 
+def plain_layers():
+    return nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 2))
+
+
 def small_resnet():
     return SmallResNet(classes=5)
 
@@ -343,7 +348,8 @@ class Derived(nn.Module):
     def forward(self, x):
         h = self.scaled(self.conv(x)).amax((2, 3)) * self.alpha
         values, order = torch.sort(h @ self.beta.t(), dim=1, descending=True)
-        return values, order, torch.max(h, 1).values, torch.maximum(h, self.alpha).std(1)
+        spread = h.norm(2) + torch.norm(h, p=1, dim=1) + h.var(1, unbiased=False) + torch.var(h, dim=1, correction=0)
+        return values, order, torch.max(h, 1).values, torch.maximum(h, self.alpha).std(1), spread
 
 
 class Outside(nn.Module):
@@ -363,6 +369,9 @@ class Outside(nn.Module):
             h = torch.gru_cell(x, h, self.cell.weight_ih, self.cell.weight_hh)
         assert (h > 0).all()
         h[h > 1] = 0
+        h = h.index_fill(1, torch.tensor([0]), 2.0)
+        h = torch.add(h, x, alpha=2)
+        h = h - h.var(1, keepdim=True, correction=2)
         return F.dropout(h, 0.1, self.training), h.unique(), h.sum().item(), torch.stft(h, 4)
 
 
@@ -387,3 +396,6 @@ class Chosen(nn.Module):
         hidden = logits.masked_fill(logits < low, torch.finfo(logits.dtype).min)
         turned = turned.unflatten(-1, (2, 3)).flatten(2)
         return top, where, best, turned, hidden.softmax(-1), torch.linalg.qr(x)[1].abs()
+
+
+MADE = Branches()
