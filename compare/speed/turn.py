@@ -15,6 +15,8 @@ from pathlib import Path
 
 VARIABLE = "GRAPHMODE_TURN"
 _SPAN = struct.Struct("dd")
+_STOP_S = 1.0  # then whoever has the turn goes on: a process in the kernel may not stop for long
+_STOPPED = "TtZX"  # stopped, traced, ended and not waited for, dead
 
 
 class Turn:
@@ -64,8 +66,7 @@ class Turn:
         with self._lock.open() as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             start = time.monotonic()
-            self._signal(signal.SIGSTOP)
-            self._signal(signal.SIGSTOP)  # what was started meanwhile
+            self._stop_others()
             try:
                 yield
             finally:
@@ -78,21 +79,34 @@ class Turn:
         held = _SPAN.iter_unpack(self._spans.read_bytes())
         return sum(max(0.0, min(last, end) - max(first, start)) for first, last in held)
 
-    def _signal(self, number: signal.Signals) -> None:
-        """To all processes of the other sessions."""
+    def _stop_others(self) -> None:
+        """Until none of them runs any more: one that waits for a processor stops once it has one."""
+        end = time.monotonic() + _STOP_S
+        while self._signal(signal.SIGSTOP) and time.monotonic() < end:
+            time.sleep(0.001)
+
+    def _signal(self, number: signal.Signals) -> int:
+        """To all processes of the other sessions; how many of them had not stopped before."""
         mine = os.getsid(0)
         sessions = {int(path.name) for path in self._runs.iterdir()} - {mine}
+        running = 0
         for entry in Path("/proc").iterdir() if sessions else ():
-            if entry.name.isdigit() and _session(entry) in sessions:
+            if not entry.name.isdigit():
+                continue
+            state, session = _state_and_session(entry)
+            if session in sessions:
+                running += state not in _STOPPED
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(int(entry.name), number)
+        return running
 
 
-def _session(process: Path) -> int:
-    """As `/proc/<pid>/stat` tells it, behind a name that may hold anything; 0 where the process has ended."""
+def _state_and_session(process: Path) -> tuple[str, int]:
+    """As `/proc/<pid>/stat` tells them, behind a name that may hold anything; ("X", 0) where the process has ended."""
     with contextlib.suppress(OSError, ValueError, IndexError):
-        return int((process / "stat").read_text().rpartition(")")[2].split()[3])
-    return 0
+        state, _, _, session = (process / "stat").read_text().rpartition(")")[2].split()[:4]
+        return state, int(session)
+    return "X", 0
 
 
 def turn() -> Turn | None:

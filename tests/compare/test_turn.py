@@ -16,11 +16,12 @@ def state(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
-def assert_goes_on(pids):
+def assert_becomes(pids, stopped: bool):
+    """A signal is there once the process has a processor."""
     end = time.monotonic() + 10
-    while "T" in (states := [state(pid) for pid in pids]) and time.monotonic() < end:
+    while any((state(pid) == "T") != stopped for pid in pids) and time.monotonic() < end:
         time.sleep(0.01)
-    assert "T" not in states
+    assert [state(pid) == "T" for pid in pids] == [stopped] * len(pids)
 
 
 @contextlib.contextmanager
@@ -50,19 +51,20 @@ def test_other_sessions_stand_still_with_all_that_they_started(mine):
     with session(mine) as pids:
         with turn.taken():
             assert [state(pid) for pid in pids] == ["T", "T"]
-        assert_goes_on(pids)
+        assert_becomes(pids, stopped=False)
 
 
 def test_those_that_wait_for_one_that_died_go_on(mine):
     with session(mine) as pids:
         subprocess.run(["kill", "-STOP", *map(str, pids)], check=True)  # as one that died in its turn leaves them
+        assert_becomes(pids, stopped=True)
         mine.register(1 << 22)
         with mine._lock.open() as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             mine.unregister(1 << 22)
             assert [state(pid) for pid in pids] == ["T", "T"]  # somebody has the turn
         mine.unregister(1 << 22)
-        assert_goes_on(pids)
+        assert_becomes(pids, stopped=False)
 
 
 def test_one_has_the_turn_at_a_time(mine):
