@@ -10,8 +10,6 @@ import torch
 from flax import nnx
 from torch.nn.modules.dropout import _DropoutNd
 
-from graphmode.training import TrainState
-
 LISTED = 3
 
 
@@ -22,11 +20,11 @@ def torch_streams() -> tuple[Any, ...]:
     return torch.get_rng_state().numpy().tobytes(), cuda, numpys[1].tobytes(), numpys[2], random.getstate()
 
 
-def jax_streams(state: TrainState) -> dict[str, int]:
-    """How much each stream of an `nnx.Rngs` in the model has given, by its path."""
+def jax_streams(state: nnx.State) -> dict[str, int]:
+    """How much each stream of an `nnx.Rngs` in the model has given, by its path; `state` is the model's."""
     return {
         ".".join(map(str, path)): int(np.sum(variable.get_raw_value()))
-        for path, variable in nnx.to_flat_state(state.rest)
+        for path, variable in nnx.to_flat_state(state)
         if isinstance(variable, nnx.RngCount)
     }
 

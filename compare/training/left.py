@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -80,38 +79,45 @@ def of_reference(module: torch.nn.Module, averages: Sequence[AveragedModel]) -> 
 
 def of_port(step: TrainStep, state: TrainState, rules: Sequence[WeightRule]) -> Left:
     """Of the port's state, in PyTorch's layout."""
-    rules = tuple(rules)
     model = step.model(state)
-    joined = _joined(model, rules)
-    arrays = named_arrays(model, rules)
-    trained = named_arrays(model, rules, of=nnx.Param)
-    left = Left({(_kind(name in trained), name): a for name, a in arrays.items() if name not in joined})
-    if joined:
-        left.notes.append(f"Not compared: {_listed(joined)}, for which the port has one bias where PyTorch has two")
+    left = of_model(model, rules)
     if state.average is not None:
+        joined = _joined(model, tuple(rules))
         averages = named_arrays(step.model(state, averaged=True), rules, of=nnx.Param)
         left.tensors.update({("average", name): a for name, a in averages.items() if name not in joined})
     return left
 
 
-def gradients_of_port(
-    step: TrainStep, state: TrainState, gradients: Any, rules: Sequence[WeightRule]
-) -> dict[str, np.ndarray]:
-    """Gradients in PyTorch's layout; zero for what is not trained.
+def of_model(model: nnx.Module, rules: Sequence[WeightRule]) -> Left:
+    """Of a port's module, in PyTorch's layout."""
+    joined = _joined(model, tuple(rules))
+    arrays = named_arrays(model, rules)
+    trained = named_arrays(model, rules, of=nnx.Param)
+    left = Left({(_kind(name in trained), name): a for name, a in arrays.items() if name not in joined})
+    if joined:
+        left.notes.append(f"Not compared: {_listed(joined)}, for which the port has one bias where PyTorch has two")
+    return left
+
+
+def as_gradients(model: nnx.Module, rules: Sequence[WeightRule]) -> dict[str, np.ndarray]:
+    """In PyTorch's layout.
 
     Args:
-      step, state: of the port.
-      gradients: like the state's `params`.
+      model: the port with gradients in place of its parameters, zero for what is not trained.
       rules: of the weights.
     """
-    rest = jax.tree.map(lambda x: x, state.rest)
-    for _, variable in nnx.to_flat_state(rest):
-        if isinstance(variable, nnx.Param):
-            variable.set_value(jnp.zeros_like(variable.get_raw_value()))
-    model = step.objective.model(gradients, rest)
     joined = _joined(model, tuple(rules))
     named = named_arrays(model, rules, of=nnx.Param, gradients=True)
     return {name: array for name, array in named.items() if name not in joined}
+
+
+def without_parameters(state: nnx.State) -> nnx.State:
+    """A copy whose parameters are zero."""
+    copied = jax.tree.map(lambda x: x, state)
+    for _, variable in nnx.to_flat_state(copied):
+        if isinstance(variable, nnx.Param):
+            variable.set_value(jnp.zeros_like(variable.get_raw_value()))
+    return copied
 
 
 def compare(

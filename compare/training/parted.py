@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -11,16 +11,20 @@ import numpy as np
 from ..parity.yardstick import SMALLEST_GRADIENT, Difference, difference, magnitude
 from .left import Left
 from .result import EQUAL
+from .taken import Gradients, Named
 
 LISTED = 3
 NOT_KNOWN = (
-    "Which gradients the port's optimizer takes is known of those of gm.optim alone: these differ, or what is made of "
-    "them."
+    "Which gradients the port's optimizer takes is known of gm.train_step on one device, and of an nnx.Optimizer that "
+    "model_step makes for the module or a part of it: these differ, or what is made of them."
+)
+FURTHER = "What a transformation of optax does is not known in parts: clipping, decay and rate are among them."
+CLIPS_ITSELF = (
+    "Does the port clip at all? optax.clip_by_global_norm divides by the norm, and PyTorch by the norm plus 1e-6, as "
+    "gm.optim.clip_grad_norm does."
 )
 NOISE = 1e-6  # of the largest gradient: what Adam makes of less is decided by rounding
 ALIKE = 1e-6  # of a factor that all elements share
-
-Named = Mapping[str, np.ndarray]
 
 
 @dataclass
@@ -29,34 +33,55 @@ class Taken:
 
     Attributes:
       loss: before the step.
-      gradients: that the optimizer was given, after clipping, by PyTorch's names; None where they are not known, as
-        where an optimizer steps twice in one step of the script.
+      gradients: that its optimizers were given.
       rates: learning rates by group; empty where they are not known.
       before, after: what the side keeps.
       settings: of the optimizer, by name, the values of all groups.
     """
 
     loss: float
-    gradients: Named | None
+    gradients: Gradients
     rates: tuple[float, ...]
     before: Left
     after: Left
     settings: Mapping[str, frozenset[Any]] = field(default_factory=dict)
 
+    def of(self, names: Collection[str]) -> Taken:
+        """What of it is of these parameters."""
+        return replace(
+            self,
+            gradients=self.gradients.of(names),
+            after=replace(self.after, tensors={key: a for key, a in self.after.tensors.items() if key[1] in names}),
+        )
+
 
 def told(number: int, port: Taken, reference: Taken) -> str:
     """What differs first in a step that both begin alike; empty where nothing does."""
+    order = reference.gradients.order
+    if len(order) > 1:  # a loss may come after the first of them has stepped
+        for place, names in enumerate(order, 1):
+            words = _of_optimizer(number, port.of(names), reference.of(names))
+            if words:
+                return f"Optimizer {place} of {len(order)} ({_names(sorted(names))}): {words}"
     if not _same_loss(port, reference):
-        return _of_loss(number)
-    parts = (_of_gradients, _of_moves, _of_buffers)
-    return next((words for part in parts if (words := part(number, port, reference))), "")
+        return _of_loss(number, several=len(order) > 1)
+    return _of_optimizer(number, port, reference) or _of_buffers(number, port, reference)
+
+
+def _of_optimizer(number: int, port: Taken, reference: Taken) -> str:
+    return _of_gradients(number, port, reference) or _of_moves(number, port, reference)
 
 
 def _same_loss(port: Taken, reference: Taken) -> bool:
     return abs(port.loss - reference.loss) <= EQUAL * abs(reference.loss)
 
 
-def _of_loss(number: int) -> str:
+def _of_loss(number: int, *, several: bool) -> str:
+    if several and not number:
+        return (
+            "Both begin step 0 with the same weights, and each optimizer takes the same gradients and moves alike: a "
+            "part of the loss that no optimizer sees is another, or when it is taken."
+        )
     if not number:
         return (
             "Both begin step 0 with the same weights, so that no optimizer is at fault: the model, its mode (train or "
@@ -70,23 +95,26 @@ def _of_loss(number: int) -> str:
 
 
 def _of_gradients(number: int, port: Taken, reference: Taken) -> str:
-    ours, theirs = port.gradients, reference.gradients
+    ours, theirs = port.gradients.taken, _comparable(port, reference)
     if ours is None or theirs is None:
         return ""
-    if not theirs and ours:
+    if not theirs and any(array.any() for array in ours.values()):
         return f"At step {number} PyTorch's script takes no step of an optimizer, and the port does."
     least = SMALLEST_GRADIENT * _largest(theirs)
-    off = _off({n: difference(ours[n], g, max(magnitude(g), least)) for n, g in theirs.items() if n in ours})
-    if off:
+    if off := _gradients_off(ours, theirs):
         factor = _shared_factor([(ours[name], theirs[name]) for name in theirs if name in ours], least)
         of_all = f"{len(off)} of {len(theirs)} parameters"
         says = f"At step {number} the losses agree, and the gradients that the optimizer takes do not, of {of_all}"
+        why = "The backward pass is another, or what is done to gradients before the step."
+        if not _same_loss(port, reference):
+            says = f"At step {number} the gradients that the optimizer takes are others, of {of_all}"
+            why = "What they are taken of is another (the model, its loss, which optimizer steps before), or their way."
         if factor is not None:
             return (
                 f"{says}: all are {factor:.6g} times PyTorch's (norms {_norm(ours):.6g} and {_norm(theirs):.6g}). "
                 "Clipping, or how parts of a batch are accumulated, is another."
             )
-        return f"{says}: {_listed(off)}. The backward pass is another, or what is done to gradients before the step."
+        return f"{says}: {_listed(off)}. {why}"
     untrained = [name for name in reference.after.parameters if name in ours and name not in theirs]
     lonely = [name for name in untrained if _moves(port, name) and not _moves(reference, name)]
     if lonely:
@@ -96,6 +124,19 @@ def _of_gradients(number: int, port: Taken, reference: Taken) -> str:
             "a gm.training.Loss with present."
         )
     return ""
+
+
+def _comparable(port: Taken, reference: Taken) -> Named | None:
+    """PyTorch's gradients that are to be the port's: before clipping, where the port's optimizer may clip itself."""
+    ours, theirs = port.gradients, reference.gradients
+    if not ours.further or ours.taken is None or theirs.taken is None or theirs.accumulated is None:
+        return theirs.taken
+    return theirs.accumulated if _gradients_off(ours.taken, theirs.taken) else theirs.taken
+
+
+def _gradients_off(ours: Named, theirs: Named) -> dict[str, Difference]:
+    least = SMALLEST_GRADIENT * _largest(theirs)
+    return _off({n: difference(ours[n], g, max(magnitude(g), least)) for n, g in theirs.items() if n in ours})
 
 
 def _of_moves(number: int, port: Taken, reference: Taken) -> str:
@@ -109,11 +150,13 @@ def _of_moves(number: int, port: Taken, reference: Taken) -> str:
     off = _off({name: difference(a, b, max(magnitude(b), least)) for name, (a, b) in known.items()})
     if not off:
         return ""
-    same = port.gradients is not None and reference.gradients is not None
+    same = port.gradients.taken is not None and reference.gradients.taken is not None
+    clipped = _comparable(port, reference) is not reference.gradients.taken
     of_all = f"{len(off)} of {len(known)} parameters"
-    says = f"At step {number} the optimizer takes the same gradients on both sides, and moves {of_all} otherwise"
-    if not same:
-        says = f"At step {number} {of_all} are moved otherwise"
+    says = f"At step {number} {of_all} are moved otherwise"
+    if same:
+        which = "the same gradients, before PyTorch's script clips them," if clipped else "the same gradients"
+        says = f"At step {number} the optimizer takes {which} on both sides, and moves {of_all} otherwise"
     says = f"{says}: {_listed(off)}."
     still = [name for name in off if not known[name][1].any()]
     if len(still) == len(off):
@@ -127,8 +170,10 @@ def _of_moves(number: int, port: Taken, reference: Taken) -> str:
     ours, theirs = set(port.rates), set(reference.rates)
     if len(ours) == len(theirs) == 1 and abs(port.rates[0] - reference.rates[0]) > EQUAL * abs(reference.rates[0]):
         says += f" Its learning rate is {port.rates[0]:.6g}, and PyTorch's {reference.rates[0]:.6g}."
-    if port.gradients is None:
+    if port.gradients.taken is None:
         says += f" {NOT_KNOWN}"
+    elif port.gradients.further:
+        says += f" {FURTHER}{f' {CLIPS_ITSELF}' if clipped else ''}"
     return says + _of_settings(port, reference)
 
 
@@ -172,7 +217,7 @@ def _moves(side: Taken, name: str) -> bool:
 
 def _judged(move: np.ndarray, name: str, port: Taken, reference: Taken) -> np.ndarray:
     """Without elements whose gradient is of rounding alone."""
-    ours, theirs = (side.gradients or {} for side in (port, reference))
+    ours, theirs = port.gradients.taken or {}, _comparable(port, reference) or {}
     if name not in ours or name not in theirs:
         return move
     least = NOISE * _largest(theirs)

@@ -36,7 +36,8 @@ class Training:
       reference_step: of the PyTorch script: `(module, kind) -> step`, where `step(batch)` trains on tensors and gives
         the loss before it, and `kind` is `"eager"`, `"compile"` or `"cudagraph"`. A
         `torch.optim.swa_utils.AveragedModel` that it makes is compared with the port's average.
-      model_step: of the JAX script: `module -> gm.train_step(...)`.
+      model_step: of the JAX script: `module -> gm.train_step(...)`, or `module -> step` with a `step(batch)` written by
+        hand, which trains the module in place, as `nnx.Optimizer.update` does, and gives the loss before it.
       batches: `(generator, count)` gives so many batches: pytrees of numpy arrays in the reference's layout, floating
         ones in float32.
       count: of steps.
@@ -55,7 +56,7 @@ class Training:
     reference: Callable[[], torch.nn.Module]
     model: Callable[[nnx.Rngs], nnx.Module]
     reference_step: Callable[[torch.nn.Module, Kind], TorchStep]
-    model_step: Callable[[nnx.Module], TrainStep]
+    model_step: Callable[[nnx.Module], TrainStep | Callable[[Any], Any]]
     batches: Callable[[np.random.Generator, int], Iterable[Any]]
     count: int = COUNT
     weights: Sequence[WeightRule] = ()

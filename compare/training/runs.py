@@ -27,9 +27,10 @@ from .left import Left, compare, nudge
 from .narrow import is_more_precise
 from .parted import Taken
 from .parted import told as parted
+from .port_runners import PortRunner, port_runner
 from .record import Framework, Training, in_dtype
 from .result import EAGER, EQUAL, PORT, Apart, Kept, TrainingResult, Way
-from .runners import PortRunner, Runner, TorchRunner
+from .runners import Runner, TorchRunner
 from .torch_steps import Kind
 
 FURTHER_DRAWS = 4  # of weights and batches, where the first says that the port is imprecise
@@ -74,7 +75,7 @@ def run_training(
         )
     gaps = _gaps(wide.port.losses, wide.torch.losses)
     first = int((gaps > EQUAL).argmax()) if gaps.max() > EQUAL else None
-    warnings = [wide.never_clips] if wide.never_clips and first is None else []
+    warnings = [wide.port_warning] if wide.port_warning and first is None else []
     if first is not None and (wide.torch_draws or wide.port_draws):
         why = what_to_do(wide.torch_draws, wide.port_draws)
         if wide.torch_draws:
@@ -137,7 +138,7 @@ class _Trained:
       torch_draws, port_draws: what draws random numbers in float64; empty where nothing does.
       torch_dtypes: narrower ones than float32 in which PyTorch's first way ran.
       traces: of the port's step.
-      never_clips: what to say where the port's clipping never acts.
+      port_warning: what a reader should know of its steps; empty where nothing.
     """
 
     ways: list[Way]
@@ -146,7 +147,7 @@ class _Trained:
     port_draws: str
     torch_dtypes: set[str]
     traces: int
-    never_clips: str
+    port_warning: str
 
     @property
     def torch(self) -> Way:
@@ -173,7 +174,7 @@ def _trained(
             seen = kind == "eager" and not exact
             in_torch = TorchRunner(training, module, kind, watched=exact, seen=seen)
             runners.append((Way(f"torch.{kind}", dtype), in_torch))
-        port = PortRunner(training, model, dtype)
+        port = port_runner(training, model, dtype)
         runners.append((Way(PORT, dtype), port))
         for number, batch in enumerate(_batches(training, count, seed)):
             for way, runner in runners:
@@ -194,8 +195,8 @@ def _trained(
         torch_draws=runners[0][1].draws(),
         port_draws=port.draws(),
         torch_dtypes=sides[0][1].narrow_dtypes(),
-        traces=port.step.traces,
-        never_clips=port.never_clips(),
+        traces=port.traces,
+        port_warning=port.warning(),
     )
 
 
@@ -248,7 +249,7 @@ def _noted(training: Training, module: torch.nn.Module, seed: int, device: str) 
     load(model, module.state_dict(), training.weights)
     placed = _placed(module, "float64", device)
     return (
-        PortRunner(training, model, "float64", noted=True),
+        port_runner(training, model, "float64", noted=True),
         TorchRunner(training, placed, "eager", watched=False, noted=True),
     )
 

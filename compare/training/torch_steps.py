@@ -17,14 +17,14 @@ KINDS: tuple[Kind, ...] = ("eager", "compile", "cudagraph")
 WARM_UP = 3
 
 
-def as_kind(step: TorchStep, kind: Kind, module: torch.nn.Module, optimizer: torch.optim.Optimizer) -> TorchStep:
+def as_kind(step: TorchStep, kind: Kind, module: torch.nn.Module, *optimizers: torch.optim.Optimizer) -> TorchStep:
     """The step in one of the ways in which PyTorch runs it.
 
     Args:
       step: trains on a batch, a pytree of tensors, and gives the loss before it, detached.
       kind: `"eager"`, `"compile"` (`torch.compile` of all of it), or `"cudagraph"`: captured at the first call, where
         warming up leaves no trace, and replayed with each batch copied into the captured one.
-      module, optimizer: those that it changes.
+      module, optimizers: what it changes.
 
     Raises:
       ValueError: for another kind.
@@ -34,7 +34,7 @@ def as_kind(step: TorchStep, kind: Kind, module: torch.nn.Module, optimizer: tor
     kind = as_kind_name(kind)
     if kind == "compile":
         return torch.compile(step)
-    return CapturedStep(step, module, optimizer) if kind == "cudagraph" else step
+    return CapturedStep(step, module, *optimizers) if kind == "cudagraph" else step
 
 
 def as_kind_name(text: str = "eager") -> Kind:
@@ -52,10 +52,10 @@ def as_kind_name(text: str = "eager") -> Kind:
 class CapturedStep:
     """One CUDA graph of a step, made at the first call."""
 
-    def __init__(self, step: TorchStep, module: torch.nn.Module, optimizer: torch.optim.Optimizer):
-        self._step, self._module, self._optimizer = step, module, optimizer
+    def __init__(self, step: TorchStep, module: torch.nn.Module, *optimizers: torch.optim.Optimizer):
+        self._step, self._module, self._optimizers = step, module, optimizers
         self._graph: torch.cuda.CUDAGraph | None = None
-        for group in optimizer.param_groups:
+        for group in self._groups():
             if "capturable" in group:
                 group["capturable"] = True
 
@@ -76,10 +76,11 @@ class CapturedStep:
         its addresses, so it is set to what a new optimizer would start from: zero in all of PyTorch's optimizers that
         can be captured but ASGD, NAdam and Rprop, which are refused.
         """
-        name = type(self._optimizer).__name__
-        if name not in ("SGD", "Adam", "AdamW", "Adamax", "Adadelta", "Adagrad", "RMSprop", "RAdam"):
-            raise ValueError(f"the optimizer is {name}, whose state does not start from zero; use kind='eager'")
-        if any(group.get("dampening") for group in self._optimizer.param_groups):
+        for optimizer in self._optimizers:
+            name = type(optimizer).__name__
+            if name not in ("SGD", "Adam", "AdamW", "Adamax", "Adadelta", "Adagrad", "RMSprop", "RAdam"):
+                raise ValueError(f"the optimizer is {name}, whose state does not start from zero; use kind='eager'")
+        if any(group.get("dampening") for group in self._groups()):
             raise ValueError("dampening leaves the first gradient whole, which zero does not; use kind='eager'")
         before = copy.deepcopy(self._module.state_dict())
         held = pytree.tree_map(torch.clone, batch)
@@ -89,14 +90,18 @@ class CapturedStep:
             for _ in range(WARM_UP):
                 self._step(held)
         torch.cuda.current_stream().wait_stream(stream)
-        self._optimizer.zero_grad(set_to_none=True)
+        for optimizer in self._optimizers:
+            optimizer.zero_grad(set_to_none=True)
         self._graph = torch.cuda.CUDAGraph()
         with recording(self._graph):
             self._loss = self._step(held)
         self._held = pytree.tree_leaves(held)
         self._module.load_state_dict(before)
         with torch.no_grad():
-            for state in self._optimizer.state.values():
+            for state in (state for optimizer in self._optimizers for state in optimizer.state.values()):
                 for value in state.values():
                     if isinstance(value, torch.Tensor):
                         value.zero_()
+
+    def _groups(self) -> list[dict[str, Any]]:
+        return [group for optimizer in self._optimizers for group in optimizer.param_groups]

@@ -76,7 +76,7 @@ ADAM = clipped(lambda parameters: torch.optim.Adam(parameters, lr=0.01), None)
          "At step 0 the losses agree, and the gradients .* all are .* times PyTorch's .norms .* and 0.0999999.*Clip"),
         (RIGHT, port(loss=stopped), "gradients that the optimizer takes do not, of .*: first.weight.*The backward"),
         (RIGHT, port(optax.chain(optax.add_decayed_weights(0.01), optax.sgd(0.05)), loss=stopped),
-         "At step 0 . of 6 parameters are moved otherwise: .* is known of those of gm.optim alone"),
+         "the gradients that the optimizer takes do not, of 3 of 6 parameters: first.weight.*The backward"),
         (half_frozen, port(), "At step 0 the port's optimizer moves first.weight, first.bias, and PyTorch's has no"),
         (RIGHT, port(loss=lambda model, batch: 2 * sample.squared_error(model, batch)),
          "Both begin step 0 with the same weights, so that no optimizer is at fault"),
