@@ -181,7 +181,9 @@ def test_too_few_steps_for_precision_are_told():
 
 
 def test_several_steps_are_refused_by_name():
-    with pytest.raises(CaseError, match=r"model_step gives a tuple of 2; call them in one function. Wanted was gm.train_step"):
+    with pytest.raises(
+        CaseError, match=r"model_step gives a tuple of 2; call them in one function. Wanted was gm.train_step"
+    ):
         trained("SEVERAL")
 
 
