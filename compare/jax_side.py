@@ -6,6 +6,7 @@ import contextlib
 import copy
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +27,10 @@ from .endless import broken_off
 from .errors import describe_with_line, what_came
 from .observation import Observation, changed
 from .port_program import PortProgram, TrainState, by_path, combine, partition, set_mode
+from .quick_compile import QUICKLY
 from .trees import is_floating, named_leaves, to_arrays
+
+SOON_RUN_FLOPS = 2e7  # a convolution in float64 without optimisations makes some 1e8 a second
 
 
 @dataclass(frozen=True)
@@ -263,7 +267,16 @@ class PortSide:
         program = self.program(mode)
         given: Any = batch.call if mode == "inference" else (batch.diff, batch.rest, batch.cotangents)
         state = (program.start(),) if mode == "train_step" else (program.params, program.rest)
-        return jax.jit(getattr(program, mode)).lower(*state, *given).compile(self._options)
+        lowered = jax.jit(getattr(program, mode)).lower(*state, *given)
+        return lowered.compile({**QUICKLY} if self._is_soon_run(lowered) else self._options)
+
+    def _is_soon_run(self, lowered: jax.stages.Lowered) -> bool:
+        """Whether compiling takes longer than running what is compiled without optimisations: float64 is there for
+        the verdict alone, and nobody runs it."""
+        if self.dtype != "float64" or self.device.platform != "cpu":
+            return False
+        cost: Any = lowered.cost_analysis() or {}
+        return cost.get("flops", math.inf) <= SOON_RUN_FLOPS
 
     @property
     def _options(self) -> dict[str, str | bool] | None:
