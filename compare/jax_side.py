@@ -268,7 +268,7 @@ class PortSide:
         given: Any = batch.call if mode == "inference" else (batch.diff, batch.rest, batch.cotangents)
         state = (program.start(),) if mode == "train_step" else (program.params, program.rest)
         lowered = jax.jit(getattr(program, mode)).lower(*state, *given)
-        return lowered.compile({**QUICKLY} if self._is_soon_run(lowered) else self._options)
+        return lowered.compile(QUICKLY if self._is_soon_run(lowered) else self._options)
 
     def _is_soon_run(self, lowered: jax.stages.Lowered) -> bool:
         """Whether compiling takes longer than running what is compiled without optimisations: float64 is there for

@@ -137,7 +137,31 @@ def _channels_last(rank: int) -> Axes:
     return (0, *range(2, rank), 1) if rank > 2 else tuple(range(rank))
 
 
-AnyLayout = Layout | PackedLayout | FixedSizeLayout
+@dataclass(frozen=True)
+class Complement:
+    """Of a mask that is True where the reference's is False, as where it names what counts and not the padding.
+
+    Attributes:
+      layout: of its axes.
+    """
+
+    layout: Layout
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.layout.shape
+
+    def to_port(self, array: np.ndarray) -> np.ndarray:
+        return ~self.layout.to_port(array)
+
+    def to_reference(self, array: np.ndarray) -> np.ndarray:
+        return ~self.layout.to_reference(array)
+
+    def gradient_to_port(self, gradient: np.ndarray) -> np.ndarray:
+        return self.layout.gradient_to_port(gradient)
+
+
+AnyLayout = Layout | PackedLayout | FixedSizeLayout | Complement
 
 
 @dataclass(frozen=True)
@@ -220,6 +244,15 @@ def _layout(
     given = received is not None
     known = [each.layout for each in (around if received is None else received)]
     return fixed_size_layout(port, reference, layouts.fit, known, layouts.tolerance, given=given)
+
+
+def complement_of(one: Pair, port: np.ndarray, reference: np.ndarray) -> Complement | None:
+    """That of a mask whose every element is the opposite of the reference's; None of others."""
+    if reference.dtype != bool or port.dtype != bool or not reference.size or not isinstance(one.layout, Layout):
+        return None
+    layout = Complement(one.layout)
+    given = layout.to_reference(port)
+    return layout if given.shape == reference.shape and bool((given == reference).all()) else None
 
 
 def says_the_same(port: np.ndarray, reference: np.ndarray) -> bool:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import jax
@@ -32,7 +32,7 @@ from ..yardstick import difference
 from .calls import Call, CallId, Calls, is_inside
 from .fixed_size import FixedSizeLayout
 from .lanes import all_lanes, in_all_lanes
-from .layouts import Layouts, Pair, is_added_to, pair, says_the_same
+from .layouts import Layouts, Pair, complement_of, is_added_to, pair, says_the_same
 from .packed import is_lengths, unpacked
 
 What = Literal["received", "output", "received_cotangent", "input_gradient"]
@@ -110,6 +110,8 @@ class PortRun:
         self._borders: dict[CallId, Borders] = {}
         self._fits: set[CallId] = set()  # that give the reference's shapes when each has its own inputs
         self._misfits: list[CallId] = []  # that do not, though all before them is right
+        self._complemented: set[str] = set()  # modules that are handed masks of the opposite meaning
+        self._as_they_are: set[str] = set()  # of them those that read the reference's
         self.unlike: list[CallId] = []
         self.handed_out: Observation | None = None
 
@@ -156,7 +158,20 @@ class PortRun:
         A call may give another shape than the reference's, and what is around it may make up for that, as where a
         convolution is padded before it, or cut after it. That takes the reference's output for no more than it takes
         another one: it fails, or gives another shape than it does of its own. Then such calls are `unlike`, too.
+
+        A mask that is True where the reference's is False is no error of who makes it, as long as who reads it does
+        so likewise; nor is it read wrongly where what reads it is right with the reference's.
         """
+        found = self._forced_forward(matches, calls)
+        if wrong := self._complemented & _giving_others(found[0]):
+            self._as_they_are = wrong
+            found = self._forced_forward(matches, calls)
+            if neither := wrong & _giving_others(found[0]):
+                self._as_they_are = wrong - neither
+                found = self._forced_forward(matches, calls)
+        return found
+
+    def _forced_forward(self, matches: Matches, calls: Calls) -> tuple[list[Seen], dict[str, np.ndarray]]:
         made_up_for: list[CallId] = []
         while True:
             self._misfits.clear()
@@ -247,6 +262,8 @@ class PortRun:
         arrays, whole = [np.asarray(x) for x in ours], call.inputs if what == "received" else call.outputs
         theirs, packings = unpacked(whole)
         into += pair(arrays, theirs, self.layouts, names_of_ours, packings, received, outer, call.lines[what])
+        if what == "received" and at.path not in self._as_they_are:
+            into[:] = [self._read_as_handed(at, each, arrays[each.index], theirs[each.name]) for each in into]
         for each in into:
             given, wanted = each.layout.to_reference(arrays[each.index]), theirs[each.name]
             if is_lengths(each.name, whole) and difference(given, wanted).equal:
@@ -267,6 +284,14 @@ class PortRun:
             into.append(Pair(name, place, usual))
             given = array.transpose(np.argsort(usual.axes)) if array.ndim == wanted.ndim else array
             yield Seen(at, around, what, name, given, wanted)
+
+    def _read_as_handed(self, at: CallId, one: Pair, port: np.ndarray, reference: np.ndarray) -> Pair:
+        """Of a mask of the opposite meaning, the pair that says so; others as they are."""
+        complement = complement_of(one, port, reference)
+        if complement is None:
+            return one
+        self._complemented.add(at.path)
+        return replace(one, layout=complement)
 
     def _names(self, outputs: Any) -> list[str]:
         """Of the model's outputs, in the order of their leaves, where the verdict compares them by these names."""
@@ -421,6 +446,12 @@ def _kept_in_memory() -> Iterator[None]:
         yield
     finally:
         jax.checkpoint, jax.remat = usual
+
+
+def _giving_others(seen: Sequence[Seen]) -> set[str]:
+    """The modules that give other values than the reference's."""
+    given = (one for one in seen if one.what == "output")
+    return {one.at.path for one in given if not difference(one.port, one.reference).equal}
 
 
 def _merge_repeated(call: Call, pairs: Sequence[Pair]) -> None:

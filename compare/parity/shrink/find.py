@@ -22,7 +22,7 @@ from ..diagnosis import questions
 from ..examination import Examination
 from ..inside.calls import CallId
 from ..inside.fixed_size import FixedSizeLayout
-from ..inside.layouts import AnyLayout, Layout
+from ..inside.layouts import AnyLayout, Complement, Layout
 from ..inside.localise import Look
 from ..inside.packed import PackedLayout
 from ..yardstick import EQUAL_TOLERANCE, Difference, magnitude
@@ -209,7 +209,11 @@ def _port_call(look: Look, at: CallId) -> tuple[Call, Named]:
     return Call(replaced(tuple(args), each), replaced(dict(kwargs), each)), constants
 
 
-_KINDS = {PackedLayout: "a packed sequence", FixedSizeLayout: "a tensor as long as its values say"}
+_KINDS = {
+    PackedLayout: "a packed sequence",
+    FixedSizeLayout: "a tensor as long as its values say",
+    Complement: "a mask of the opposite meaning",
+}
 
 
 def _to(name: str, index: int, layout: AnyLayout) -> To:
