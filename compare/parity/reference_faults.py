@@ -74,7 +74,7 @@ def without_which_gradient(side: TorchSide, question: Question) -> str:
         try:
             with Snapshot.of_buffers(module).restored():
                 forward_backward(module, list(side.parameters.values()), batch, side.loss)
-        except Exception:
+        except Exception:  # it fails as before: another input is what it fails of
             continue
         return (
             f"; it runs where no gradient is taken by {_listed(spared)}: if none is in training, detach that in the "

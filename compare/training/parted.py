@@ -58,13 +58,13 @@ class Taken:
 def told(number: int, port: Taken, reference: Taken) -> str:
     """What differs first in a step that both begin alike; empty where nothing does."""
     order = reference.gradients.order
-    if len(order) > 1:  # a loss may come after the first of them has stepped
+    if len(order) > 1 and reference.gradients.taken is not None:  # a loss may come after the first of them has stepped
         for place, names in enumerate(order, 1):
             words = _of_optimizer(number, port.of(names), reference.of(names))
             if words:
                 return f"Optimizer {place} of {len(order)} ({_names(sorted(names))}): {words}"
     if not _same_loss(port, reference):
-        return _of_loss(number, several=len(order) > 1)
+        return _of_loss(number, steps=len(order))
     return _of_optimizer(number, port, reference) or _of_buffers(number, port, reference)
 
 
@@ -76,11 +76,12 @@ def _same_loss(port: Taken, reference: Taken) -> bool:
     return abs(port.loss - reference.loss) <= EQUAL * abs(reference.loss)
 
 
-def _of_loss(number: int, *, several: bool) -> str:
-    if several and not number:
+def _of_loss(number: int, *, steps: int) -> str:
+    if steps > 1 and not number:
         return (
-            "Both begin step 0 with the same weights, and each optimizer takes the same gradients and moves alike: a "
-            "part of the loss that no optimizer sees is another, or when it is taken."
+            f"Both begin step 0 with the same weights, and optimizers step {steps} times in it on PyTorch's side, "
+            "which the loss may come after: the model, its loss, when that is taken, or, where one optimizer steps "
+            "again and again, what that does is another."
         )
     if not number:
         return (
@@ -162,7 +163,9 @@ def _of_moves(number: int, port: Taken, reference: Taken) -> str:
     if len(still) == len(off):
         return f"{says} PyTorch's script leaves them as they are."
     factor = _shared_factor([known[name] for name in off], 0.0)
-    if factor is not None:
+    if factor == 0 and not any(ours.any() for ours, _ in known.values()):
+        says += " The port moves nothing: its step has to train the module that model_step was given, in place."
+    elif factor is not None:
         says += f" The port moves them {factor:.6g} times as far."
     elif (decay := _decay(off, known, reference)) is not None:
         which = "less" if decay > 0 else "more"

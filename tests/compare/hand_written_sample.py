@@ -133,6 +133,20 @@ def chain(*parts, loss=normed_sample.squared_error, clip=None):
     return made
 
 
+def again_and_again(step_of):
+    """A script that makes three steps of each batch, and gives the last one's loss."""
+
+    def made(*given):
+        step = step_of(*given)
+        return lambda batch: [step(batch) for _ in range(3)][-1]
+
+    return made
+
+
+def on_a_copy(model):
+    return chain(ADAMW, clip=0.5)(nnx.clone(model))
+
+
 def halved(model, batch):
     return normed_sample.squared_error(model, batch) / 2
 
@@ -184,3 +198,6 @@ def functional(model, squared_error=normed_sample.squared_error):
 
 CHAIN = dataclasses.replace(normed_sample.RIGHT, reference_step=clipped, model_step=chain(ADAMW, clip=0.5))
 FUNCTIONAL = dataclasses.replace(CHAIN, model_step=functional)
+REPEATED = dataclasses.replace(
+    CHAIN, reference_step=again_and_again(clipped), model_step=again_and_again(CHAIN.model_step)
+)

@@ -14,7 +14,7 @@ from hand_written_sample import ADAMW, CLIP, chain, model_step
 import graphmode as gm
 
 
-@pytest.mark.parametrize("name", ["PAIR", "CHAIN", "FUNCTIONAL"])
+@pytest.mark.parametrize("name", ["PAIR", "CHAIN", "FUNCTIONAL", "REPEATED"])
 def test_the_same_script_takes_the_same_steps(name):
     found = run_training(getattr(sample, name), kinds=("eager",))
     assert found.passed, found
@@ -39,6 +39,8 @@ def test_the_same_script_takes_the_same_steps(name):
         (sample.CHAIN, chain(ADAMW, clip=0.5, loss=sample.halved), "Both begin step 0 with the same weights"),
         (sample.CHAIN, chain(ADAMW, clip=0.5, loss=sample.stopped), "gradients .* do not, of .*: first.weight"),
         (sample.FUNCTIONAL, lambda model: sample.functional(model, sample.stopped), "are moved otherwise: .* nnx.Opt"),
+        (sample.CHAIN, sample.on_a_copy, "6 of 6 parameters .* The port moves nothing: .* in place"),
+        (sample.REPEATED, sample.again_and_again(chain(gm.optim.adamw(lr=0.02), clip=0.5)), "step 3 times in it"),
     ],
 )  # fmt: skip
 def test_what_differs_first_is_told(training, step, words):

@@ -26,8 +26,8 @@ from graphmode.weights import as_numpy
 from ...errors import is_of_a_library
 from ...report.records import Astray, Divergence
 from ..inside.calls import CallId, is_inside
+from ..inside.hooking import taken_apart, with_theirs
 from ..inside.lanes import in_all_lanes
-from ..inside.port_calls import taken_apart, with_theirs
 from ..yardstick import difference
 from .change import Change, Site
 from .graph import Graph, Operation, Run

@@ -13,7 +13,7 @@ from flax import nnx
 from jax.extend import core as jex
 
 from ...errors import is_of_a_library
-from ..inside.port_calls import numbered
+from ..inside.hooking import numbered
 
 if TYPE_CHECKING:
     from ...jax_side import PortSide

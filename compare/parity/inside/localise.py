@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from flax import nnx
@@ -27,48 +23,13 @@ from .matching import Node, match_modules, port_nodes, reference_nodes, stacked_
 from .no_further import going_no_further
 from .port_calls import Backward, PortRun, Seen
 from .steps import pairs_of_other_counts, regrouped
+from .suspects import Activation, Suspect, What, finding_of, source_of
 from .torch_calls import recorded
 
-What = Literal["received", "output", "received_cotangent", "input_gradient", "parameter_gradient", "buffer"]
 ROOT = CallId("")
-LIBRARIES = ("flax.", "graphmode.nn.")
 SMALLEST = (
     1e-4  # of the largest gradient: what is smaller is rounding where exact arithmetic has zero, as before a norm
 )
-
-
-@dataclass
-class Suspect:
-    """A module that introduces error.
-
-    Attributes:
-      path: in the port; empty for the model itself.
-      call: the first that does.
-      findings: what is off, in the order of the passes.
-    """
-
-    path: str
-    call: int
-    findings: list[Finding] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class Activation:
-    """The output of a matched call, as each side computes it by itself, and when the port's is given the right input.
-
-    Attributes:
-      module, reference, call: which one.
-      tensor: of its outputs.
-      inherited: the error of the port's own, of the tensor's scale.
-      introduced: the error that this module adds.
-    """
-
-    module: str
-    reference: str
-    call: int
-    tensor: str
-    inherited: Difference
-    introduced: Difference
 
 
 class Look:
@@ -180,9 +141,9 @@ class Look:
                 continue
             if self.port.case.to_reference is identity:
                 at = self._giver(wanted)
-                self._blame(at.path, _finding("output", f"{name} of {at}", found), at.number)
+                self._blame(at.path, finding_of("output", f"{name} of {at}", found), at.number)
             else:
-                self.outside.append(_finding("output", f"{name} after to_reference", found))
+                self.outside.append(finding_of("output", f"{name} after to_reference", found))
 
     def _giver(self, output: np.ndarray) -> CallId:
         """The innermost call that gives this output of the reference in another shape; the model's, if none does."""
@@ -310,7 +271,7 @@ class Look:
     def _judge(self, seen: Seen, found: Difference) -> None:
         if found.equal:
             return
-        finding = _finding(seen.what, f"{seen.name} of {seen.at}", found)
+        finding = finding_of(seen.what, f"{seen.name} of {seen.at}", found)
         if seen.what in ("output", "input_gradient"):
             self._blame(seen.at.path, finding, seen.at.number)
         elif seen.around is None:
@@ -338,10 +299,10 @@ class Look:
             at = self.call_holding(name)
             if what == "parameter_gradient" and (user := self._user_around(name)) is not None:
                 self.read_from[name] = user
-                self._blame(user.path, _finding(what, name, found), user.number)
+                self._blame(user.path, finding_of(what, name, found), user.number)
                 continue
             number = at.number if at is not None and at.path == guilty else 0
-            self._blame(guilty, _finding(what, name, found), number)
+            self._blame(guilty, finding_of(what, name, found), number)
 
     def _user_around(self, name: str) -> CallId | None:
         """The call around the module that holds a parameter, where its calls add to the gradient what the reference's
@@ -441,7 +402,7 @@ class Look:
             kind=self.kinds.get(path, ""),
             reference_kind=next((c.kind for c in self.calls.values() if c.id.path == there), ""),
             call=call,
-            source=_source(self._by_path.get(path)),
+            source=source_of(self._by_path.get(path)),
             findings=findings,
             inherited=max(received, default=None),
             dtype=dtype,
@@ -463,29 +424,3 @@ class Look:
     @functools.cached_property
     def _by_path(self) -> dict[str, nnx.Module]:
         return {".".join(map(str, path)): module for path, module in nnx.iter_modules(self.port.model, graph=True)}
-
-
-def _finding(what: What, tensor: str, found: Difference) -> Finding:
-    return Finding(
-        what=what,
-        tensor=tensor,
-        error=found.error,
-        index=found.index,
-        port_value=found.port,
-        reference_value=found.reference,
-        note=found.note,
-    )
-
-
-def _source(module: nnx.Module | None) -> str:
-    """Where the module's class says what it does; nothing for a layer of a library, in which no port is wrong."""
-    if module is None or type(module).__module__.startswith(LIBRARIES):
-        return ""
-    try:
-        code = inspect.unwrap(type(module).__call__).__code__
-        file = inspect.getsourcefile(type(module)) or ""
-        # what wraps a call may come from elsewhere
-        line = code.co_firstlineno if code.co_filename == file else inspect.getsourcelines(type(module))[1]
-        return f"{Path(file).name}:{line}"
-    except (AttributeError, TypeError, OSError):
-        return ""

@@ -10,9 +10,7 @@ within `jax.vmap` is one, of all lanes; `jax.checkpoint` lets its function run a
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -31,6 +29,7 @@ from ..judge import Question
 from ..yardstick import difference
 from .calls import Call, CallId, Calls, is_inside
 from .fixed_size import FixedSizeLayout
+from .hooking import handed, is_array, kept_in_memory, numbered, taken_apart, with_theirs
 from .lanes import all_lanes, in_all_lanes
 from .layouts import Layouts, Pair, complement_of, is_added_to, pair, says_the_same
 from .packed import is_lengths, unpacked
@@ -300,7 +299,7 @@ class PortRun:
         leaves, structure = jtu.tree_flatten(outputs)
         named = named_leaves(jtu.tree_unflatten(structure, list(range(len(leaves)))))
         places = {place: name for name, place in named.items()}
-        return [places[i] for i, leaf in enumerate(leaves) if _is_array(leaf) and i in places]
+        return [places[i] for i, leaf in enumerate(leaves) if is_array(leaf) and i in places]
 
     def forced_backward(
         self, matches: Matches, calls: Calls, free: Collection[CallId] = (), giving: Collection[CallId] = ()
@@ -385,7 +384,7 @@ class PortRun:
             heads = program.forward(params, program.rest, *call, through=numbered(note))[0]
             return heads, [jnp.sum(x) for x in borders_reached]
 
-        with self.side.context(), jax.disable_jit(), _kept_in_memory():
+        with self.side.context(), jax.disable_jit(), kept_in_memory():
             (heads, sums), pull = jax.vjp(forward, program.params, batch.diff)
             first = starts(heads, batch.cotangents) if alone is None else jtu.tree_map(jnp.zeros_like, heads)
             by_parameters, by_inputs = pull((first, jtu.tree_map(jnp.zeros_like, sums)))
@@ -427,25 +426,10 @@ class PortRun:
 
     def _forward(self, note: Any) -> Any:
         """Runs the model forward, each call through `note`; gives its outputs, and the state after it."""
-        with self.side.context(), jax.disable_jit(), _kept_in_memory():
+        with self.side.context(), jax.disable_jit(), kept_in_memory():
             program = self.program
             given = program.params, program.rest, *self.batch.call
             return program.forward(*given, through=numbered(note), with_heads=False)[1]
-
-
-@contextmanager
-def _kept_in_memory() -> Iterator[None]:
-    """Without `jax.checkpoint`, which traces its function, and so hides the values in it; `nnx.remat` is made of it."""
-
-    def as_it_is(fun: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-        return fun
-
-    usual = jax.checkpoint, jax.remat
-    jax.checkpoint = jax.remat = as_it_is
-    try:
-        yield
-    finally:
-        jax.checkpoint, jax.remat = usual
 
 
 def _giving_others(seen: Sequence[Seen]) -> set[str]:
@@ -472,47 +456,3 @@ def _of_another_structure(call: Call, received: list[Seen], given: list[Seen]) -
     if not given:
         return bool(call.outputs)
     return len(received) < len(unpacked(call.inputs)[0]) and any(one.port.shape != one.reference.shape for one in given)
-
-
-def numbered(note: Any) -> Any:
-    """A hook of `intercepted` that gives `note` the number of the call, too."""
-    numbers: Counter[str] = Counter()
-
-    def hook(path: str, module: nnx.Module, run: Any, args: Any, kwargs: Any) -> Any:
-        numbers[path] += 1
-        return note(CallId(path, numbers[path] - 1), module, run, args, kwargs)
-
-    return hook
-
-
-def taken_apart(tree: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:
-    """The arrays of a tree, modules and keys of random numbers left out, and how to put others in their places."""
-    leaves, structure = jtu.tree_flatten(tree, is_leaf=lambda x: isinstance(x, nnx.Module | nnx.Variable | nnx.Rngs))
-    places = [i for i, leaf in enumerate(leaves) if _is_array(leaf)]
-
-    def put(arrays: list[Any]) -> Any:
-        whole = list(leaves)
-        for place, array in zip(places, arrays, strict=True):
-            whole[place] = array
-        return jtu.tree_unflatten(structure, whole)
-
-    return [leaves[i] for i in places], put
-
-
-def _is_array(leaf: Any) -> bool:
-    if isinstance(leaf, nnx.Module | nnx.Variable) or not hasattr(leaf, "dtype") or not hasattr(leaf, "shape"):
-        return False
-    return not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-
-
-def handed(lanes: list[Any], right: Mapping[str, np.ndarray], pairs: list[Pair]) -> list[Any]:
-    """`with_theirs`, also within `jax.vmap`."""
-    return in_all_lanes(lanes, lambda ours: with_theirs(ours, right, pairs))
-
-
-def with_theirs(ours: list[Any], right: Mapping[str, np.ndarray], pairs: list[Pair]) -> list[Any]:
-    """The reference's values in the port's layout and dtype, wherever one stands for another."""
-    replaced, right = list(ours), unpacked(right)[0]
-    for each in pairs:
-        replaced[each.index] = jnp.asarray(each.layout.to_port(right[each.name]), ours[each.index].dtype)
-    return replaced
