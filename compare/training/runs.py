@@ -172,9 +172,11 @@ def _trained(
         for kind in kinds:
             module = _placed(first, dtype, device)
             seen = kind == "eager" and not exact
-            in_torch = TorchRunner(training, module, kind, watched=exact, seen=seen)
+            with _named(training, "reference_step"):
+                in_torch = TorchRunner(training, module, kind, watched=exact, seen=seen)
             runners.append((Way(f"torch.{kind}", dtype), in_torch))
-        port = port_runner(training, model, dtype)
+        with _named(training, "model_step"):
+            port = port_runner(training, model, dtype)
         runners.append((Way(PORT, dtype), port))
         for number, batch in enumerate(_batches(training, count, seed)):
             for way, runner in runners:

@@ -69,9 +69,16 @@ def test_optimizers_are_as_they_were_afterwards():
     [
         (lambda model: None, r"model_step gives a NoneType. Wanted was gm.train_step\(...\) or a function"),
         (lambda model: lambda batch: (0.5, {}), "returned a tuple; wanted was the loss before the step, one number"),
+        (lambda model: nnx.Optimizer(model, ADAMW), "model_step fails: TypeError: Missing required argument `wrt`"),
         (lambda model: lambda batch: batch["x"], r"returned an array of shape \(8, 6\)"),
     ],
 )
 def test_what_is_no_step_is_refused(step, words):
     with pytest.raises(CaseError, match=words):
         run_training(dataclasses.replace(sample.CHAIN, model_step=step), steps=2, kinds=("eager",))
+
+
+def test_a_script_of_pytorch_that_cannot_be_made_is_told_with_its_line():
+    training = dataclasses.replace(sample.CHAIN, reference_step=lambda module, kind: module.nothing)
+    with pytest.raises(CaseError, match=r"reference_step fails: AttributeError: .*nothing.*test_hand_written\.py"):
+        run_training(training, steps=2, kinds=("eager",))
