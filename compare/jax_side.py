@@ -6,6 +6,7 @@ import contextlib
 import copy
 import dataclasses
 import functools
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -31,6 +32,15 @@ from .quick_compile import QUICKLY
 from .trees import is_floating, named_leaves, to_arrays
 
 SOON_RUN_FLOPS = 2e7  # a convolution in float64 without optimisations makes some 1e8 a second
+
+
+def run_layers_in(dtype: str, model: nnx.Module, declared: str = "float32") -> None:
+    """Flax's layers fix the dtype they were built in (`nnx.Embed`, `nnx.RNN`'s carry); here the run decides."""
+    layers = (each for _, each in nnx.iter_modules(model) if type(each).__module__.startswith("flax."))
+    for layer, name in itertools.product(layers, ("dtype", "param_dtype")):
+        fixed = getattr(layer, name, None)
+        if fixed is not None and jnp.dtype(fixed).name in ("float32", declared):
+            setattr(layer, name, JAX_DTYPES[dtype])
 
 
 @dataclass(frozen=True)
@@ -141,17 +151,8 @@ class PortSide:
             model = checked()  # it holds what no state_dict does, such as constants and random-number state
             load(model, state_dict, self.case.weights)
         nnx.update(model, jtu.tree_map(self._cast, nnx.state(model)))
-        for _, module in nnx.iter_modules(model):
-            if type(module).__module__.startswith("flax."):
-                self._free_dtype(module)
+        run_layers_in(self.dtype, model, self.declared)
         return model
-
-    def _free_dtype(self, module: nnx.Module) -> None:
-        """Flax's layers fix the dtype they were built in (`nnx.Embed`, `nnx.RNN`'s carry); here the run decides."""
-        for name in ("dtype", "param_dtype"):
-            fixed = getattr(module, name, None)
-            if fixed is not None and jnp.dtype(fixed).name in ("float32", self.declared):
-                setattr(module, name, JAX_DTYPES[self.dtype])
 
     @contextlib.contextmanager
     def context(self) -> Iterator[None]:

@@ -16,6 +16,7 @@ from graphmode.training import TrainStep
 
 from ..case import CaseError
 from ..endless import broken_off, no_endless_loop
+from ..jax_side import run_layers_in
 from .draws import jax_sources, jax_streams
 from .left import Left, as_gradients, of_model, of_port, without_parameters
 from .record import Training
@@ -43,6 +44,7 @@ def port_runner(training: Training, model: nnx.Module, dtype: str, *, noted: boo
         value = variable.get_raw_value()
         if jax.numpy.issubdtype(value.dtype, jax.numpy.floating):
             variable.set_value(value.astype(dtype))
+    run_layers_in(dtype, model)
     gradients = NnxGradients(model)
     with gradients.kept() if noted else contextlib.nullcontext():
         step = training.model_step(model)

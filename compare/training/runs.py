@@ -16,6 +16,7 @@ from flax import nnx
 
 from graphmode.weights import WeightsError, load
 
+from ..asked_dtype import attention_in_float64
 from ..case import CaseError
 from ..copied_module import copied
 from ..dtypes import allow_tf32
@@ -283,7 +284,8 @@ def _scores(training: Training, runner: Runner) -> dict[str, float]:
     if training.scores is None:
         return {}
     score = training.scores[isinstance(runner, PortRunner)]
-    return {name: float(value) for name, value in score(runner.evaluated()).items()}
+    with _named(training, "the port's score" if isinstance(runner, PortRunner) else "the reference's score"):
+        return {name: float(value) for name, value in score(runner.evaluated()).items()}
 
 
 @contextlib.contextmanager
@@ -340,6 +342,7 @@ def _in(dtype: str, device: str) -> Iterator[None]:
             jax.enable_x64(dtype == "float64"),
             jax.default_device(jax.devices(device)[0]),
             jax.default_matmul_precision("highest"),
+            attention_in_float64() if dtype == "float64" else contextlib.nullcontext(),
         ):
             yield
     finally:

@@ -54,11 +54,16 @@ class BatchShapes:
             if several and shape[0] != self._lead:
                 raise ValueError(f"{name} has shape {list(shape)}, and the first axis is {self._lead} steps per launch")
             sizes[name] = shape[several]
-        if len(set(sizes.values())) > 1:
-            raise ValueError(f"the batch axis differs: {', '.join(f'{name} has {n}' for name, n in sizes.items())}")
-        size = next(iter(sizes.values()))
-        if not size:
+        if not any(sizes.values()):
             raise ValueError("the batch has no rows, and the mean over none is no number; leave it out")
+        if self._parts == 1 and placement is None:
+            return  # nothing is cut, so that arrays may have axes of their own, as edges beside nodes
+        size, *others = set(sizes.values())
+        if others:
+            raise ValueError(
+                f"the batch axis differs: {', '.join(f'{name} has {n}' for name, n in sizes.items())}; what "
+                "accumulate and placement cut has as many rows in each array: pad what is ragged"
+            )
         if size % self._parts:
             raise ValueError(f"the batch has {size} rows, which accumulate={self._parts} does not divide")
         if placement is not None:

@@ -195,7 +195,8 @@ class TrainStep:
 
         Args:
           state: of `init` or of the step before; it is consumed.
-          batch: a pytree of arrays whose first axis is the batch (the second, for several steps per launch).
+          batch: a pytree of arrays whose first axis is the batch (the second, for several steps per launch); of one
+            length in all of them where `accumulate` or `placement` cuts it.
 
         Returns:
           The new state, and scalars by name (`[steps_per_launch]` for several): `loss`, those of the loss function,

@@ -215,3 +215,11 @@ def test_digits_are_learned():
 def test_other_trainings_take_the_same_steps(name):
     found = run_training(zoo.load_training(name), steps=100, kinds=("eager",))
     assert found.passed, (found.error, found.ratio)
+
+
+@pytest.mark.parametrize("name", ["EMBEDDED", "ATTENDING"])
+def test_what_flax_and_jax_fix_to_float32_runs_in_float64(name):
+    """`nnx.Embed` has the dtype that it is built in, and `jax.nn.dot_product_attention` a softmax of float32."""
+    found = run_training(sample(name), steps=6, kinds=("eager",))
+    assert found.passed
+    assert found.error < 1e-10

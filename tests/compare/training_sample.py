@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
@@ -110,3 +111,53 @@ NOT_FINITE = dataclasses.replace(
     TRAINING,
     batches=lambda rng, count: [{"x": np.full((8, FEATURES), np.nan, np.float32), "y": np.ones((8, 1), "f")}] * count,
 )
+
+
+class EmbeddedReference(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = torch.nn.Embedding(9, FEATURES)
+        self.linear = torch.nn.Linear(FEATURES, 1)
+
+    def forward(self, x):
+        rows = self.table((x[:, :3].abs() * 4).long())
+        return self.linear(rows[:, 0] * rows[:, 1] + rows[:, 2])
+
+
+class EmbeddedPort(nnx.Module):
+    def __init__(self, rngs):
+        self.table = nnx.Embed(9, FEATURES, rngs=rngs)
+        self.linear = gm.nn.Linear(FEATURES, 1, rngs=rngs)
+
+    def __call__(self, x):
+        rows = self.table((abs(x[:, :3]) * 4).astype(int))
+        return self.linear(rows[:, 0] * rows[:, 1] + rows[:, 2])
+
+
+class AttendingReference(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(FEATURES, 3 * FEATURES)
+
+    def forward(self, x):
+        q, k, v = (20 * self.linear(x)).reshape(1, len(x), 3, FEATURES).unbind(2)
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v)[0, :, :1]
+
+
+class AttendingPort(nnx.Module):
+    def __init__(self, rngs):
+        self.linear = gm.nn.Linear(FEATURES, 3 * FEATURES, rngs=rngs)
+
+    def __call__(self, x):
+        q, k, v = jnp.moveaxis((20 * self.linear(x)).reshape(1, len(x), 3, 1, FEATURES), 2, 0)
+        return jax.nn.dot_product_attention(q, k, v)[0, :, 0, :1]
+
+
+EMBEDDED = dataclasses.replace(
+    TRAINING,
+    reference=EmbeddedReference,
+    model=EmbeddedPort,
+    batches=lambda rng, count: ({**each, "x": each["x"].clip(-2, 2)} for each in batches(rng, count)),
+    scores=None,
+)
+ATTENDING = dataclasses.replace(TRAINING, reference=AttendingReference, model=AttendingPort, scores=None)

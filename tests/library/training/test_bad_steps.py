@@ -98,7 +98,12 @@ BATCHES = {
         ValueError,
         "batch['weight'] has shape [], and [batch, ...] was wanted: give what all rows share",
     ),
-    "rows differ": ({}, GOOD | {"y": np.ones((3, 2), np.float32)}, ValueError, "batch['x'] has 4, batch['y'] has 3"),
+    "rows differ": (
+        {"accumulate": 2},
+        GOOD | {"y": np.ones((3, 2), np.float32)},
+        ValueError,
+        "batch['x'] has 4, batch['y'] has 3; what accumulate and placement cut has as many rows",
+    ),
     "nothing": ({}, {}, ValueError, "batch holds no arrays"),
     "no rows": ({}, rows(0), ValueError, "the batch has no rows"),
     "not divisible": ({"accumulate": 2}, rows(5), ValueError, "the batch has 5 rows, which accumulate=2 does not"),
@@ -138,6 +143,21 @@ def test_batches_of_several_steps_are_looked_at():
         step(state, jax.tree.map(lambda x: np.stack([x] * 3), GOOD))
     with pytest.raises(ValueError, match=re.escape("[steps_per_launch, batch, ...] was wanted")):
         step(state, {"x": np.ones(2, np.float32)})
+
+
+def test_where_nothing_is_cut_arrays_have_axes_of_their_own():
+    """As the edges of a graph beside its nodes, of which there may be none."""
+
+    def loss(model, batch):
+        source, target = batch["edges"]
+        passed = jnp.zeros_like(batch["x"]).at[target].add(batch["x"][source])
+        return jnp.mean((model(batch["x"] + passed) - batch["y"]) ** 2)
+
+    step = gm.train_step(Model(), loss, gm.optim.sgd(), shapes=2)
+    state = step.init()
+    for count in (7, 0):
+        state, _ = step(state, GOOD | {"edges": np.zeros((2, count), np.int32)})
+    assert (int(state.step), step.traces) == (2, 2)
 
 
 def grows(model, batch):
