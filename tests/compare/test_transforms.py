@@ -76,6 +76,40 @@ class DerivedReference(Rows):
             return torch.autograd.grad(super().forward(x).sum(), x, create_graph=True)[0]
 
 
+class Block(RowsPort):
+    def __call__(self, x):
+        return self.rows(x)
+
+
+class Stepped(nnx.Module):
+    """One step of gradient descent, and what comes out then: the parameters are of `jax.grad`, the inputs are not."""
+
+    def __init__(self, rngs: nnx.Rngs, eps=1e-5):
+        self.block = Block(rngs, eps)
+
+    def __call__(self, x):
+        graph, params, others = nnx.split(self.block, nnx.Param, ...)
+
+        def loss(params):
+            return (nnx.merge(graph, params, others)(x) ** 2).mean()
+
+        moved = jax.tree.map(lambda p, g: p - g, params, jax.grad(loss)(params))
+        return nnx.merge(graph, moved, others)(x)
+
+
+class SteppedReference(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.block = Rows()
+
+    def forward(self, x):
+        with torch.enable_grad():
+            params = dict(self.block.named_parameters())
+            gradients = torch.autograd.grad((self.block(x) ** 2).mean(), list(params.values()), create_graph=True)
+            moved = {name: p - g for (name, p), g in zip(params.items(), gradients, strict=True)}
+        return torch.func.functional_call(self.block, moved, (x,))
+
+
 class Halved(nn.LayerNorm):
     """Right forward, with half of the gradient."""
 
@@ -128,6 +162,13 @@ def test_what_a_transform_hides_is_a_part_of_what_is_around_it(port, reference, 
     assert [each.module for each in report.divergences] == [module]
     assert [cause.id for cause in report.divergences[0].causes] == ["epsilon"]
     assert any("called within a transform that hides its values" in note for note in report.parity[0].notes)
+
+
+def test_a_model_that_trains_itself_is_looked_into():
+    assert check(case(Stepped, SteppedReference)).passed
+    report = check(case(lambda rngs: Stepped(rngs, eps=1e-3), SteppedReference))
+    assert [each.module for each in report.divergences] == [""]
+    assert [cause.id for cause in report.divergences[0].causes] == ["epsilon"]
 
 
 def test_lanes_are_in_front_the_outermost_first():

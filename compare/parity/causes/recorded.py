@@ -27,7 +27,8 @@ def stub(
 ) -> Callable[..., Any]:
     """A forward that gives what was recorded of the next call in the queue, and notes what it receives.
 
-    Where that is of another length, as where other rows are chosen, it is what the module itself makes of it.
+    Where that is of another length, as where other rows are chosen, and where the module is called once more than it
+    was, as where a loop goes on, it is what the module itself makes of it.
 
     Args:
       module: of which the calls are.
@@ -42,7 +43,9 @@ def stub(
     def forward(*args: Any, **kwargs: Any) -> Any:
         before, mode.paused = mode.paused, True
         try:
-            call = next(queue)
+            call = next(queue, None)
+            if call is None:
+                return type(module).forward(module, *args, **kwargs)
             args, kwargs = mode.taken((args, kwargs), mode.count - 0.5)  # after the function call before it
             tensors = [x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
             if _is_of_another_length(tensors, call):

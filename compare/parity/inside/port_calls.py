@@ -109,6 +109,10 @@ class PortRun:
         self._borders: dict[CallId, Borders] = {}
         self._fits: set[CallId] = set()  # that give the reference's shapes when each has its own inputs
         self._misfits: list[CallId] = []  # that do not, though all before them is right
+        self._hidden: set[CallId] = set()  # whose parameters are of a transform such as `jax.grad`, or of a later step
+        self._parameters = {
+            ".".join(map(str, path)): x.get_raw_value() for path, x in nnx.to_flat_state(self.program.params)
+        }
         self._complemented: set[str] = set()  # modules that are handed masks of the opposite meaning
         self._as_they_are: set[str] = set()  # of them those that read the reference's
         self.unlike: list[CallId] = []
@@ -129,8 +133,7 @@ class PortRun:
         def note(call: CallId, module: nnx.Module, run: Any, args: Any, kwargs: Any) -> Any:
             if call.path in found:
                 lanes = all_lanes(taken_apart((args, kwargs))[0])
-                hidden = any(isinstance(x, jax.core.Tracer) for x in lanes)
-                found[call.path].append([] if hidden else [np.asarray(x) for x in lanes])
+                found[call.path].append([] if _any_traced(lanes) else [np.asarray(x) for x in lanes])
             return run(module, *args, **kwargs)
 
         self._forward(note)
@@ -197,7 +200,10 @@ class PortRun:
         def note(at: CallId, module: nnx.Module, run: Any, args: Any, kwargs: Any) -> Any:
             lanes, put_in = taken_apart((args, kwargs))
             received = all_lanes(lanes)
-            if at not in matches or any(isinstance(x, jax.core.Tracer) for x in received):
+            if at not in matches or at in self._hidden or _any_traced(received):
+                return run(module, *args, **kwargs)
+            if self._has_other_parameters(at, module):
+                self._hidden.add(at)
                 return run(module, *args, **kwargs)
             call = calls[matches[at]]
             around, within = running[-1] if running else (None, Borders())
@@ -219,6 +225,10 @@ class PortRun:
                 running.pop()
             lanes, put_out = taken_apart(outputs)
             given = all_lanes(lanes)
+            if _any_traced(given):
+                self._hidden.add(at)
+                seen[:] = [one for one in seen if one.at != at]
+                return outputs
             names = self._names(outputs) if at == CallId("", 0) else ()
             fitting = self._compared(at, around, "output", given, call, borders.outputs, names, borders.inputs)
             made_of_it = list(fitting)
@@ -245,6 +255,20 @@ class PortRun:
         if forced:
             self.handed_out = self.side.observe(outputs, None)
         return seen, self.side.named_state(self.question.mode, state)
+
+    def _has_other_parameters(self, at: CallId, module: nnx.Module) -> bool:
+        """Than the model has, as in a model that trains itself: what such a call gives is not of its own making.
+
+        A slice of stacked parameters is the model's.
+        """
+        for path, variable in nnx.to_flat_state(nnx.state(module, nnx.Param)):
+            own = self._parameters.get(".".join([*filter(None, [at.path]), *map(str, path)]))
+            value = variable.get_raw_value()
+            if own is None or value is own or isinstance(value, jax.core.Tracer) or value.shape != own.shape:
+                continue
+            if not jnp.array_equal(value, own, equal_nan=True):
+                return True
+        return False
 
     def _compared(
         self,
@@ -430,6 +454,10 @@ class PortRun:
             program = self.program
             given = program.params, program.rest, *self.batch.call
             return program.forward(*given, through=numbered(note), with_heads=False)[1]
+
+
+def _any_traced(arrays: Sequence[Any]) -> bool:
+    return any(isinstance(x, jax.core.Tracer) for x in arrays)
 
 
 def _giving_others(seen: Sequence[Seen]) -> set[str]:
