@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import ast
 import inspect
+from types import CodeType, FunctionType
 from typing import Any
 
 import jax
 import torch
+from torch.utils.checkpoint import checkpoint
 
 from graphmode import nn
 
-from .model import CHANNELS, has_own_init, is_module, is_self, is_super, layer_of
+from .draws import DRAWN, STREAM
+from .model import CHANNELS, has_own_init, is_module, is_of_others, is_self, is_super, layer_of
 from .names import UNKNOWN, torch_name
+from .objects import NotWrittenError, Objects
 from .rules import DEFAULTS, FUNCTIONS, IGNORED, METHODS, REFUSED, Rule, as_operand, as_tuple
-from .shapes import SHAPED, Shapes, as_one
+from .settled import asks_how_it_runs
+from .shapes import SHAPED, as_one
 
 # methods that lists, sets, dicts or strings have, too
 OF_OTHERS = frozenset(
@@ -25,11 +30,16 @@ _INITIAL = frozenset(("uniform_", "normal_", "zero_", "fill_", "trunc_normal_", 
 # functions that take weights, which PyTorch has the other way round
 _WEIGHED = frozenset(("gru_cell", "lstm_cell", "rnn_tanh_cell", "rnn_relu_cell", "bilinear"))
 
+# what `torch.utils.checkpoint.checkpoint` takes for itself; what it saves of memory, XLA decides
+_OF_CHECKPOINT = frozenset(
+    ("use_reentrant", "preserve_rng_state", "context_fn", "determinism_check", "debug", "early_stop")
+)
+
 _LEFT = ("has no counterpart that is known here", "is called otherwise in JAX")
 _KERNELS = {"conv1d": "2, 1, 0", "conv2d": "2, 3, 1, 0", "conv3d": "2, 3, 4, 1, 0"}
 
 
-class Calls(Shapes):
+class Calls(Objects):
     """Each call by the rule that it has, or with a note."""
 
     def _call(self, node: ast.Call) -> str | None:
@@ -39,6 +49,13 @@ class Calls(Shapes):
             return f"nnx.Param({self.written(node.args[0])})" if node.args else None
         if is_module(found):
             return self._built(node, found)
+        if asks_how_it_runs(found):
+            return "False"
+        if found in (checkpoint, torch.jit.annotate):
+            return self._handed_on(node, found)
+        made = self._as_recorded(node, found)
+        if made is not None:
+            return made
         if found is torch.Tensor:
             if self._builds:
                 return self._created(node, "zeros")
@@ -47,6 +64,8 @@ class Calls(Shapes):
         if found is isinstance:
             with self._in_types():
                 return self._with(node)
+        if isinstance(found, FunctionType) and found in self.model.drawers and self._stream() is not None:
+            return self._with(node, f"{STREAM}={self._stream()}")
         name = torch_name(found)
         if name is not None:
             return self._of_torch(node, name)
@@ -81,13 +100,57 @@ class Calls(Shapes):
         """A module, with what its class takes here besides."""
         if found in self.model.classes and has_own_init(found):
             return self._with(node, "rngs=rngs", function=self.model.classes[found])
-        layer = layer_of(found)
-        ours = getattr(nn, layer.__name__, None) if layer is not None else None
-        with self._in_types():
-            name = self._class_named(found)
-        if ours is None:
-            return self._with(node, function=name)
-        return self._with(node, *_further(ours, node), function=name, drop=frozenset({"device", "dtype"}))
+        name = self._class_to_call(found)
+        drop = frozenset({"device", "dtype"} if _ours(found) is not None else ())
+        return self._with(node, *self._further_of(found, node), function=name, drop=drop)
+
+    def _handed_on(self, node: ast.Call, found: Any) -> str | None:
+        """A call that only says how, or of which type: what is called there, or is given."""
+        if found is torch.jit.annotate:
+            return self.written(node.args[1]) if len(node.args) == 2 else None
+        if not node.args:
+            return None
+        arguments = [self.written(each) for each in node.args[1:]]
+        keywords = [each for each in node.keywords if each.arg not in _OF_CHECKPOINT]
+        arguments += [f"{each.arg}={self.written(each.value)}" for each in keywords]
+        return f"{as_operand(self.written(node.args[0]))}({', '.join(arguments)})"
+
+    def _as_recorded(self, node: ast.Call, found: Any) -> str | None:
+        """A call that gave a module while the original was built, by what gave it there."""
+        if not self._builds:
+            return None
+        made = self.model.recording.at(self.spans.file, node)
+        if not made:
+            return None
+        if found is UNKNOWN:
+            return self._of_kinds(node, {self._takes_rngs_when_called(by) for by, _ in made})
+        if is_of_others(found, self.model):
+            return self._remade(node, [module for _, module in made])
+        return None
+
+    def _of_kinds(self, node: ast.Call, take_rngs: set[bool]) -> str | None:
+        """A call of what is handed in, with `rngs` where all that was handed in takes it."""
+        if take_rngs != {True, False}:
+            return self._with(node, *["rngs=rngs"] * (True in take_rngs))
+        self.model.helpers.add("taking")
+        return self._with(node, function=f"taking({self.written(node.func)}, rngs)")
+
+    def _takes_rngs_when_called(self, by: type | CodeType) -> bool:
+        if isinstance(by, CodeType):
+            return by.co_name in self.model.builders
+        return "rngs=rngs" in self._further_of(by)
+
+    def _remade(self, node: ast.Call, modules: list[torch.nn.Module]) -> str | None:
+        """The modules that code of others gave here, made of what these had been made of."""
+        try:
+            texts = {self._object(module) for module in modules}
+            text = texts.pop()
+            if not texts:
+                return text
+            self._note(f"{ast.unparse(node)} gives one module after the other, each made of other arguments")
+        except NotWrittenError as error:
+            self._note(f"what {ast.unparse(node)} gives is made of {error}")
+        return self._with(node)
 
     def _method_call(self, node: ast.Call, function: ast.Attribute) -> str | None:
         if is_super(function):
@@ -96,6 +159,8 @@ class Calls(Shapes):
             if function.attr == "forward":
                 return self._with(node, function="self")
             return self._with(node, "rngs=rngs") if self._builds and function.attr in self.model.builders else None
+        if self._builds and function.attr in self.model.builders and not self._is_tensor(function.value):
+            return self._with(node, "rngs=rngs")
         holder = self.scope.find(function.value)
         if holder is not UNKNOWN and not isinstance(holder, torch.Tensor):
             return None
@@ -104,21 +169,32 @@ class Calls(Shapes):
     def _super_call(self, node: ast.Call, function: ast.Attribute) -> str | None:
         if function.attr == "forward":
             return self._with(node, function="super().__call__")
-        if function.attr != "__init__" or self.owner is None:
+        if function.attr != "__init__" or self.owner is None or not is_module(self.owner):
             return None
         base = next(each for each in self.owner.__mro__[1:] if is_module(each))
         if base in self.model.classes and has_own_init(base):
             return self._with(node, "rngs=rngs", function="super().__init__")
-        layer = layer_of(base)
-        ours = getattr(nn, layer.__name__, None) if layer is not None else None
-        further = _further(ours, node) if ours is not None else []
-        return self._with(node, *further, function="super().__init__")
+        return self._with(node, *self._further_of(base, node), function="super().__init__")
+
+    def _further_of(self, kind: type, call: ast.Call | None = None) -> list[str]:
+        """The arguments that a class of modules takes here besides PyTorch's."""
+        if kind in self.model.classes and has_own_init(kind):
+            return ["rngs=rngs"] if is_module(kind) else []
+        ours = _ours(kind)
+        if ours is None:
+            return []
+        names = inspect.signature(ours.__init__).parameters  # type: ignore[misc]
+        has_format = call is not None and any(each.arg == "data_format" for each in call.keywords)
+        return [CHANNELS] * ("data_format" in names and not has_format) + ["rngs=rngs"] * ("rngs" in names)
 
     def _of_torch(self, node: ast.Call, name: str) -> str | None:
         short = name.rpartition(".")[2]
         functional = getattr(nn.functional, short, None)
         if name.startswith("nn.init."):
             return self.written(node.args[0]) if node.args else None
+        drawn = self._drawn(name, node, node.args)
+        if drawn is not None:
+            return drawn
         if self._builds and name in ("rand", "randn"):  # what is loaded takes the place of what is drawn
             return self._created(node, "zeros")
         if short in REFUSED and not (functional and name.startswith("nn.functional.")):
@@ -155,11 +231,53 @@ class Calls(Shapes):
         return None
 
     def _of_functional(self, node: ast.Call, short: str, functional: Any) -> str:
+        further = _as_given(functional)
         if short in _WEIGHED:
             self._note(f"{short}: its weights are [in, out] here, as the layers hold them: w.T of what PyTorch has")
-        if "dropout" in short:
+        stream = self._stream()
+        if "dropout" in short and stream is not None:
+            further.append(f"rngs={stream}")
+        elif "dropout" in short:
             self._note(f"H06: {short} draws numbers: nn.Dropout(p, rngs=rngs) in __init__, and called here")
-        return self._with(node, *_as_given(functional), function=f"nn.functional.{short}", drop=frozenset({"inplace"}))
+        return self._with(node, *further, function=f"nn.functional.{short}", drop=frozenset({"inplace"}))
+
+    def _stream(self) -> str | None:
+        """What random numbers are drawn from here; None where there is no such thing."""
+        if self._builds:
+            return None
+        if self.owner is None:
+            return STREAM if self._draws else None
+        return f"self.{STREAM}" if any(map(self._has_stream, self.owner.__mro__)) else None
+
+    def _has_stream(self, cls: type) -> bool:
+        """Whether its `__init__` gives a module a stream of random numbers."""
+        draws = any(each in self.model.drawers for each in cls.__mro__)
+        return cls in self.model.classes and "__init__" in vars(cls) and draws
+
+    def _drawn(self, name: str, node: ast.Call, given: list[ast.expr]) -> str | None:
+        """Random numbers, from the stream that there is."""
+        template, stream = DRAWN.get(name), self._stream()
+        if template is None or stream is None:
+            return None
+        dtype = [self.written(each.value) for each in node.keywords if each.arg == "dtype"]
+        values = {"key": f"{stream}()"} | ({"dtype": dtype[0]} if dtype else {})
+        if "{like}" in template:
+            values["like"] = self.written(given[0])
+        else:
+            sizes = given or [each.value for each in node.keywords if each.arg == "size"]
+            shape = self._sizes(sizes)
+            values["shape"] = as_tuple([shape]) if isinstance(sizes[0], ast.Constant) and len(sizes) == 1 else shape
+        return Rule((), template).filled(values)
+
+    def _drawn_by_method(self, name: str, holder: ast.expr, node: ast.Call) -> str | None:
+        stream = self._stream()
+        if name not in ("bernoulli", "bernoulli_") or stream is None:
+            return None
+        x = as_operand(self.written(holder))
+        if name == "bernoulli" and not node.args:
+            return f"jax.random.bernoulli({stream}(), {x}).astype({x}.dtype)"
+        odds = self.written(node.args[0]) if node.args else "0.5"
+        return f"jax.random.bernoulli({stream}(), {odds}, {x}.shape).astype({x}.dtype)"
 
     def _refused(self, short: str) -> None:
         row, instead = REFUSED[short]
@@ -197,6 +315,12 @@ class Calls(Shapes):
 
     def _method(self, function: ast.Attribute, node: ast.Call, name: str) -> str | None:
         holder, is_tensor = function.value, self._is_tensor(function.value)
+        drawn = self._drawn_by_method(name, holder, node)
+        if drawn is not None:
+            return drawn
+        if name in ("named_children", "children") and not is_tensor and not node.args:
+            self.model.helpers.add(name)
+            return f"{name}({self.written(holder)})"
         pair = self._pair(node)
         if pair is not None:
             return as_one(pair)
@@ -273,8 +397,7 @@ def _as_given(functional: Any) -> list[str]:
     return [CHANNELS] if of_format is not None and of_format.default is not None else []
 
 
-def _further(ours: type, node: ast.Call) -> list[str]:
-    """The arguments that a layer takes here besides PyTorch's."""
-    names = inspect.signature(ours.__init__).parameters  # type: ignore[misc]
-    has_format = any(each.arg == "data_format" for each in node.keywords)
-    return [CHANNELS] * ("data_format" in names and not has_format) + ["rngs=rngs"] * ("rngs" in names)
+def _ours(kind: type) -> type | None:
+    """The layer here that a class of modules is, or is derived from."""
+    layer = layer_of(kind)
+    return getattr(nn, layer.__name__, None) if layer is not None else None

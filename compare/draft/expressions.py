@@ -18,6 +18,7 @@ from graphmode import nn
 from .model import CHANNELS, Model, is_self
 from .names import UNKNOWN, Scope, is_of_torch, torch_name
 from .rules import DTYPES, FUNCTIONS, as_operand
+from .settled import asks_how_it_runs, settled
 from .spans import Spans
 
 _OF_SHAPES = frozenset(["size", "dim", "numel", "nelement", "ndimension", "append", "is_floating_point"])
@@ -51,6 +52,7 @@ class Expressions:
         self._tensors: set[str] = set()
         self._as_pass: set[int] = set()
         self._names_types = False
+        self._draws = False
 
     @property
     def scope(self) -> Scope:
@@ -72,11 +74,22 @@ class Expressions:
             return self._call(node)
         if isinstance(node, ast.Attribute | ast.Name) and isinstance(node.ctx, ast.Load):
             return self._reference(node)
+        if isinstance(node, ast.BoolOp):
+            return self._what_is_open(node)
         if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
             if isinstance(node.slice, ast.Compare) and self._is_tensor(node.value):
                 self._note("S01: x[mask]: gm.compact with a capacity, or what follows under the mask")
             return self._part_of_pair(node.value, node.slice)
         return None
+
+    def _what_is_open(self, node: ast.BoolOp) -> str | None:
+        """The parts of a condition that are not settled, joined; None where all or none of them are."""
+        passes = isinstance(node.op, ast.And)
+        left = [each for each in node.values if settled(each, self.scope) is not passes]
+        if len(left) in (0, len(node.values)):
+            return None
+        text = f" {'and' if passes else 'or'} ".join(map(self.written, left))
+        return text if len(left) == 1 else f"({text})"
 
     def _part_of_pair(self, value: ast.expr, index: ast.expr) -> str | None:
         if isinstance(index, ast.Constant) and index.value in (0, 1) and isinstance(value, ast.Call):
@@ -128,7 +141,7 @@ class Expressions:
             return DTYPES.get(str(found).removeprefix("torch."), None) or self._left(node)
         if isinstance(found, type) and found in _TYPES:
             return _TYPES[found]
-        if isinstance(found, type) and issubclass(found, torch.nn.Module):
+        if isinstance(found, type) and (found in self.model.classes or issubclass(found, torch.nn.Module)):
             return self._class_named(found)
         if isinstance(found, float) and isinstance(node, ast.Attribute) and is_of_torch(self.scope.find(node.value)):
             return f"jnp.{node.attr}"
@@ -136,7 +149,7 @@ class Expressions:
             return self.model.functions[found]
         name = torch_name(found)
         if name is not None:
-            return self._function_named(name, node)
+            return self._function_of(name) or self._left(node)
         if is_of_torch(found):
             return self._left(node)
         return self._name(node.id, found) if isinstance(node, ast.Name) else None
@@ -165,7 +178,8 @@ class Expressions:
         finally:
             self._names_types = False
 
-    def _function_named(self, name: str, node: ast.expr) -> str | None:
+    def _function_of(self, name: str) -> str | None:
+        """What stands for a function of PyTorch's that is handed on; None where nothing takes the same arguments."""
         short = name.rpartition(".")[2]
         if name.startswith("nn.functional.") and hasattr(nn.functional, short):
             return f"nn.functional.{short}"
@@ -173,9 +187,7 @@ class Expressions:
         plain = re.match(r"(jnp\.\w+|jax\.\w+\.\w+|nn\.functional\.\w+)\(", rule.template) if rule else None
         if plain is not None:
             return plain[1]
-        if hasattr(nn.functional, short):
-            return f"nn.functional.{short}"
-        return self._left(node)
+        return f"nn.functional.{short}" if hasattr(nn.functional, short) else None
 
     def _left(self, node: ast.expr) -> str | None:
         holder = self.scope.find(node.value) if isinstance(node, ast.Attribute) else UNKNOWN
@@ -217,8 +229,10 @@ class Expressions:
 
     def _gives_tensors(self, call: ast.Call) -> bool:
         found = self.scope.find(call.func)
+        if isinstance(found, type) and issubclass(found, torch.nn.Module):
+            return False
         if is_of_torch(found):
-            return torch_name(found) not in ("is_tensor", "is_floating_point", "numel")
+            return not asks_how_it_runs(found) and torch_name(found) not in ("is_tensor", "is_floating_point", "numel")
         function, takes_some = call.func, any(map(self._is_tensor, call.args))
         if not isinstance(function, ast.Attribute):  # of a module that a loop goes over, or of the user's
             return takes_some and (found is UNKNOWN or isinstance(found, FunctionType))

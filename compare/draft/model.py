@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import FunctionType
 from typing import Any
 
 import torch
 
 from .names import is_of_torch
+from .recording import Recording
 
 CHANNELS = 'data_format="channels_first"'
 
@@ -26,8 +29,11 @@ class Model:
       absent: those that some module has none of, in the place of one.
       transient: those of the buffers that no state_dict has.
       children: by class, the modules inside, by name, and what each is.
+      drawers: the classes and functions of these that draw random numbers as they run.
       imports: lines that the port needs.
+      helpers: names of functions of `helpers.py` that it needs.
       home: the module of the original that is read now.
+      recording: of what ran while the original was built.
     """
 
     classes: dict[type, str] = field(default_factory=dict)
@@ -37,8 +43,11 @@ class Model:
     absent: dict[type, set[str]] = field(default_factory=dict)
     transient: dict[type, set[str]] = field(default_factory=dict)
     children: dict[type, dict[str, type]] = field(default_factory=dict)
+    drawers: set[Any] = field(default_factory=set)
     imports: set[str] = field(default_factory=set)
+    helpers: set[str] = field(default_factory=set)
     home: str = ""
+    recording: Recording = field(default_factory=Recording)
 
 
 def has_own_init(cls: type) -> bool:
@@ -54,6 +63,13 @@ def layer_of(cls: type | None) -> type | None:
     """The layer of PyTorch's that a class is derived from; None where it is a plain module."""
     base = next((each for each in cls.__mro__ if is_module(each) and is_of_torch(each)), None) if cls else None
     return None if base is torch.nn.Module else base
+
+
+def is_of_others(found: Any, model: Model) -> bool:
+    """Whether it is a function of a package, whose code is no part of the draft."""
+    top = str(getattr(found, "__module__", None)).split(".")[0]
+    is_function = isinstance(found, FunctionType) and not is_of_torch(found)
+    return is_function and top not in sys.stdlib_module_names and found not in model.functions
 
 
 def is_self(node: ast.expr) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import sys
+import textwrap
 from pathlib import Path
 from types import FunctionType
 from typing import Any, NamedTuple
@@ -13,7 +15,9 @@ import torch
 from ..case import CaseError
 from ..errors import describe_with_line, what_came
 from ..locate import locate
-from .model import has_own_init, layer_of
+from . import written_helpers
+from .model import has_own_init, is_module, layer_of
+from .recording import Recording
 from .source import parts_of
 from .translator import GONE, Translator
 
@@ -46,8 +50,9 @@ def draft(location: str, inputs: tuple[str, ...] = ()) -> Draft:
     shapes = [_input(each) for each in inputs]
     build = _named(location)
     name = build.__name__
-    module = _built(build, location)
-    model, parts = parts_of(build, module)
+    recording = Recording()
+    module = _built(build, location, recording)
+    model, parts = parts_of(build, module, recording)
     body = []
     for part in parts:
         owner = part.item if isinstance(part.item, type) else None
@@ -57,10 +62,13 @@ def draft(location: str, inputs: tuple[str, ...] = ()) -> Draft:
     original = build.__module__
     takes_rngs = isinstance(build, FunctionType) or has_own_init(build) or layer_of(build) is not None
     case = _case(name, original, shapes, "rngs=rngs" if takes_rngs else "")
-    text = "\n\n\n".join([*body, case]) + "\n"
+    if "taking" in model.helpers:
+        model.imports |= {"import inspect", "from functools import partial", "from typing import Any"}
+    helpers = [textwrap.dedent(inspect.getsource(getattr(written_helpers, name))) for name in sorted(model.helpers)]
+    text = "\n\n\n".join([*map(str.rstrip, helpers), *body, case]) + "\n"
     head = _head(text, name, original, sorted(model.imports))
-    text = f"{head}\n\n{text}" if not body[0].startswith(("class", "def", "@")) else f"{head}\n\n\n{text}"
-    classes = tuple(part.item.__name__ for part in parts if isinstance(part.item, type))
+    text = f"{head}\n\n{text}" if not text.startswith(("class", "def", "@")) else f"{head}\n\n\n{text}"
+    classes = tuple(part.item.__name__ for part in parts if is_module(part.item))
     return Draft(text, classes or (name,), text.count("# TODO"))
 
 
@@ -79,9 +87,10 @@ def _named(location: str) -> Any:
     return build
 
 
-def _built(build: Any, location: str) -> torch.nn.Module:
+def _built(build: Any, location: str, recording: Recording) -> torch.nn.Module:
     try:
-        module = build()
+        with recording.running():
+            module = build()
     except Exception as error:
         raise CaseError(
             f"{location} cannot be built without arguments: {describe_with_line(error)}; write a function without "

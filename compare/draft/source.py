@@ -6,8 +6,9 @@ import ast
 import inspect
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -15,8 +16,11 @@ from typing import Any
 import torch
 
 from ..case import CaseError
-from .model import Model, is_module
+from .draws import drawers
+from .model import Model, is_module, is_of_others, is_self
 from .names import Scope, is_of_torch, torch_name
+from .recording import Recording
+from .settled import only_reports
 from .spans import Spans
 
 Written = type | FunctionType
@@ -43,36 +47,29 @@ class Part:
     kept: frozenset[str] = frozenset()
 
 
-def parts_of(build: Any, module: torch.nn.Module) -> tuple[Model, list[Part]]:
+def parts_of(build: Any, module: torch.nn.Module, recording: Recording) -> tuple[Model, list[Part]]:
     """What is drafted, in an order in which Python can read it.
 
     Args:
       build: the class, or the function, that gives the model.
       module: that it gave.
+      recording: of what ran meanwhile.
 
     Raises:
       CaseError: where there is no source.
     """
-    model = Model()
-    for inside in module.modules():
-        for cls in _own_classes(type(inside)):
-            model.classes.setdefault(cls, cls.__name__)
-            held = {**inside._parameters, **inside._buffers}
-            model.variables.setdefault(cls, set()).update(name for name, value in held.items() if value is not None)
-            model.absent.setdefault(cls, set()).update(name for name, value in held.items() if value is None)
-            model.transient.setdefault(cls, set()).update(inside._non_persistent_buffers_set)
-            model.children.setdefault(cls, {}).update((name, type(child)) for name, child in inside._modules.items())
-    for cls, absent in model.absent.items():
-        model.variables[cls] -= absent
+    model = _known(module, recording)
     if not model.classes and (is_of_torch(build) or not isinstance(build, FunctionType)):
         raise CaseError(f"the model is PyTorch's own {type(module).__name__}: write gm.nn.{type(module).__name__}")
+    waiting: list[Written] = [build] if isinstance(build, FunctionType) else []
+    for cls in _classes_of_calls(map(_part, waiting), model):
+        model.classes.setdefault(cls, cls.__name__)
     parts: list[Part] = []
     while new := [cls for cls in model.classes if all(part.item is not cls for part in parts)]:
         parts += map(_part, new)
-        for cls in (each for part in parts for each in _named_classes(part)):
+        for cls in (*(each for part in parts for each in _named_classes(part)), *_classes_of_calls(parts, model)):
             model.classes.setdefault(cls, cls.__name__)
     parts = [replace(part, kept=_kept_by_all(part, parts)) for part in parts]
-    waiting: list[Written] = [build] if isinstance(build, FunctionType) else []
     for part in parts:
         waiting += _functions(part)
     functions: list[Part] = []
@@ -84,8 +81,26 @@ def parts_of(build: Any, module: torch.nn.Module) -> tuple[Model, list[Part]]:
             model.functions[item] = item.__name__
             waiting += _functions(part)
     model.builders |= _builders(model, [*parts, *functions])
-    parts.sort(key=lambda part: (len(part.item.__mro__), part.home, part.node.lineno))  # type: ignore[union-attr]
-    return model, [*sorted(functions, key=lambda part: (part.home, part.node.lineno)), *_bases_first(parts)]
+    model.drawers |= {each for each in drawers([*parts, *functions]) if each.__name__ not in model.builders}
+    return model, _in_order([*functions, *parts])
+
+
+def _known(module: torch.nn.Module, recording: Recording) -> Model:
+    """What the modules tell that were made: those that the model is of, and those that it was made from."""
+    model = Model(recording=recording)
+    for cls in (each for inside in module.modules() for each in _own_classes(type(inside))):
+        model.classes.setdefault(cls, cls.__name__)
+    made = [each for each, _ in recording.arguments.values() if isinstance(each, torch.nn.Module)]
+    for inside in dict.fromkeys([*module.modules(), *made]):
+        for cls in _own_classes(type(inside)):
+            held = {**inside._parameters, **inside._buffers}
+            model.variables.setdefault(cls, set()).update(name for name, value in held.items() if value is not None)
+            model.absent.setdefault(cls, set()).update(name for name, value in held.items() if value is None)
+            model.transient.setdefault(cls, set()).update(inside._non_persistent_buffers_set)
+            model.children.setdefault(cls, {}).update((name, type(child)) for name, child in inside._modules.items())
+    for cls, absent in model.absent.items():
+        model.variables[cls] -= absent
+    return model
 
 
 def _own_classes(cls: type) -> Iterator[type]:
@@ -94,17 +109,36 @@ def _own_classes(cls: type) -> Iterator[type]:
             yield each
 
 
-def _bases_first(parts: list[Part]) -> list[Part]:
-    """In the order of the files, but no class before one that it is derived from."""
-    left = sorted(parts, key=lambda part: (part.home, part.node.lineno))
+def _in_order(parts: list[Part]) -> list[Part]:
+    """Functions, then classes, in the order of the files, but none before what it takes when Python reads it."""
+    left = sorted(parts, key=lambda part: (isinstance(part.item, type), part.home, part.node.lineno))
+    taken = {part.item: _taken_when_read(part) for part in parts}
     ordered: list[Part] = []
     while left:
-        there = {part.item for part in ordered}
         waiting = {part.item for part in left}
-        free = next(p for p in left if not any(base in waiting - {p.item} - there for base in p.item.__mro__))  # type: ignore[union-attr]
+        free = next((part for part in left if not taken[part.item] & waiting - {part.item}), left[0])
         ordered.append(free)
         left.remove(free)
     return ordered
+
+
+def _taken_when_read(part: Part) -> set[Any]:
+    """The classes and functions that a definition takes: bases, decorators, defaults, values of a class."""
+    node: Any = part.node
+    taken: list[ast.AST] = [*node.decorator_list]
+    if isinstance(node, ast.ClassDef):
+        taken += [*node.bases, *(each for each in node.body if not isinstance(each, ast.FunctionDef))]
+    inside = [each for each in ast.walk(node) if isinstance(each, ast.FunctionDef)]
+    for each in inside if isinstance(node, ast.ClassDef) else [node]:
+        taken += [*each.args.defaults, *filter(None, each.args.kw_defaults)]
+    names = (name for each in taken for name in ast.walk(each) if isinstance(name, ast.Name | ast.Attribute))
+    found = (_of_alias(part.scope.find(name)) for name in names)
+    return {each for item in found for each in item if isinstance(each, type | FunctionType)}
+
+
+def _of_alias(found: Any) -> list[Any]:
+    """An object and, of a partial, what it calls."""
+    return [found, *_of_alias(found.func)] if isinstance(found, partial) else [found]
 
 
 def _part(item: Written) -> Part:
@@ -130,40 +164,113 @@ def _part(item: Written) -> Part:
     methods = [item] if isinstance(item, FunctionType) else vars(item).values()
     functions = (each for each in methods if isinstance(each, FunctionType))
     outer = next((each.__globals__ for each in functions), None) or vars(sys.modules[item.__module__])
-    kept = _kept(item) if isinstance(item, type) else frozenset()
-    return Part(item, nodes[0], Spans(text), Scope(outer), item.__module__, kept)
+    kept = _kept(item) if is_module(item) else frozenset(_methods_in(nodes[0]))  # type: ignore[arg-type]
+    return Part(item, nodes[0], Spans(text, file or ""), Scope(outer), item.__module__, kept)
+
+
+def _methods_in(node: ast.AST) -> Iterator[str]:
+    body = node.body if isinstance(node, ast.ClassDef) else ()
+    return (each.name for each in body if isinstance(each, ast.FunctionDef))
 
 
 def _kept(cls: type) -> frozenset[str]:
     """The methods that running the model takes, and making it."""
-    methods = {}
-    for base in reversed(list(_own_classes(cls))):
+    methods: dict[str, list[ast.AST]] = {}
+    for base in _own_classes(cls):
         for name, each in vars(base).items():
             function = getattr(each, "__func__", getattr(each, "fget", each))
             if isinstance(function, FunctionType):
-                methods[name] = ast.parse(textwrap.dedent(inspect.getsource(function)))
+                methods.setdefault(name, []).append(ast.parse(textwrap.dedent(inspect.getsource(function))))
     found: set[str] = set()
     waiting = ["forward", "__init__"]
     while waiting:
         name = waiting.pop()
-        if name in found or name not in methods or _sets_initial_values(methods[name], name):
+        written = methods.get(name, [])
+        if name in found or all(_sets_initial_values(each, name) for each in written):
             continue
         found.add(name)
-        waiting += [n.attr for n in ast.walk(methods[name]) if isinstance(n, ast.Attribute)]
+        waiting += [n.attr for each in written for n in ast.walk(each) if isinstance(n, ast.Attribute)]
     return frozenset(found)
 
 
 def _sets_initial_values(method: ast.AST, name: str) -> bool:
     if name in ("reset_parameters", "_reset_parameters", "init_weights", "_init_weights", "initialize_weights"):
         return True
-    calls = [ast.unparse(node.func) for node in ast.walk(method) if isinstance(node, ast.Call)]
-    return name != "__init__" and any("init." in each for each in calls)
+    nodes = list(ast.walk(method))
+    if name == "__init__" or any(_sets_own(node) for node in nodes):
+        return False
+    return any("init." in ast.unparse(node.func) for node in nodes if isinstance(node, ast.Call))
+
+
+def _sets_own(node: ast.AST) -> bool:
+    """Whether it gives a module an attribute, a buffer or a parameter."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and is_self(node.func.value):
+        return node.func.attr in ("register_buffer", "register_parameter", "add_module", "register_module")
+    return isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and is_self(node.value)
 
 
 def _named_classes(part: Part) -> list[type]:
-    """The modules of the user's that a part names, and no model need have made."""
-    found = (part.scope.find(node) for node in ast.walk(part.node) if isinstance(node, ast.Name | ast.Attribute))
-    return [each for each in found if is_module(each) and not is_of_torch(each)]
+    """The modules of the user's that a part names, and no model need have made, and classes that name such."""
+    return [each for each in _all_named(part) if _is_users_module(each) or _is_of_modules(each)]
+
+
+def _all_named(part: Part) -> Iterator[Any]:
+    return (each for item in _found_in(part.node, part.scope) for each in _of_alias(item))
+
+
+def _found_in(node: ast.AST, scope: Scope) -> Iterator[Any]:
+    """What the names in code stand for, each where it is."""
+    if isinstance(node, ast.Name | ast.Attribute):
+        yield scope.find(node)
+    for child in ast.iter_child_nodes(node):
+        is_inside = isinstance(node, ast.FunctionDef) and child in node.body
+        yield from _found_in(child, scope.within(node) if is_inside else scope)
+
+
+def _is_users_module(found: Any) -> bool:
+    return is_module(found) and not is_of_torch(found)
+
+
+def _is_of_modules(found: Any) -> bool:
+    """Whether it is a class that is no module, and names modules of the user's, as one of settings may."""
+    if not isinstance(found, type) or is_module(found) or is_of_torch(found) or found.__module__ == "builtins":
+        return False
+    if found.__module__.split(".")[0] in sys.stdlib_module_names:
+        return False
+    try:
+        part = _part(found)
+    except CaseError:
+        return False
+    return any(map(_is_users_module, _all_named(part)))
+
+
+def _classes_of_calls(parts: Iterable[Part], model: Model) -> list[type]:
+    """The classes of what functions of others gave to the parts while the original was built."""
+    found: list[type] = []
+    for part in parts:
+        for node in ast.walk(part.node):
+            if isinstance(node, ast.Call) and is_of_others(part.scope.find(node.func), model):
+                for _, module in model.recording.at(part.spans.file, node):
+                    _collect(module, model.recording, found)
+    return found
+
+
+def _collect(value: Any, recording: Recording, found: list[type]) -> None:
+    """The classes of the user's that an object was made of."""
+    if isinstance(value, list | tuple | set):
+        for each in value:
+            _collect(each, recording, found)
+    elif isinstance(value, dict):
+        _collect(list(value.values()), recording, found)
+    elif isinstance(value, partial):
+        _collect([value.func, *value.args, *value.keywords.values()], recording, found)
+    elif is_module(value):
+        found += [each for each in _own_classes(value) if each not in found]
+    elif id(value) in recording.arguments:
+        _collect(type(value), recording, found)
+        if _is_of_modules(type(value)) and type(value) not in found:
+            found.append(type(value))
+        _collect(recording.arguments[id(value)][1], recording, found)
 
 
 def _kept_by_all(part: Part, parts: list[Part]) -> frozenset[str]:
@@ -175,11 +282,10 @@ def _kept_by_all(part: Part, parts: list[Part]) -> frozenset[str]:
 def _functions(part: Part) -> list[Written]:
     """The functions of the user's that a part calls by name."""
     found: list[Written] = []
-    for node in ast.walk(part.node):
-        if isinstance(node, ast.Name | ast.Attribute):
-            item = part.scope.find(node)
-            if isinstance(item, FunctionType) and not is_of_torch(item) and _is_near(item, part):
-                found.append(item)
+    for item in _found_in(part.node, part.scope):
+        is_users = isinstance(item, FunctionType) and not is_of_torch(item) and _is_near(item, part)
+        if is_users and item not in found and not only_reports(item):
+            found.append(item)
     return found
 
 
@@ -189,25 +295,27 @@ def _is_near(item: FunctionType, part: Part) -> bool:
 
 def _builders(model: Model, parts: list[Part]) -> set[str]:
     """The names of methods and functions that make modules, or call one that does."""
-    bodies: dict[str, list[tuple[Scope, ast.AST]]] = {}
+    bodies: dict[str, list[tuple[Part, ast.AST]]] = {}
     for part in parts:
         nodes = part.node.body if isinstance(part.node, ast.ClassDef) else [part.node]
         for node in nodes:
             if isinstance(node, ast.FunctionDef) and node.name not in ("__init__", "forward"):
-                bodies.setdefault(node.name, []).append((part.scope.within(node), node))
+                bodies.setdefault(node.name, []).append((part, node))
     found: set[str] = set()
     while True:
-        new = {name for name, each in bodies.items() if name not in found and any(_makes(*one, found) for one in each)}
+        left = {name: each for name, each in bodies.items() if name not in found}
+        new = {name for name, each in left.items() if any(_makes(*one, found, model) for one in each)}
         if not new:
             return found
         found |= new
 
 
-def _makes(scope: Scope, function: ast.AST, builders: set[str]) -> bool:
+def _makes(part: Part, function: ast.AST, builders: set[str], model: Model) -> bool:
+    scope = part.scope.within(function)
     for node in ast.walk(function):
         if isinstance(node, ast.Call):
             item = scope.find(node.func)
-            if is_module(item):
+            if is_module(item) or (is_of_others(item, model) and model.recording.at(part.spans.file, node)):
                 return True
             name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
             if name in builders and torch_name(item) is None:

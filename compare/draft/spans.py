@@ -10,7 +10,8 @@ from typing import Any
 class Spans:
     """The text of a file, by the places that `ast` gives, which count bytes."""
 
-    def __init__(self, text: str):
+    def __init__(self, text: str, file: str = ""):
+        self.file = file
         lines = text.encode().splitlines(keepends=True)
         self._bytes = b"".join(lines)
         self._starts = [0]

@@ -13,11 +13,14 @@ from typing import Any
 import torch
 
 from .calls import OF_OTHERS, Calls
-from .model import has_own_init, is_self, is_super, layer_of
+from .draws import STREAM
+from .model import has_own_init, is_module, is_self, is_super, layer_of
 from .names import is_of_torch, torch_name
 from .rules import METHODS, without_parentheses
+from .settled import only_reports, settled
 
 GONE = "\0"  # stands for a statement that has no counterpart
+_CONTAINERS = (torch.nn.Sequential, torch.nn.ModuleDict, torch.nn.ModuleList)
 _WALKS = frozenset(["modules", "named_modules", "parameters", "named_parameters", "children", "named_children"])
 _OF_TENSORS = frozenset(METHODS) - OF_OTHERS | {"shape", "dtype", "device"}
 _IN_PLACE_OPERATORS = {ast.Add: "add", ast.Sub: "subtract", ast.Mult: "multiply", ast.Div: "divide"}
@@ -57,10 +60,16 @@ class Translator(Calls):
         if isinstance(node, ast.Assign) and len(node.targets) == 1:
             self._learn(node.targets[0], node.value)
             return self._assigned(node.targets[0], node.value)
+        if isinstance(node, ast.AnnAssign) and node.value is not None and isinstance(node.target, ast.Attribute):
+            return self._assigned(node.target, node.value)
         if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Subscript):
             operator = _IN_PLACE_OPERATORS.get(type(node.op))
             if operator is not None:
                 return self._put(node.target, operator, self.written(node.value))
+        if isinstance(node, ast.If):
+            always = settled(node.test, self.scope)
+            if always is not None:
+                return self._branch(node.body if always else node.orelse)
         if isinstance(node, ast.If | ast.While) and self._asks_for_values(node.test):
             loop = "C07, C08: a loop as long as values say: gm.while_loop"
             self._note("C01: a branch on values: gm.cond, or jnp.where" if isinstance(node, ast.If) else loop)
@@ -69,6 +78,20 @@ class Translator(Calls):
         if isinstance(node, ast.With):
             self._note_context(node)
         return None
+
+    def _branch(self, block: list[ast.stmt]) -> str:
+        """The statements of a branch that is always taken, where the branching stood."""
+        if not block:
+            return GONE
+        if isinstance(block[0], ast.If) and len(block) == 1:  # perhaps an elif, which is no statement by itself
+            return re.sub(r"^elif\b", "if", self.written(block[0]))
+        inner = self.spans.indent(block[0]) or ""
+        pieces, at = [], self.spans.of(block[0])[0]
+        for each in block:
+            start, end = self.spans.of(each)
+            pieces += [self.spans.text(at, start), self.written(each)]
+            at = end
+        return "".join(pieces).replace(f"\n{inner}", f"\n{inner[:-4]}")
 
     def _class(self, node: ast.ClassDef) -> str | None:
         assert self.owner is not None
@@ -88,6 +111,8 @@ class Translator(Calls):
 
     def _function(self, node: ast.FunctionDef) -> str:
         outer = self._builds, self._tensors
+        if self.owner is None and len(self._scopes) == 1:
+            self._draws = any(each.__name__ == node.name for each in self.model.drawers)
         self._builds = self._takes_rngs(node.name)
         is_forward = node.name == "forward"
         self._tensors = set() if self._builds else self._perhaps_tensors(node)
@@ -134,7 +159,7 @@ class Translator(Calls):
         return self.scope.find(decorator.func if isinstance(decorator, ast.Call) else decorator)
 
     def _takes_rngs(self, name: str) -> bool:
-        return name in self.model.builders or (self.owner is not None and name == "__init__")
+        return name in self.model.builders or (is_module(self.owner) and name == "__init__")
 
     def _arguments(self, node: ast.FunctionDef) -> str:
         arguments = copy.deepcopy(node.args)
@@ -145,6 +170,9 @@ class Translator(Calls):
                     made.annotation = ast.Name(self.written(was.annotation))
         arguments.defaults = [ast.Name(self.written(each)) for each in node.args.defaults]
         arguments.kw_defaults = [each and ast.Name(self.written(each)) for each in node.args.kw_defaults]
+        if self._draws and len(self._scopes) == 1:
+            arguments.kwonlyargs.append(ast.arg(STREAM, ast.Name("nnx.RngStream")))
+            arguments.kw_defaults.append(None)
         if self._takes_rngs(node.name):
             arguments.kwonlyargs.append(ast.arg("rngs", ast.Name("nnx.Rngs")))
             arguments.kw_defaults.append(None)
@@ -163,6 +191,9 @@ class Translator(Calls):
         if self.owner is not None and node.name == "__init__" and "training" in _attributes(self.owner):
             indent = self.spans.indent(node.body[0]) or "        "
             text += f"\n{indent}self.use_running_average = False  # as train() and eval() set it"
+        if self.owner is not None and node.name == "__init__" and self._has_stream(self.owner):
+            indent = self.spans.indent(node.body[0]) or "        "
+            text += f"\n{indent}self.{STREAM} = rngs.dropout.fork()"
         return text
 
     def _end_of_arguments(self, node: ast.FunctionDef) -> int:
@@ -177,6 +208,10 @@ class Translator(Calls):
         if not isinstance(value, ast.Call):
             return None
         function = value.func
+        if self.scope.find(function) is torch._assert and len(value.args) == 2:
+            if self._asks_for_values(value.args[0]):
+                self._note("H04: gm.check within gm.checked")
+            return f"assert {', '.join(map(self.written, value.args))}"
         name = function.attr if isinstance(function, ast.Attribute) else ""
         if name in ("register_buffer", "register_parameter"):
             return self._registered(value)
@@ -189,7 +224,7 @@ class Translator(Calls):
     def _adds_to_itself(self, function: ast.expr) -> bool:
         """Whether a module is given to one of Flax, which has no `add_module`, as the containers have."""
         is_own = isinstance(function, ast.Attribute) and is_self(function.value)
-        return is_own and self.owner is not None and not issubclass(self.owner, torch.nn.Sequential)
+        return is_own and self.owner is not None and not issubclass(self.owner, _CONTAINERS)
 
     def _registered(self, call: ast.Call) -> str | None:
         """A buffer or a parameter, as the attribute that it becomes."""
@@ -214,13 +249,19 @@ class Translator(Calls):
         target = self.spans.spliced(function.value, self.written)
         fills = {"zero": f"jnp.zeros_like({target})", "fill": f"jnp.full_like({target}, {{}})", "copy": "{}"}
         if name in fills:
-            return f"{target} = {fills[name].format(*(self.written(each) for each in call.args))}"
+            filled = fills[name].format(*(self.written(each) for each in call.args))
+            return self._replaced(function.value, target, filled)
         made = self._method(function, call, name)
         made = None if made is None else without_parentheses(made)
         if made is None:
             self._note(f"M01: {name}_ writes in place: a new array in its place")
             return None
-        return f"{target} = {made}"
+        return self._replaced(function.value, target, made)
+
+    def _replaced(self, holder: ast.expr, target: str, made: str) -> str:
+        """A new array in place of one, or one with other values in place of a part of it."""
+        is_part = isinstance(holder, ast.Subscript) and self._is_tensor(holder.value)
+        return self._put(holder, "set", made) if is_part else f"{target} = {made}"  # type: ignore[arg-type]
 
     def _learn(self, target: ast.expr, value: ast.expr) -> None:
         """Which local names are tensors."""
@@ -234,11 +275,18 @@ class Translator(Calls):
         elif isinstance(target, ast.Subscript) and self._is_tensor(target.value):
             return self._put(target, "set", self.written(value))
         if isinstance(target, ast.Attribute) and is_self(target.value) and self.owner is not None:
-            if target.attr in self.model.variables.get(self.owner, ()) and self._builds is False:
+            if self._builds and issubclass(self.owner, _CONTAINERS) and self._is_module_elsewhere(target.attr):
+                return f'self.add_module("{target.attr}", {self.written(value)})'
+            is_variable = target.attr in self.model.variables.get(self.owner, ())
+            if is_variable and not self._builds and not self._is_parameter_made(value):
                 return f"self.{target.attr}[...] = {self.written(value)}"
             if isinstance(value, ast.Constant) and value.value is None and target.attr in _attributes(self.owner):
                 return f"self.{target.attr} = nnx.data(None)" if self._is_module_elsewhere(target.attr) else None
         return None
+
+    def _is_parameter_made(self, value: ast.expr) -> bool:
+        found = self.scope.find(value.func) if isinstance(value, ast.Call) else None
+        return isinstance(found, type) and issubclass(found, torch.nn.Parameter)
 
     def _is_module_elsewhere(self, name: str) -> bool:
         assert self.owner is not None
@@ -281,6 +329,8 @@ class Translator(Calls):
                 return True
         if isinstance(node, ast.With) and self._builds:
             return any("no_grad" in ast.unparse(item.context_expr) for item in node.items)
+        if isinstance(node, ast.If) and (always := settled(node.test, self.scope)) is not None:
+            return all(map(self._vanishes, node.body if always else node.orelse))
         if isinstance(node, ast.If | ast.For):
             return all(map(self._vanishes, [*node.body, *node.orelse]))
         if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Call):
@@ -288,8 +338,9 @@ class Translator(Calls):
         function = node.value.func
         name = function.attr if isinstance(function, ast.Attribute) else ""
         if name == "__init__" and is_super(function):
-            return self.owner is not None and self._is_plain(self.owner)
-        if (torch_name(self.scope.find(function)) or "").startswith("nn.init."):
+            return self.owner is not None and is_module(self.owner) and self._is_plain(self.owner)
+        found = self.scope.find(function)
+        if (torch_name(found) or "").startswith("nn.init.") or only_reports(found):
             return True
         if self._builds and name.endswith("_") and re.search(r"\b(weight|bias)\b", ast.unparse(function)):
             return True

@@ -5,7 +5,9 @@ import shutil
 import sys
 from pathlib import Path
 
+import jax.numpy as jnp
 import pytest
+from flax import nnx
 from graphmode.compare import CaseError, check
 from graphmode.compare.draft import draft, written_to
 from graphmode.compare.locate import locate
@@ -49,6 +51,8 @@ def drafted(folder, name, *inputs):
         ("Chosen", ("2,7:9",)),
         ("plain_layers", ("3,4",)),
         ("LinearAttention", ("3,5,8", "3:6")),
+        ("zoo_network", ("2,3,9,9",)),
+        ("zoo_dense", ("2,3,9,9",)),
     ],
 )
 def test_a_draft_is_equal_to_the_original(folder, name, inputs):
@@ -59,7 +63,9 @@ def test_a_draft_is_equal_to_the_original(folder, name, inputs):
 
 
 MARKED = {
-    "Branches": {"C01": "if y.sum() > 0:", "S01": "kept = y[y > 0]", "H06": "return kept.sum()"},
+    "Branches": {"C01": "if y.sum() > 0:", "S01": "kept = y[y > 0]"},
+    "Noisy": {"H06": "return x + torch.randn(1)"},
+    "zoo_opaque": {"what zoo.opaque() gives is made of opaque.<locals>.<lambda>": "return zoo.opaque()"},
     "Outside": {
         "G01": "Doubled.apply",
         "C07, C08": "while jnp.abs(h).max() < 10:",
@@ -85,6 +91,27 @@ def test_what_wants_a_hand_is_marked(folder, name):
         at = next(i for i, each in enumerate(lines) if f"# TODO {note}" in each)
         following = next(each for each in lines[at:] if "# TODO" not in each)
         assert line in following, made.text
+
+
+def test_what_is_drawn_comes_from_a_stream(folder):
+    made, case = drafted(folder, "Branches", "3,4")
+    assert "jax.random.normal(self.random_stream(), (1,))" in made.text
+    made, case = drafted(folder, "zoo_network", "2,3,9,9")
+    assert "nn.functional.dropout(y, self.p, (not self.use_running_average), rngs=self.random_stream)" in made.text
+    assert "def drop_path(x, p: float, training: bool, *, random_stream: nnx.RngStream):" in made.text
+    model = case.models["default"](nnx.Rngs(0))
+    for block in model.blocks:
+        block.p = 0.5
+    x = jnp.ones((2, 3, 9, 9))
+    assert not jnp.array_equal(model(x), model(x))
+
+
+def test_what_others_built_is_built_of_the_same_arguments(folder):
+    made, _ = drafted(folder, "zoo_network", "2,3,9,9")
+    assert "return Network([Stage(6, kinds=[nn.ReLU]), Stage(6, kinds=[Leaky])], classes=3, rngs=rngs)" in made.text
+    assert "load_state_dict" not in made.text
+    made, _ = drafted(folder, "zoo_dense", "2,3,9,9")
+    assert "made = Dense(Parts(Network([Stage(6, kinds=[nn.ReLU]), Stage(6, kinds=[Leaky])], rngs=rngs), " in made.text
 
 
 def test_comments_and_docstrings_stay(folder):

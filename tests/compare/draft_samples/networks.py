@@ -5,6 +5,7 @@ import math
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+import zoo
 from torch.nn import Identity  # noqa: F401  what is no model of one's own
 
 WIDTH = 16
@@ -336,6 +337,13 @@ class Scaled(nn.Module):
         return x * 3
 
 
+class Noisy(nn.Module):
+    """Draws, and has no `__init__` that would be given what to draw from."""
+
+    def forward(self, x):
+        return x + torch.randn(1)
+
+
 class Derived(nn.Module):
     def __init__(self):
         super().__init__()
@@ -396,6 +404,20 @@ class Chosen(nn.Module):
         hidden = logits.masked_fill(logits < low, torch.finfo(logits.dtype).min)
         turned = turned.unflatten(-1, (2, 3)).flatten(2)
         return top, where, best, turned, hidden.softmax(-1), torch.linalg.qr(x)[1].abs()
+
+
+def zoo_network():
+    return zoo.network(classes=3)
+
+
+def zoo_dense():
+    made = zoo.dense()
+    made.head.add_module("relu", nn.ReLU())
+    return made
+
+
+def zoo_opaque():
+    return zoo.opaque()
 
 
 MADE = Branches()

@@ -1,0 +1,78 @@
+"""What is settled in a port: it is never scripted or traced by PyTorch, and what only reports use says nothing."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from types import FunctionType
+from typing import Any
+
+import torch
+
+from .names import Scope, is_of_torch
+
+# by name below torch: what asks how PyTorch runs the code
+_NEVER = (
+    "jit.is_scripting",
+    "jit.is_tracing",
+    "compiler.is_compiling",
+    "compiler.is_exporting",
+    "onnx.is_in_onnx_export",
+    "is_autocast_enabled",
+    "_dynamo.is_compiling",
+    "fx._symbolic_trace.is_fx_tracing",
+)
+_REPORTS = ("_C._log_api_usage_once", "_logging.warning_once")
+
+
+def _found(names: tuple[str, ...]) -> list[Any]:
+    found = []
+    for name in names:
+        holder: Any = torch
+        for part in name.split("."):
+            holder = getattr(holder, part, None)
+        found.append(holder)
+    return [each for each in found if each is not None]
+
+
+_ASKS, _TELLS = _found(_NEVER), _found(_REPORTS)
+
+
+def asks_how_it_runs(found: Any) -> bool:
+    """Whether it is a function that tells if PyTorch scripts, traces or compiles: in a port it never does."""
+    return any(found is each for each in _ASKS)
+
+
+def settled(test: ast.expr, scope: Scope) -> bool | None:
+    """What a condition always is in a port; None where only a run can tell."""
+    if isinstance(test, ast.Constant) and isinstance(test.value, bool):
+        return test.value
+    if isinstance(test, ast.Call) and asks_how_it_runs(scope.find(test.func)):
+        return False
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        inner = settled(test.operand, scope)
+        return None if inner is None else not inner
+    if isinstance(test, ast.BoolOp):
+        ends = isinstance(test.op, ast.Or)
+        parts = [settled(each, scope) for each in test.values]
+        return ends if ends in parts else None if None in parts else not ends
+    return None
+
+
+def only_reports(found: Any) -> bool:
+    """Whether a function tells PyTorch what is used, and gives nothing."""
+    if any(found is each for each in _TELLS):
+        return True
+    if not isinstance(found, FunctionType) or is_of_torch(found):
+        return False
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(found)))
+    except (OSError, TypeError, SyntaxError):
+        return False
+    scope = Scope(found.__globals__)
+    nodes = list(ast.walk(tree))
+    gives = any(isinstance(node, ast.Return) and node.value is not None for node in nodes)
+    return not gives and any(
+        isinstance(node, ast.Call) and any(scope.find(node.func) is each for each in _TELLS) for node in nodes
+    )
