@@ -326,6 +326,8 @@ class Calls(Objects):
             return as_one(pair)
         if self._builds and name in _INITIAL:
             return self.written(holder)
+        if self._builds and name in ("item", "tolist") and not node.args:  # it is no graph that builds a model
+            return None
         if name in REFUSED and (is_tensor or name not in OF_OTHERS):
             self._refused(name)
             return None

@@ -9,7 +9,7 @@ import re
 import sys
 from collections.abc import Iterator
 from types import FunctionType, ModuleType
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 
@@ -109,6 +109,9 @@ class Expressions:
                 return pair[node.attr == "indices"]
         if is_self(node.value):
             return self._own(node.attr)
+        if node.attr == "requires_grad":
+            self._note("requires_grad: of what a gradient is taken, jax.grad says where it is called")
+            return None
         if node.attr == "data":
             return as_operand(self.written(node.value))
         if node.attr in ("weight", "bias") and isinstance(node.value, ast.Attribute) and is_self(node.value.value):
@@ -233,6 +236,8 @@ class Expressions:
             return False
         if is_of_torch(found):
             return not asks_how_it_runs(found) and torch_name(found) not in ("is_tensor", "is_floating_point", "numel")
+        if _says_other(getattr(self.owner, call.func.attr, None) if self._is_own(call.func) else found):
+            return False
         function, takes_some = call.func, any(map(self._is_tensor, call.args))
         if not isinstance(function, ast.Attribute):  # of a module that a loop goes over, or of the user's
             return takes_some and (found is UNKNOWN or isinstance(found, FunctionType))
@@ -240,5 +245,15 @@ class Expressions:
             return takes_some or (self.owner is not None and function.attr in self.model.children.get(self.owner, {}))
         return function.attr not in _OF_SHAPES and self._is_tensor(function.value)
 
+    @staticmethod
+    def _is_own(node: ast.expr) -> TypeGuard[ast.Attribute]:
+        return isinstance(node, ast.Attribute) and is_self(node.value)
+
     def _note(self, text: str) -> None:
         self._notes[-1].append(text)
+
+
+def _says_other(function: Any) -> bool:
+    """Whether a function is said to give what is no tensor."""
+    given = getattr(function, "__annotations__", {}) if isinstance(function, FunctionType) else {}
+    return given.get("return") in (bool, int, float, str, "bool", "int", "float", "str")

@@ -14,7 +14,8 @@ def taking(kind: Any, rngs: nnx.Rngs) -> Any:
     makes = kind
     while isinstance(makes, partial):
         makes = makes.func
-    parameters = inspect.signature(makes.__init__ if isinstance(makes, type) else makes).parameters
+    is_class = isinstance(makes, type)
+    parameters = inspect.signature(makes.__init__ if is_class else makes).parameters
     return partial(kind, rngs=rngs) if "rngs" in parameters else kind
 
 
