@@ -69,7 +69,9 @@ def parts_of(build: Any, module: torch.nn.Module, recording: Recording) -> tuple
         parts += map(_part, new)
         for cls in (*(each for part in parts for each in _named_classes(part)), *_classes_of_calls(parts, model)):
             model.classes.setdefault(cls, cls.__name__)
-    parts = [replace(part, kept=_kept_by_all(part, parts)) for part in parts]
+    named = _named_of_others(parts)
+    kept = [replace(part, kept=_kept(part.item, named)) if is_module(part.item) else part for part in parts]
+    parts = [replace(part, kept=_kept_by_all(part, kept)) for part in kept]
     for part in parts:
         waiting += _functions(part)
     functions: list[Part] = []
@@ -173,8 +175,19 @@ def _methods_in(node: ast.AST) -> Iterator[str]:
     return (each.name for each in body if isinstance(each, ast.FunctionDef))
 
 
-def _kept(cls: type) -> frozenset[str]:
-    """The methods that running the model takes, and making it."""
+def _named_of_others(parts: list[Part]) -> frozenset[str]:
+    """The attributes that code which is kept reads of other objects than its own."""
+    names: set[str] = set()
+    for part in parts:
+        body = part.node.body if isinstance(part.node, ast.ClassDef) else []
+        kept = [each for each in body if isinstance(each, ast.FunctionDef) and each.name in part.kept]
+        inside = (node for each in kept for node in ast.walk(each) if isinstance(node, ast.Attribute))
+        names |= {node.attr for node in inside if not is_self(node.value)}
+    return frozenset(names) - frozenset(dir(torch.nn.Module))
+
+
+def _kept(cls: type, named: frozenset[str] = frozenset()) -> frozenset[str]:
+    """The methods that running the model takes, and making it, and those that other code names."""
     methods: dict[str, list[ast.AST]] = {}
     for base in _own_classes(cls):
         for name, each in vars(base).items():
@@ -182,7 +195,7 @@ def _kept(cls: type) -> frozenset[str]:
             if isinstance(function, FunctionType):
                 methods.setdefault(name, []).append(ast.parse(textwrap.dedent(inspect.getsource(function))))
     found: set[str] = set()
-    waiting = ["forward", "__init__"]
+    waiting = ["forward", "__init__", *named]
     while waiting:
         name = waiting.pop()
         written = methods.get(name, [])

@@ -105,9 +105,13 @@ class Mended(Gated):
 
 
 class Stem(nn.Sequential):
-    def __init__(self, channels):
+    @staticmethod
+    def stride_of(size):
+        return 2 if size > 1 else 1
+
+    def __init__(self, channels, stride):
         super().__init__()
-        self.conv = nn.Conv2d(3, channels, 3, stride=2)
+        self.conv = nn.Conv2d(3, channels, 3, stride=stride)
         self.relu = nn.ReLU()
 
 
@@ -138,9 +142,9 @@ class Parts(nn.ModuleDict):
 
 
 class Network(nn.Module):
-    def __init__(self, stages, classes=4):
+    def __init__(self, stages, classes=4, stem=Stem):
         super().__init__()
-        self.stem = Stem(stages[0].channels)
+        self.stem = stem(stages[0].channels, stem.stride_of(2))
         rates = [rate.item() for rate in torch.linspace(0, 0.1, len(stages))]
         self.blocks = nn.Sequential(*[b for stage, p in zip(stages, rates) for b in stage.make(p=0 * p)])  # noqa: B905
         self.head = nn.Linear(stages[-1].channels, classes)
