@@ -74,6 +74,8 @@ class Expressions:
             return self._call(node)
         if isinstance(node, ast.Attribute | ast.Name) and isinstance(node.ctx, ast.Load):
             return self._reference(node)
+        if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Is | ast.IsNot) and self._is_own(node.left):
+            return self.spans.spliced(node, lambda part: ast.unparse(part) if part is node.left else self.written(part))
         if isinstance(node, ast.BoolOp):
             return self._what_is_open(node)
         if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):

@@ -235,6 +235,10 @@ FUNCTIONS = _rules(
         "ravel": ("input", "{input}.ravel()"),
         "t": ("input", "{input}.T"),
         "chunk": ("input chunks dim", "jnp.split({input}, {chunks}, axis={dim})"),
+        "tensor_split": (
+            "input indices_or_sections|indices|sections|tensor_indices_or_sections dim",
+            "jnp.array_split({input}, {indices_or_sections}, axis={dim})",
+        ),
         "unbind": ("input dim", "jnp.unstack({input}, axis={dim})"),
         "tile": ("input dims", "jnp.tile({input}, {dims})"),
         "broadcast_to": ("input size", "jnp.broadcast_to({input}, {size})"),
@@ -292,7 +296,7 @@ FUNCTIONS = _rules(
 
 # what PyTorch takes where nothing is given, and jnp does not
 DEFAULTS: Mapping[str, Mapping[str, str]] = {
-    **{name: {"dim": "0"} for name in ("cat", "concat", "concatenate", "stack", "chunk", "unbind")},
+    **{name: {"dim": "0"} for name in ("cat", "concat", "concatenate", "stack", "chunk", "tensor_split", "unbind")},
     "argsort": {"dim": "-1"},
     "meshgrid": {"indexing": '"ij"'},
     "squeeze": {"dim": ""},

@@ -70,8 +70,8 @@ def parts_of(build: Any, module: torch.nn.Module, recording: Recording) -> tuple
         for cls in (*(each for part in parts for each in _named_classes(part)), *_classes_of_calls(parts, model)):
             model.classes.setdefault(cls, cls.__name__)
     named = _named_of_others(parts)
-    kept = [replace(part, kept=_kept(part.item, named)) if is_module(part.item) else part for part in parts]
-    parts = [replace(part, kept=_kept_by_all(part, kept)) for part in kept]
+    parts = [_keeping(part, named) for part in parts]
+    parts = [replace(part, kept=_kept_by_all(part, parts)) for part in parts]
     for part in parts:
         waiting += _functions(part)
     functions: list[Part] = []
@@ -173,6 +173,11 @@ def _part(item: Written) -> Part:
 def _methods_in(node: ast.AST) -> Iterator[str]:
     body = node.body if isinstance(node, ast.ClassDef) else ()
     return (each.name for each in body if isinstance(each, ast.FunctionDef))
+
+
+def _keeping(part: Part, named: frozenset[str]) -> Part:
+    is_own = isinstance(part.item, type) and is_module(part.item)
+    return replace(part, kept=_kept(part.item, named)) if is_own else part  # type: ignore[arg-type]
 
 
 def _named_of_others(parts: list[Part]) -> frozenset[str]:

@@ -246,6 +246,8 @@ class Translator(Calls):
         if not isinstance(function.value, ast.Name | ast.Attribute | ast.Subscript):
             self._note(f"M01: {name}_ writes in place: a new array in its place")
             return None
+        if isinstance(function.value, ast.Name):  # sets and lists have no method of such a name
+            self._tensors.add(function.value.id)
         target = self.spans.spliced(function.value, self.written)
         fills = {"zero": f"jnp.zeros_like({target})", "fill": f"jnp.full_like({target}, {{}})", "copy": "{}"}
         if name in fills:
@@ -281,7 +283,8 @@ class Translator(Calls):
             if is_variable and not self._builds and not self._is_parameter_made(value):
                 return f"self.{target.attr}[...] = {self.written(value)}"
             if isinstance(value, ast.Constant) and value.value is None and target.attr in _attributes(self.owner):
-                return f"self.{target.attr} = nnx.data(None)" if self._is_module_elsewhere(target.attr) else None
+                is_data = is_variable or self._is_module_elsewhere(target.attr)
+                return f"self.{target.attr} = nnx.data(None)" if is_data else None
         return None
 
     def _is_parameter_made(self, value: ast.expr) -> bool:

@@ -187,13 +187,20 @@ class Written(nn.Module):
     def unused(self):
         return self.weight.norm().item()
 
+    def raised(self, rows, by):
+        rows.add_(by)
+        return rows
+
     def forward(self, x):
         y = F.linear(x, self.weight, self.bias).clamp(min=-1.0)
         z = torch.zeros_like(y)
         z[:, 0] = y[:, 1]
         z[:, 1:] += y[:, 1:] * 2
         z.mul_(0.5)
-        a, b = z.split(2, dim=1)
+        z = self.raised(z, 0.25)
+        a, b = torch.tensor_split(z, (2,), dim=1)
+        first, second = z.split(2, dim=1)
+        a, b = a + first, b - second
         first, second = torch.chunk(torch.stack((a, b), dim=1), 2, dim=2)
         joined = torch.cat([first, second.expand(-1, 2, 1)], 2).flip(-1)
         padded = F.pad(joined.repeat(1, 2, 1), (1, 1))

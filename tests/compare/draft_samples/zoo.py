@@ -40,8 +40,10 @@ class Block(nn.Module):
         self.norm = norm(channels)
         self.activation = activation(**{"inplace": True} if activation is nn.ReLU else {"slope": 0.1})
         self.gate: nn.Module | None = None
+        self.shift: nn.Parameter | None = None
         if gate is not None:
             self.gate = gate(channels)
+            self.shift = nn.Parameter(torch.zeros(1))
         self.p = p
 
     def forward(self, x):
@@ -54,6 +56,8 @@ class Block(nn.Module):
         y = self.activation(self.norm(y))
         if self.gate is not None:
             y = self.gate(y)
+        if self.shift is not None:
+            y = y + self.shift
         y = F.dropout(y, self.p, self.training)
         return x + drop_path(y, self.p, self.training)
 
@@ -121,7 +125,8 @@ class Stage:
     kinds: list = field(default_factory=list)
 
     def make(self, **settings):
-        return [Block(self.channels, nn.BatchNorm2d, kind, Mended, **settings) for kind in self.kinds]
+        gates = {nn.ReLU: Mended}
+        return [Block(self.channels, nn.BatchNorm2d, kind, gates.get(kind), **settings) for kind in self.kinds]
 
 
 class Parts(nn.ModuleDict):
@@ -154,7 +159,7 @@ class Network(nn.Module):
 
 
 class Dense(nn.Module):
-    def __init__(self, backbone, width, act=nn.Tanh):
+    def __init__(self, backbone, width, act=nn.SiLU):
         super().__init__()
         self.backbone = backbone
         self.head = nn.Sequential()
@@ -178,4 +183,4 @@ def dense(width=6):
 
 
 def opaque():
-    return Dense(network(), 6, act=lambda: nn.Tanh())
+    return Dense(network(), 6, act=lambda: nn.SiLU())
