@@ -14,6 +14,7 @@ import torch
 
 from .calls import OF_OTHERS, Calls
 from .draws import STREAM
+from .in_place import written_into
 from .model import has_own_init, is_module, is_self, is_super, layer_of
 from .names import is_of_torch, torch_name
 from .rules import METHODS, without_parentheses
@@ -219,7 +220,24 @@ class Translator(Calls):
             return f"setattr(self, {', '.join(map(self.written, value.args))})"
         if name.endswith("_") and not name.endswith("__") and isinstance(function, ast.Attribute):
             return self._in_place(function, value, name[:-1])
-        return None
+        return self._written_into(value)
+
+    def _written_into(self, call: ast.Call) -> str | None:
+        """A call for what it writes into an argument, which takes what it gives."""
+        function = call.func
+        if self._is_own(function):
+            found = inspect.getattr_static(self.owner, function.attr, None)
+        else:
+            found = self.scope.find(function)
+        holders, gives_it = written_into(found, call, bound=self._is_own(function))
+        if not holders:
+            return None
+        (holder, *others), made = holders, self.written(call)
+        if others or not gives_it or not isinstance(holder, ast.Name | ast.Attribute | ast.Subscript):
+            told = ", ".join(map(ast.unparse, holders))
+            self._note(f"M01: {ast.unparse(call.func)} writes into {told}: let it give the new array, and take that")
+            return None
+        return self._replaced(holder, self.spans.spliced(holder, self.written), made)
 
     def _adds_to_itself(self, function: ast.expr) -> bool:
         """Whether a module is given to one of Flax, which has no `add_module`, as the containers have."""

@@ -68,6 +68,7 @@ MARKED = {
     "zoo_opaque": {"what zoo.opaque() gives is made of opaque.<locals>.<lambda>": "return zoo.opaque()"},
     "Outside": {
         "G01": "Doubled.apply",
+        "M01: cleared writes into h: let it give": "cleared(h, 2)",
         "C07, C08": "while jnp.abs(h).max() < 10:",
         "G04": "with torch.no_grad():",
         "gru_cell: its weights": "h = nn.functional.gru_cell(",

@@ -174,6 +174,14 @@ class Tagger(nn.Module):
         return logits / (1 + spread), where + self.steps[0]
 
 
+def shift(rows, by, first=1):
+    if first:
+        rows[:, first:] += by[:, first:]
+    else:
+        rows.add_(by)
+    return rows
+
+
 class Written(nn.Module):
     """What is written in place, and chosen by values."""
 
@@ -198,6 +206,8 @@ class Written(nn.Module):
         z[:, 1:] += y[:, 1:] * 2
         z.mul_(0.5)
         z = self.raised(z, 0.25)
+        self.raised(z, by=0.5)
+        shift(z, y)
         a, b = torch.tensor_split(z, (2,), dim=1)
         first, second = z.split(2, dim=1)
         a, b = a + first, b - second
@@ -372,6 +382,10 @@ class Derived(nn.Module):
         return values, order, torch.max(h, 1).values, torch.maximum(h, self.alpha).std(1), spread
 
 
+def cleared(rows, count):
+    rows[:count] = 0.0
+
+
 class Outside(nn.Module):
     """What a graph has otherwise, or not at all."""
 
@@ -389,6 +403,7 @@ class Outside(nn.Module):
             h = torch.gru_cell(x, h, self.cell.weight_ih, self.cell.weight_hh)
         assert (h > 0).all()
         h[h > 1] = 0
+        cleared(h, 2)
         h = h.index_fill(1, torch.tensor([0]), 2.0)
         h = torch.add(h, x, alpha=2)
         h = h - h.var(1, keepdim=True, correction=2)
