@@ -26,6 +26,8 @@ from .coverage import Sides
 from .yardstick import difference, largest
 
 if TYPE_CHECKING:
+    import torch
+
     from ..report.records import Work
     from ..torch_side import TorchSide
 
@@ -107,6 +109,15 @@ def shares_scale(kind: str) -> bool:
     return kind.endswith("gradient") or kind == "parameter"
 
 
+def count_parameters(module: torch.nn.Module) -> int:
+    return sum(p.numel() for p in module.parameters())
+
+
+def is_large(module: torch.nn.Module) -> bool:
+    """Whether a look at a model takes long, and gigabytes."""
+    return count_parameters(module) > MOST_PARAMETERS
+
+
 class Judge:
     """Answers in float64, and in the dtype that people run.
 
@@ -143,8 +154,8 @@ class Judge:
         self.references = build_references(case, seed, weights)
         self.name, module = next(iter(self.references.items()))
         self.state_dict = {name: as_numpy(value) for name, value in module.state_dict().items()}
-        self.parameters = sum(p.numel() for p in module.parameters())
-        self.is_large = self.parameters > MOST_PARAMETERS
+        self.parameters = count_parameters(module)
+        self.is_large = is_large(module)
         self.sides = Sides()
 
     @functools.cached_property

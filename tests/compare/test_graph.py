@@ -60,3 +60,51 @@ def test_the_branch_of_this_platform_is_a_part_of_the_graph():
     (inside,) = seen["tanh"]
     assert inside.dtype == jnp.float64
     assert np.abs(np.asarray(inside) - np.asarray(inside, np.float32)).max() > 0
+
+
+class Turning(nnx.Module):
+    """A branch that values choose, and a loop that they end."""
+
+    def __init__(self, rngs):
+        self.linear = gnn.Linear(8, 8, rngs=rngs)
+
+    def __call__(self, x):
+        h = self.linear(x)
+        h = lax.cond(h.sum() < 1e9, jnp.tanh, jnp.sin, h)
+        _, h = lax.while_loop(lambda carry: carry[0] < 3, lambda carry: (carry[0] + 1, carry[1] - 1 / 3), (0, h))
+        return h
+
+
+class Turned(Original):
+    def forward(self, x):
+        return torch.tanh(self.linear(x)) - 1
+
+
+def test_the_branch_that_is_taken_and_each_turn_of_a_loop_are_seen_where_they_are_asked_for():
+    case = Case(
+        name="c",
+        summary="s",
+        reference=Turned,
+        model=Turning,
+        inputs=lambda rng: (rng.normal(size=(3, 8)).astype(np.float32),),
+        adversarial=(),
+        modes=("inference",),
+    )
+    exam = Examination(case, seed=0, dtype="float32", device="cpu")
+    graph = Graph(exam.port_side("default", "float64"), exam.truths[0].question)
+    seen = {}
+    for opened in (False, True):
+        names = []
+
+        def visit(operation, given, in_float64, names=names):
+            names.append(operation.eqn.primitive.name)
+            return in_float64(given)
+
+        (values,) = graph.evaluate(visit, opened=opened)
+        wanted = exam.truths[0].reference.outputs["output"]
+        np.testing.assert_allclose(np.asarray(values), wanted, rtol=1e-12)
+        seen[opened] = names
+    assert {"cond", "while"} <= set(seen[False])
+    assert not {"cond", "while"} & set(seen[True])
+    assert (seen[True].count("tanh"), seen[True].count("sin")) == (1, 0)
+    assert seen[True].count("sub") == 3  # a turn each

@@ -5,14 +5,16 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple, TypeGuard
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 import numpy as np
 import torch
 
 from ...report.records import Cause, Divergence
 from ..inside.calls import CallId
+from ..judge import is_large
 from . import known  # noqa: F401  (registers the variants)
 from .ancestry import Ancestry
 from .autograd_functions import own_function
@@ -29,12 +31,13 @@ from .loss import LossAgain, loss_call
 from .origins import Origin, differs_in, origins
 from .parameters import own_parameters, parameter_variants, read_from_inside
 from .rotary import rotations
-from .sites import constructs, groups, numbers
+from .sites import constructs, groups, instruction, numbers, widest_first
 from .stale import stale
 from .target import EXPLAINED
 from .tied import other_uses_missing
 from .trial import Trial
 from .variants import Fit, Variant, variants
+from .ways import ways
 from .wiring import exchanged, moved, multiplied, rewired, stopped, stopped_before, unused, unwritten
 from .wrong_call import Again, WrongCall, elsewhere
 
@@ -42,6 +45,10 @@ if TYPE_CHECKING:
     from ..inside.localise import Look
 
 SUSPECT_S = 25.0  # for one suspect
+CHANGES = 8  # at a construct, about
+LONG_S = 10.0  # that these take, from which on it is found first where the two sides part
+PARTING_S = 20.0  # for that
+MOST_PARTING = 8  # instructions
 FEW_SIBLINGS = 40  # pairs, that are tried before the calls of functions
 MOST = 3  # causes that are told, where an input cannot tell them apart
 
@@ -83,24 +90,41 @@ def explain(
     if limit.is_over:
         return Explanation([], cut_short=True)
     wrong = None if divergence.outside else WrongCall(look, port)
-    call = wrong or loss_call(look)
+    call, began = wrong or loss_call(look), time.thread_time()
     if call is None or not call.settle():
         return Explanation([])
+    run_s = time.thread_time() - began
     if (cause := other_uses_missing(look, call)) is not None:
         return Explanation([cause])
     other = None if wrong is None else elsewhere(look, divergence, wrong)
     again = (LossAgain if divergence.outside else Again)(call, divergence.module, second)
     trial = Trial(call, limit, other, again, only)
-    causes = _Search(trial, look).causes()
+    parting = functools.partial(_parting, look, wrong, port, deadline)
+    causes = _Search(trial, look, run_s, parting).causes()
     is_cut_short = not causes and trial.is_over
     return Explanation(causes, is_cut_short, limit.taken if is_cut_short else 0.0)
+
+
+def _parting(look: Look, call: WrongCall | None, at: CallId, deadline: float) -> frozenset[Any]:
+    """The first instructions of the reference that make what the port never has, of what it has; none where nothing is
+    off forward, or where that cannot be told in time."""
+    if is_large(look.judge.module) or not _is_off_forward(call) or at not in look.run.forced:
+        return frozenset()
+    found: dict[Any, None] = {}
+    with contextlib.suppress(Exception):  # what was found by then is among the first, which say most
+        limit = Limit(PARTING_S, deadline)
+        for each in ways(look, at, limit).never(limit):
+            found[each.instruction] = None
+            if len(found) == MOST_PARTING:
+                break
+    return frozenset(found)
 
 
 class _Search:
     """What is tried, in order: the next stage only where those before it found nothing."""
 
-    def __init__(self, trial: Trial, look: Look):
-        self.trial, self.look = trial, look
+    def __init__(self, trial: Trial, look: Look, run_s: float, parting: Callable[[], Collection[Any]]):
+        self.trial, self.look, self.run_s, self.parting = trial, look, run_s, parting
         self.replay, self.target = trial.replay, trial.target
 
     def causes(self) -> list[Cause]:
@@ -108,6 +132,7 @@ class _Search:
         sites = self.ancestry.sites
         stages = (
             self._dropout,
+            self._where_they_part,
             self._moved,
             self._not_carried,
             self._origins,
@@ -144,6 +169,18 @@ class _Search:
         again = self.trial.again.call if cause is not None else None
         if cause is not None and (not _is_off_forward(again) or dropout_on(again.target) is not None):
             self.trial.add(cause)
+
+    def _where_they_part(self, sites: list[Site]) -> None:
+        """Of a module whose changes are too many to be tried in time: what is tried by call, where the port leaves the
+        reference's way."""
+        if CHANGES * len(constructs(sites)) * self.run_s < LONG_S:
+            return
+        near = self.parting()
+        self.trial.limit = self.trial.limit.anew()
+        parting = [site for site in sites if instruction(site) in near]
+        for stage in (self._single, self._composites, self._together, self._stale, self._fits):
+            if parting and not self.trial.found and not self.trial.is_over:
+                stage(parting)
 
     def _origins(self, sites: list[Site]) -> None:
         found = list(origins(self.replay, self.target, self.ancestry))
@@ -198,15 +235,16 @@ class _Search:
         self.trial.vary("layer-repeated", says, f"call {left_out} there", Change(called=(left_out, instead)))
 
     def _single(self, sites: list[Site]) -> None:
-        """A call in another form, in all turns of the loop and all modules that it is in, or in one of those.
+        """A call in another form, in all turns of the loop and all modules that it is in, or in one of those; first
+        wherever its line is called from.
 
         Where one explains it, another number in it may do so as well, and is told too.
         """
         # masks first: where the places that they compare are counted from says less; and a backward of its own, since
         # what lacks it may stop the gradient of what it is given
-        tried = constructs(sites, of_any_module=True)
-        tried += [same for same in constructs(sites) if same not in tried]
-        told = sorted(tried, key=lambda same: not (compares_places(same[0]) or own_function(same[0].func)))
+        told = sorted(
+            widest_first(sites), key=lambda same: not (compares_places(same[0]) or own_function(same[0].func))
+        )
         for guesses in (False, True):
             for same in told:
                 self._varied(same, guesses=guesses)

@@ -112,16 +112,17 @@ class Graph:
         """What `evaluate` gives, as the port's outputs."""
         return jax.tree.unflatten(self._structure, flat)[0]
 
-    def evaluate(self, visit: Visit | None = None) -> list[Any]:
+    def evaluate(self, visit: Visit | None = None, *, opened: bool = False) -> list[Any]:
         """Runs it with nothing narrower than float64; loops and branches are one operation, in its own dtypes.
 
         A branch on the platform is none: what this platform runs is a part of the graph.
 
         Args:
           visit: `(operation, arguments, in_float64)` gives its results, say `in_float64(arguments)`.
+          opened: whether the branch that is taken is a part of the graph, too, and each turn of a `while_loop`.
         """
         with self.port.context(), jax.enable_x64(True):
-            self._count = 0
+            self._count, self._opened = 0, opened
             args = [_widened(x) for x in self._args]
             return self._run(self.closed.jaxpr, self.closed.consts, args, "", visit)
 
@@ -145,6 +146,11 @@ class Graph:
                 results = self._run(inner.jaxpr, inner.consts, given, module, visit)
             elif eqn.primitive.name in INLINED and inner is not None:
                 results = self._run(inner.jaxpr, inner.consts, given, module, visit)
+            elif self._opened and eqn.primitive.name == "cond":
+                taken = eqn.params["branches"][int(given[0])]
+                results = self._run(taken.jaxpr, taken.consts, given[1:], module, visit)
+            elif self._opened and eqn.primitive.name == "while":
+                results = self._turns(eqn, given, module, visit)
             else:
                 operation = Operation(self._count, module, eqn)
                 self._count += 1
@@ -152,6 +158,15 @@ class Graph:
                 results = wide(given) if visit is None else visit(operation, given, wide)
             values.update(zip(eqn.outvars, map(_widened, results), strict=True))
         return [read(atom) for atom in jaxpr.outvars]
+
+    def _turns(self, eqn: Any, given: list[Any], around: str, visit: Visit | None) -> list[Any]:
+        """A `while_loop`, turn by turn."""
+        first, second = eqn.params["cond_nconsts"], eqn.params["cond_nconsts"] + eqn.params["body_nconsts"]
+        test, body = eqn.params["cond_jaxpr"], eqn.params["body_jaxpr"]
+        carried = given[second:]
+        while bool(self._run(test.jaxpr, test.consts, [*given[:first], *carried], around, visit)[0]):
+            carried = self._run(body.jaxpr, body.consts, [*given[first:second], *carried], around, visit)
+        return carried
 
 
 def _in_float64(operation: Operation, keeps_dtypes: bool) -> Run:

@@ -18,7 +18,11 @@ class Limit:
 
     def __init__(self, seconds: float, deadline: float = math.inf):
         self.seconds, self._start, self._began = seconds, time.monotonic(), time.thread_time()
-        self._deadline = min(deadline, self._start + SLOWED * seconds)
+        self._last, self._deadline = deadline, min(deadline, self._start + SLOWED * seconds)
+
+    def anew(self) -> Limit:
+        """The same from now on."""
+        return Limit(self.seconds, self._last)
 
     @property
     def is_over(self) -> bool:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
+from ...errors import is_of_a_library
 from .change import Site
 
 
@@ -15,13 +17,37 @@ def numbers(sites: list[Site]) -> frozenset[int]:
     return frozenset(site.number for site in sites)
 
 
-def constructs(sites: list[Site], *, of_any_module: bool = False) -> list[list[Site]]:
-    """The calls that one instruction of one module makes, in all turns of a loop, in the order of the first; or that it
-    makes in all modules, such as several heads of one class."""
+def instruction(site: Site) -> Any:
+    """What names the reference's own instruction that makes a call, with what leads to it in libraries: the same
+    wherever its line is called from, and in all modules of a class."""
+    own = next((i for i, each in enumerate(site.place) if not is_of_a_library(each[0].co_filename)), len(site.place))
+    return site.name, tuple(each[:2] for each in site.place[: own + 1])
+
+
+def _of_one_module(site: Site) -> Any:
+    return site.name, site.place
+
+
+def _of_any_module(site: Site) -> Any:
+    return site.name, tuple(each[:2] for each in site.place)
+
+
+def constructs(sites: list[Site]) -> list[list[Site]]:
+    """The calls that one instruction of one module makes, in all turns of a loop, in the order of the first."""
+    return _grouped(sites, _of_one_module)
+
+
+def widest_first(sites: list[Site]) -> list[list[Site]]:
+    """The calls that one instruction makes wherever it is called from, such as of a function that is called twice;
+    that it makes in all modules, such as several heads of one class; and in one module."""
+    several = [_grouped(sites, key) for key in (instruction, _of_any_module, _of_one_module)]
+    return list({numbers(same): same for tried in several for same in tried}.values())
+
+
+def _grouped(sites: list[Site], key: Callable[[Site], Any]) -> list[list[Site]]:
     found: dict[Any, list[Site]] = {}
     for site in sites:
-        place = tuple(each[:2] for each in site.place) if of_any_module else site.place
-        found.setdefault((site.name, place), []).append(site)
+        found.setdefault(key(site), []).append(site)
     return list(found.values())
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from flax import nnx
@@ -84,6 +85,7 @@ class Look:
         self.suspects: dict[str, Suspect] = {}
         self.outside: list[Finding] = []
         self.read_from: dict[str, CallId] = {}
+        self.ways: dict[CallId, Any] = {}  # what the search for causes keeps of a call
         self._own: dict[str, Mapping[str, np.ndarray]] = {}
         self._recorded: dict[str, Evidence] = {}
         self._free = {(seen.at, seen.what, seen.name): seen for seen in self.run.inherited(self.matches, self.calls)}
