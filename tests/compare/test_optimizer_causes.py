@@ -10,7 +10,7 @@ from graphmode.compare.parity.causes import explain_optimizer
 from graphmode.compare.parity.optimizer import examine_optimizer
 from graphmode.compare.report.divergence_text import OPTIMIZER
 
-from graphmode.optim import adam, adamw, clip_grad_norm
+from graphmode.optim import adagrad, adam, adamw, clip_grad_norm
 
 
 @pytest.mark.parametrize(
@@ -31,6 +31,12 @@ def test_the_setting_of_an_optimizer_is_named(make, port, cause):
     case = with_optimizer(make, port)
     found = [each.id for each in explain_optimizer(case, seed=0, device="cpu")]
     assert found == ([] if cause is None else [cause])
+
+
+def test_a_setting_that_is_left_out_is_said_to_be_zero():
+    case = with_optimizer(lambda p: torch.optim.Adagrad(p, 0.1, lr_decay=0.3), adagrad(0.1))
+    (found,) = explain_optimizer(case, seed=0, device="cpu")
+    assert (found.says, found.fix) == ("has lr_decay=0", "give 0.3")
 
 
 def grouped(parameters, decay):

@@ -23,6 +23,7 @@ LIKELY: dict[str, tuple[float, ...]] = {
     "momentum": (0.0, 0.9, 0.99),
     "dampening": (0.0, 0.9),
     "alpha": (0.9, 0.99),
+    "lr_decay": (0.0,),
     "betas[0]": (0.9, 0.95),
     "betas[1]": (0.999, 0.99, 0.95, 0.98),
 }
