@@ -11,7 +11,7 @@ from graphmode.compare import Case
 from graphmode.compare.parity.causes import explain
 from graphmode.compare.parity.causes.change import Site
 from graphmode.compare.parity.causes.composite import composites
-from graphmode.compare.parity.causes.sites import constructs, groups, numbers
+from graphmode.compare.parity.causes.sites import constructs, groups, instruction, numbers, widest_first
 from graphmode.compare.parity.causes.variants import variants
 from looked_into import look
 from test_causes import forms
@@ -378,7 +378,22 @@ def test_what_one_line_calls_in_several_modules_is_one_construct_and_one_a_modul
     places = [((code, 3, "read"),), ((code, 3, "write"),), ((code, 3, "read"),), ((code, 5, "read"),)]
     sites = [Site(i, "exp", torch.exp, (x,), {}, x, place) for i, place in enumerate(places)]
     assert [numbers(same) for same in constructs(sites)] == [{0, 2}, {1}, {3}]
-    assert [numbers(same) for same in constructs(sites, of_any_module=True)] == [{0, 1, 2}, {3}]
+    assert [numbers(same) for same in widest_first(sites)] == [{0, 1, 2}, {3}, {0, 2}, {1}]
+
+
+def test_what_a_function_calls_is_one_instruction_wherever_that_is_called_from():
+    inner, outer = test_calls_that_are_most_alike_come_first.__code__, torch.nn.functional.softmax.__code__
+    x = torch.ones(2)
+    places = [
+        ((inner, 3, "head"), (inner, 7, "")),
+        ((inner, 3, "head"), (inner, 9, "")),
+        ((outer, 1, ""), (inner, 3, "")),  # a library's, which this file calls
+        ((outer, 1, ""), (inner, 5, "")),
+    ]
+    sites = [Site(i, "exp", torch.exp, (x,), {}, x, place) for i, place in enumerate(places)]
+    assert instruction(sites[0]) == instruction(sites[1])
+    assert len({instruction(site) for site in sites}) == 3
+    assert [numbers(same) for same in widest_first(sites)] == [{0, 1}, {2}, {3}, {0}, {1}]
 
 
 class Summed(torch.nn.Module):
