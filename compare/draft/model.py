@@ -31,7 +31,7 @@ class Model:
       children: by class, the modules inside, by name, and what each is.
       drawers: the classes and functions of these that draw random numbers as they run.
       imports: lines that the port needs.
-      helpers: names of functions of `helpers.py` that it needs.
+      helpers: names of functions of `written_helpers.py` that it needs.
       home: the module of the original that is read now.
       recording: of what ran while the original was built.
     """

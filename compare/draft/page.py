@@ -102,7 +102,9 @@ def _built(build: Any, location: str, recording: Recording) -> torch.nn.Module:
 
 
 def _cleaned(text: str) -> str:
+    text = re.sub(rf"{GONE}[ \t]*;[ \t]*|[ \t]*;[ \t]*{GONE}", "", text)
     text = re.sub(rf"^[ \t]*{GONE}[ \t]*(#.*)?\n?", "", text, flags=re.MULTILINE)
+    text = text.replace(GONE, "pass")  # behind the colon of its block
     text = re.sub(r"\n[ \t]*\n([ \t]*\n)+", "\n\n", text)
     return re.sub(r"(:\n)\n+", r"\1", text).strip("\n")
 

@@ -189,12 +189,12 @@ class Translator(Calls):
             pieces += [self.spans.text(at, start), self.written(each)]
             at = end
         text = "".join([*pieces, self.spans.text(at, last)])
-        if self.owner is not None and node.name == "__init__" and "training" in _attributes(self.owner):
-            indent = self.spans.indent(node.body[0]) or "        "
-            text += f"\n{indent}self.use_running_average = False  # as train() and eval() set it"
+        indent = self.spans.indent(node.body[0])
+        another = "; " if indent is None else f"\n{indent}"  # of a body in the line of its function
         if self.owner is not None and node.name == "__init__" and self._has_stream(self.owner):
-            indent = self.spans.indent(node.body[0]) or "        "
-            text += f"\n{indent}self.{STREAM} = rngs.dropout.fork()"
+            text += f"{another}self.{STREAM} = rngs.dropout.fork()"
+        if self.owner is not None and node.name == "__init__" and "training" in _attributes(self.owner):
+            text += f"{another}self.use_running_average = False  # as train() and eval() set it"
         return text
 
     def _end_of_arguments(self, node: ast.FunctionDef) -> int:

@@ -45,6 +45,7 @@ def drafted(folder, name, *inputs):
         ("UNet", ("2,3,8,8",)),
         ("Tagger", ("3,6:30",)),
         ("Written", ("5,6",)),
+        ("InOneLine", ("3,4",)),
         ("DenseNet", ("2,3,8,8",)),
         ("MobileBlocks", ("2,3,16,16",)),
         ("Derived", ("2,3,8,8",)),

@@ -174,6 +174,13 @@ class Tagger(nn.Module):
         return logits / (1 + spread), where + self.steps[0]
 
 
+# fmt: off
+class InOneLine(nn.Module):
+    def __init__(self): super().__init__(); self.linear = nn.Linear(4, 6); nn.init.zeros_(self.linear.bias)  # noqa: E702
+    def forward(self, x): return F.dropout(self.linear(x), 0.0, self.training)
+# fmt: on
+
+
 def shift(rows, by, first=1):
     if first:
         rows[:, first:] += by[:, first:]
