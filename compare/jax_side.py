@@ -28,7 +28,7 @@ from .endless import broken_off
 from .errors import describe_with_line, what_came
 from .observation import Observation, changed
 from .port_program import PortProgram, TrainState, by_path, combine, partition, set_mode
-from .quick_compile import QUICKLY
+from .quick_compile import QUICKLY, SOUNDLY
 from .trees import is_floating, named_leaves, to_arrays
 
 SOON_RUN_FLOPS = 2e7  # a convolution in float64 without optimisations makes some 1e8 a second
@@ -79,6 +79,7 @@ class PortSide:
       asked: the names of the dtypes that the reference casts to by itself: in float64 neither side then casts to
         float32 or complex64, and to a narrower one as it asks for.
       ends: whether its `while_loop`s are broken off after very many turns; what is timed runs as it is.
+      quickly: whether small graphs in float64 are compiled `QUICKLY`, until `compile_soundly`.
 
     Raises:
       CaseError: where the case's `model` gives no `nnx.Module`.
@@ -98,12 +99,13 @@ class PortSide:
         declared: str = "float32",
         asked: Callable[[], set[str]] = set,
         ends: bool = False,
+        quickly: bool = False,
     ):
         self.case = case
         self.declared, self.asked = declared, asked
         self.dtype = dtype
         self.compiled, self.ends = compiled, ends
-        self._is_tuned = False
+        self._is_tuned, self._is_sound, self._was_quick = False, not quickly, False
         self.device = jax.devices(device)[0]
         self._programs: dict[Mode, PortProgram] = {}
         self._compiled: dict[tuple[Mode, str], Callable[..., Any]] = {}
@@ -269,7 +271,17 @@ class PortSide:
         given: Any = batch.call if mode == "inference" else (batch.diff, batch.rest, batch.cotangents)
         state = (program.start(),) if mode == "train_step" else (program.params, program.rest)
         lowered = jax.jit(getattr(program, mode)).lower(*state, *given)
-        return lowered.compile(QUICKLY if self._is_soon_run(lowered) else self._options)
+        if not self._is_soon_run(lowered):
+            return lowered.compile(self._options)
+        self._was_quick |= not self._is_sound
+        return lowered.compile(SOUNDLY if self._is_sound else QUICKLY)
+
+    def compile_soundly(self) -> bool:
+        """From now on no graph is compiled `QUICKLY`, on whose roundings nobody may be accused; whether one was."""
+        was_quick, self._is_sound, self._was_quick = self._was_quick, True, False
+        if was_quick:
+            self._compiled.clear()
+        return was_quick
 
     def _is_soon_run(self, lowered: jax.stages.Lowered) -> bool:
         """Whether compiling takes longer than running what is compiled without optimisations: float64 is there for

@@ -23,9 +23,11 @@ def normal(shape=(4, 3), seed=0):
 def test_each_kind_is_what_its_name_says():
     x = normal()
     found = {kind: inputs[0] for kind, inputs in made(x).items()}
-    assert found.keys() == {"zeros", "ties", "a large mean", "all positive", "all negative", "a batch of one"}
+    small = {"0.001 as large", "1e-06 as large", "1e-09 as large"}
+    assert found.keys() == {"zeros", "ties", *small, "a large mean", "all positive", "all negative", "a batch of one"}
     assert not found["zeros"].any()
     assert len(np.unique(found["ties"])) < len(np.unique(x))
+    np.testing.assert_allclose(found["1e-06 as large"], 1e-6 * x, rtol=1e-6)
     assert found["a large mean"].mean() > 50 * x.std()
     assert (found["all positive"] >= 0).all()
     assert (found["all negative"] <= 0).all()
@@ -40,11 +42,46 @@ def test_the_domain_is_that_of_the_draws():
     assert all((inputs[0] >= 0).all() for inputs in found.values())
     probabilities = np.float32([[0.02, 0.97], [0.5, 0.4]])
     assert made(probabilities)["ties"][0].max() <= np.float32(0.97)
+    assert made(probabilities)["1e-06 as large"][0].max() < 1e-6
+    assert not any("as large" in kind for kind in made(1 + np.abs(normal())))  # of which none is near zero
 
 
 @pytest.mark.parametrize("scale", [0.7, 1.0, 1.3])
 def test_ties_meet_one_where_limits_lie(scale):
     assert 1 in made(np.float32(scale) * normal((64, 3)))["ties"][0]
+
+
+def test_of_integers_few_are_left_and_of_scores_few_are_high():
+    tokens = np.random.default_rng(0).integers(3, 50, (4, 12))
+    found = made({"tokens": tokens, "scores": normal((4, 12))})
+    np.testing.assert_array_equal(np.unique(found["few values"]["tokens"]), np.unique(tokens)[:3])
+    scores = found["few peaks"]["scores"]
+    assert set(np.argmax(scores, 1)) <= {0, 1, 11}
+    assert (scores[:, 2:-1] == normal((4, 12)).min()).all()
+
+
+@pytest.mark.parametrize("padding", [0, 99, -100])
+def test_padding_stays_where_it_is(padding):
+    tokens = np.random.default_rng(0).integers(3, 50, (4, 12))
+    tokens[np.arange(12) >= np.array([[12], [7], [3], [5]])] = padding
+    (few,) = made(tokens)["few values"]
+    np.testing.assert_array_equal(few == padding, tokens == padding)
+    least = np.unique(tokens[tokens != padding])[:3]
+    assert set(np.unique(few)) == {*least, padding}
+
+
+@pytest.mark.parametrize(
+    "arranged",
+    [
+        lambda rng: np.sort(rng.integers(0, 50, (3, 8))),
+        lambda rng: np.argsort(rng.random((3, 8))),
+        lambda rng: np.sort(rng.integers(0, 50, (12, 2))),
+    ],
+    ids=["offsets", "permutations", "starts and ends"],
+)
+def test_integers_that_are_arranged_stay_so(arranged):
+    rng = np.random.default_rng(0)
+    assert "few values" not in made(*(arranged(rng) for _ in range(3)))
 
 
 def test_masks_are_booleans_and_matrices_of_zeros_and_ones():
@@ -83,6 +120,12 @@ def relu_like(x):
     return jnp.where(x > 0, x, 0)
 
 
+def over_its_norm(x, least=0.0, added=0.0):
+    squares = (x**2).sum(1, keepdims=True)
+    norm = jnp.where(squares > 0, jnp.sqrt(jnp.where(squares > 0, squares, 1)), 0)
+    return x / (jnp.maximum(norm, least) + added)
+
+
 @pytest.mark.parametrize(
     ("forward", "port", "label"),
     [
@@ -90,14 +133,52 @@ def relu_like(x):
         (lambda x: x.argmax(1), lambda x: x.shape[1] - 1 - jnp.argmax(x[:, ::-1], axis=1), "ties"),
         (lambda x: x * (x.sum() < 12), lambda x: x, "all positive"),
         (lambda x: torch.linalg.norm(x, dim=1), lambda x: jnp.sqrt((x**2).sum(1)), "zeros"),
+        (torch.nn.functional.normalize, lambda x: over_its_norm(x, added=1e-12), "1e-06 as large"),
+        (torch.nn.functional.normalize, lambda x: over_its_norm(x, least=1e-8), "1e-09 as large"),
     ],
-    ids=["the sign of zero", "the last of ties", "a branch that random inputs never take", "the gradient is NaN"],
+    ids=[
+        "the sign of zero",
+        "the last of ties",
+        "a branch that random inputs never take",
+        "the gradient is NaN",
+        "an epsilon that is added, not the least",
+        "a larger epsilon",
+    ],
 )
 def test_a_fault_that_random_inputs_do_not_show_is_caught(forward, port, label):
     report = check(case(forward, port), draws=1)
     assert not report.passed, str(report)
     assert label in {t.input for t in report.parity[0].tensors if not t.equal}
     assert check(case(forward, port, adversarial=()), draws=1).passed
+
+
+def without_repeats(x):
+    """How many words a row of scores spells: repeats are one, and 0 is between words."""
+    words = x.argmax(-1)
+    return ((words[:, 1:] != words[:, :-1]) & (words[:, 1:] != 0)).sum(1) + (words[:, 0] != 0)
+
+
+def blanks_first(x):
+    """Wrong where a blank is between two of the same word."""
+    words = jnp.argmax(x, -1)
+
+    def step(last, word):
+        return jnp.where(word != 0, word, last), (word != 0) & (word != last)
+
+    return jax.vmap(lambda row: jax.lax.scan(step, 0, row)[1].sum())(words)
+
+
+def test_a_blank_between_repeats_is_met():
+    def inputs(rng):
+        return (rng.standard_normal((2, 5, 100)).astype(np.float32),)
+
+    report = check(case(without_repeats, blanks_first, inputs, modes=("inference",)), draws=1)
+    assert {t.input for t in report.parity[0].tensors if not t.equal} == {"few peaks"}, str(report)
+
+
+def test_the_right_epsilon_passes():
+    report = check(case(torch.nn.functional.normalize, lambda x: over_its_norm(x, least=1e-12)), draws=1)
+    assert report.passed, str(report)
 
 
 def test_another_gradient_at_a_kink_is_said_and_is_no_failure():

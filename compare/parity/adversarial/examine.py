@@ -43,11 +43,13 @@ class Found:
       warnings: what differs and is no fault by itself: a gradient at a kink, where either side's is one; a loss of
         precision; a shape that the port does not take.
       labels: of the inputs that were asked.
+      differs: whether anything is not equal, gradients at kinks among it.
     """
 
     tensors: list[Tensor] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     labels: list[str] = field(default_factory=list)
+    differs: bool = False
 
 
 class OwnInputs:
@@ -200,6 +202,7 @@ class OwnInputs:
             apart = difference(array, reference, scale)
             if apart.error == np.inf and reference.dtype.kind in "iub" and truth.unrest.get(key):
                 continue  # the last digit of a parameter decides it
+            found.differs |= not apart.equal
             same_shape = array.shape == reference.shape
             if not apart.equal and kind.endswith("gradient") and same_shape and _is_finite(array).all():
                 kinks.append(f"{name} by {apart.error:.2g} of its scale")

@@ -1,7 +1,10 @@
-"""Inputs that random ones seldom are: zeros, ties, a large mean, one sign, masks of one value, a batch of one."""
+"""Inputs that random ones seldom are: zeros, ties, small and few values, a large mean, one sign, masks of one value, a
+batch of one."""
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -13,26 +16,72 @@ from ...draw import input_name, signature
 from ...trees import is_floating
 
 LARGE_MEAN = 100.0  # standard deviations
+SMALL = (1e-3, 1e-6, 1e-9)  # where an epsilon, of 1e-5 or of 1e-12, decides; below, float32 has no fourth power
+NEAR_ZERO = 0.1  # of the largest
 TIES = 2.0  # steps in a standard deviation, about: a step is a power of two, so that 1, where limits lie, is met
+FEW = 3
+CHANCE = 1e-3  # of what is random, to look as if it were ordered, or as if no number were there twice
 
 
 @dataclass(frozen=True)
 class Leaf:
-    """An input array, and the least and largest of its elements in every draw: what is known of its domain."""
+    """An input array, and what all draws of it tell of its domain."""
 
     array: np.ndarray
-    low: float
-    high: float
+    draws: Sequence[np.ndarray]
+
+    @functools.cached_property
+    def low(self) -> float:
+        return min(draw.min().item() for draw in self.draws if draw.size)
+
+    @functools.cached_property
+    def high(self) -> float:
+        return max(draw.max().item() for draw in self.draws if draw.size)
+
+    @property
+    def is_known(self) -> bool:
+        return any(draw.size for draw in self.draws) and all(np.isfinite(draw).all() for draw in self.draws)
 
     @property
     def has_both_signs(self) -> bool:
         return self.low < 0 < self.high
 
     @property
+    def is_near_zero(self) -> bool:
+        """Whether some elements are, or lie on both sides of it: lengths of 2 to 6 metres have no small values."""
+        least, largest = sorted((abs(self.low), abs(self.high)))
+        return self.has_both_signs or least <= NEAR_ZERO * largest
+
+    @property
     def is_mask(self) -> bool:
         """Booleans, or a matrix of zeros and ones."""
         kind = self.array.dtype.kind
         return kind == "b" or (kind in "iu" and self.array.ndim > 1 and (self.low, self.high) == (0, 1))
+
+    @property
+    def rows(self) -> list[np.ndarray]:
+        """Of all draws, along the last axis."""
+        return [row for draw in self.draws for row in draw.reshape(-1, draw.shape[-1])]
+
+    @property
+    def is_arranged(self) -> bool:
+        """Whether its rows are sorted, as offsets are, or name nothing twice, as a permutation does."""
+        rows, length = self.rows, self.array.shape[-1]
+        if all((np.diff(row) >= 0).all() for row in rows):
+            return len(rows) * math.lgamma(length + 1) > -math.log(CHANCE)
+        pairs = len(rows) * length * (length - 1) / 2
+        return all(len(np.unique(row)) == len(row) for row in rows) and (
+            pairs / (self.high - self.low + 1) > -math.log(CHANCE)
+        )
+
+    @property
+    def padding(self) -> float | None:
+        """What stands at the ends of rows alone, or at their starts alone: the least of all, or the largest."""
+        for value in (self.low, self.high):
+            steps = [np.diff((row == value).astype(np.int8)) for row in self.rows]
+            if all((step >= 0).all() for step in steps) or all((step <= 0).all() for step in steps):
+                return value
+        return None
 
 
 def _zeros(leaf: Leaf) -> np.ndarray:
@@ -44,6 +93,33 @@ def _ties(leaf: Leaf) -> np.ndarray:
         return leaf.array
     step = 2.0 ** np.round(np.log2(spread / TIES))
     return np.clip(np.round(leaf.array / step) * step, leaf.low, leaf.high).astype(leaf.array.dtype)
+
+
+def _small(factor: float, leaf: Leaf) -> np.ndarray:
+    if not is_floating(leaf.array) or not leaf.is_near_zero:
+        return leaf.array
+    return np.asarray(leaf.array * factor, leaf.array.dtype)
+
+
+def _few_values(leaf: Leaf) -> np.ndarray:
+    if leaf.array.dtype.kind not in "iu" or not leaf.array.ndim or leaf.is_mask or leaf.is_arranged:
+        return leaf.array
+    padding = leaf.padding
+    values = np.unique(np.concatenate([draw.ravel() for draw in leaf.draws]))
+    values = values[values != padding]
+    if not values.size:
+        return leaf.array
+    few = values[: min(FEW, values.size)]
+    return np.where(leaf.array == padding, leaf.array, few[np.searchsorted(values, leaf.array) % few.size])
+
+
+def _few_peaks(leaf: Leaf) -> np.ndarray:
+    """All but the first two and the last of the last axis are the least: repeats and blanks, if they are classes."""
+    if not is_floating(leaf.array) or leaf.array.ndim < 2 or leaf.array.shape[-1] <= FEW:
+        return leaf.array
+    peaks = leaf.array.copy()
+    peaks[..., 2:-1] = leaf.low
+    return peaks
 
 
 def _large_mean(leaf: Leaf) -> np.ndarray:
@@ -73,10 +149,15 @@ def _one_row(leaf: Leaf) -> np.ndarray:
 
 
 BATCH_OF_ONE = "a batch of one"
-TIED = ("zeros", "ties")  # on which the order of a sort decides
+FEW_VALUES = "few values"
+FEW_PEAKS = "few peaks"
+TIED = ("zeros", "ties", FEW_VALUES, FEW_PEAKS)  # on which the order of a sort decides
 _MAKERS: dict[str, Callable[[Leaf], np.ndarray]] = {
     "zeros": _zeros,
     "ties": _ties,
+    **{f"{factor:g} as large": functools.partial(_small, factor) for factor in SMALL},
+    FEW_VALUES: _few_values,
+    FEW_PEAKS: _few_peaks,
     "a large mean": _large_mean,
     "all positive": _positive,
     "all negative": _negative,
@@ -94,17 +175,17 @@ def adversarial_inputs(
 
     Args:
       draws: random inputs of one structure. The first is changed; all of them tell the domain: what has no negative
-        element in any is given none.
+        element in any is given none, and integers that are sorted, or distinct, stay so.
       kinds: of `KINDS`.
       but: inputs that are asked anyway.
 
     Returns:
-      Names and inputs. Integers stay as they are, but for masks; a batch of one is cut where all arrays share the
-      length of their first axis.
+      Names and inputs. Integers change where they are masks, and for few values; a batch of one is cut where all
+      arrays share the length of their first axis.
     """
     leaves = [jtu.tree_leaves_with_path(draw) for draw in draws]
-    elements = {
-        input_name(path): [np.asarray(leaf).ravel() for other in leaves for p, leaf in other if p == path]
+    arrays = {
+        input_name(path): [np.asarray(leaf) for other in leaves for p, leaf in other if p == path]
         for path, _ in leaves[0]
     }
     lengths = {np.asarray(leaf).shape[0] for _, leaf in leaves[0] if np.ndim(leaf)}
@@ -114,10 +195,8 @@ def adversarial_inputs(
             continue
 
         def changed(path: tuple[object, ...], array: np.ndarray, kind: str = kind) -> np.ndarray:
-            values = np.concatenate(elements[input_name(path)])
-            if not values.size or not np.isfinite(values).all():
-                return array
-            return _MAKERS[kind](Leaf(np.asarray(array), values.min().item(), values.max().item()))
+            leaf = Leaf(np.asarray(array), arrays[input_name(path)])
+            return _MAKERS[kind](leaf) if leaf.is_known else leaf.array
 
         made = jtu.tree_map_with_path(changed, draws[0])
         if (found := _fingerprint(made)) not in told:
