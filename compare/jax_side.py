@@ -79,7 +79,7 @@ class PortSide:
       asked: the names of the dtypes that the reference casts to by itself: in float64 neither side then casts to
         float32 or complex64, and to a narrower one as it asks for.
       ends: whether its `while_loop`s are broken off after very many turns; what is timed runs as it is.
-      quickly: whether small graphs in float64 are compiled `QUICKLY`, until `compile_soundly`.
+      quickly: whether small graphs in float64 are compiled `QUICKLY`.
 
     Raises:
       CaseError: where the case's `model` gives no `nnx.Module`.
@@ -276,12 +276,14 @@ class PortSide:
         self._was_quick |= not self._is_sound
         return lowered.compile(SOUNDLY if self._is_sound else QUICKLY)
 
-    def compile_soundly(self) -> bool:
-        """From now on no graph is compiled `QUICKLY`, on whose roundings nobody may be accused; whether one was."""
-        was_quick, self._is_sound, self._was_quick = self._was_quick, True, False
-        if was_quick:
-            self._compiled.clear()
-        return was_quick
+    def soundly(self) -> PortSide | None:
+        """The same port with no graph compiled `QUICKLY`, on whose roundings nobody may be accused; None where none
+        was."""
+        if not self._was_quick:
+            return None
+        other = copy.copy(self)
+        other._compiled, other._is_sound, other._was_quick = {}, True, False
+        return other
 
     def _is_soon_run(self, lowered: jax.stages.Lowered) -> bool:
         """Whether compiling takes longer than running what is compiled without optimisations: float64 is there for

@@ -137,10 +137,12 @@ class Examination:
             self._ports[variant, dtype] = port
         return port
 
-    def _compile_soundly(self, port: PortSide, variant: str) -> bool:
-        """Whether what differs may be due to how the graphs of a variant were compiled, as they are no more."""
+    def _kept(self, port: PortSide, variant: str) -> PortSide:
+        """In place of that which is compiled quickly."""
         self._sound.add(variant)
-        return port.compile_soundly()
+        if (variant, "float64") in self._ports:
+            self._ports[variant, "float64"] = port
+        return port
 
     def verdict(self, side: str, variant: str, build: Callable[[str], TorchSide | PortSide]) -> Parity:
         """Both verdicts on one candidate; `build` gives it in a dtype."""
@@ -160,7 +162,8 @@ class Examination:
         with quiet():
             # of an answer in float64 what differs is kept, and not the arrays: they are the largest thing here
             differences = [apart.of(truth, self._answer(exact, truth, side, variant)) for truth in truths]
-            if side == "jax" and _unequal(differences) and self._compile_soundly(exact, variant):  # type: ignore[arg-type]
+            if side == "jax" and (sound := self._sounder(exact, truths, differences, variant)) is not None:  # type: ignore[arg-type]
+                exact = sound
                 differences = [apart.of(truth, self._answer(exact, truth, side, variant)) for truth in truths]
             notes += apart.notes
             if side == "jax" and _unequal(differences):
@@ -174,9 +177,7 @@ class Examination:
             if not self.hasty or not _unequal(differences):
                 usual = usual or build(self.dtype)
                 answers = [self._answer(usual, truth, side, variant) for truth in truths]
-                own = self.own.examine(exact, usual)
-                if side == "jax" and own.differs and self._compile_soundly(exact, variant):  # type: ignore[arg-type]
-                    own = self.own.examine(exact, usual)
+                own = self._on_own_inputs(exact, usual, side, variant)
                 notes += self.own.notes
             del exact
         with quiet():
@@ -191,8 +192,8 @@ class Examination:
                 warnings += [told for q in asked[:1] if (told := lost_nan(usual, self.judge.usual, q))]  # type: ignore[arg-type]
                 port = self.port_side(variant, "float64")
                 left = second_call(self, port)
-                if left.tensors and self._compile_soundly(port, variant):
-                    left = second_call(self, port)
+                if left.tensors and (sound := port.soundly()) is not None:
+                    left = second_call(self, self._kept(sound, variant))
             tensors += left.tensors
         if side == "jax" and usual is not None:
             warnings += self._untold(usual, truths, tensors)  # type: ignore[arg-type]
@@ -268,6 +269,33 @@ class Examination:
         module = self.judge.references[self.judge.name]
         learned = [name for name, p in module.named_parameters() if p.requires_grad]
         return coverage_warnings(self.truths, self.judge.state_dict, learned, self.judge.sides)
+
+    def _sounder(
+        self, port: PortSide, truths: Sequence[Truth], found: Sequence[dict[Key, Difference]], variant: str
+    ) -> PortSide | None:
+        """The port as it is to be judged, where how its graphs were compiled decides: asked of the worst answer."""
+        off = [sum(not each.equal for each in differences.values()) for differences in found]
+        sound = port.soundly() if any(off) else None
+        if sound is None:
+            return None
+        worst = off.index(max(off))
+        apart = Differences(self.case, self.judge, self.scales)
+        again = apart.of(truths[worst], self._answer(sound, truths[worst], "jax", variant))
+        if all(again[key].equal == each.equal for key, each in found[worst].items()):
+            return None
+        return self._kept(sound, variant)
+
+    def _on_own_inputs(
+        self, exact: TorchSide | PortSide, usual: TorchSide | PortSide, side: str, variant: str
+    ) -> Found:
+        own = self.own.examine(exact, usual)
+        sound = exact.soundly() if side == "jax" and own.apart else None  # type: ignore[union-attr]
+        if sound is None:
+            return own
+        again = self.own.examine(sound, usual, own.apart.values())
+        if again.apart.keys() == own.apart.keys():
+            return own
+        return self.own.examine(self._kept(sound, variant), usual)
 
     def _with_finer_constants(
         self, port: TorchSide | PortSide, judged: Judged, variant: str, notes: list[str]

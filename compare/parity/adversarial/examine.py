@@ -43,13 +43,13 @@ class Found:
       warnings: what differs and is no fault by itself: a gradient at a kink, where either side's is one; a loss of
         precision; a shape that the port does not take.
       labels: of the inputs that were asked.
-      differs: whether anything is not equal, gradients at kinks among it.
+      apart: the answers from which something differs, gradients at kinks among it, by mode and label.
     """
 
     tensors: list[Tensor] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     labels: list[str] = field(default_factory=list)
-    differs: bool = False
+    apart: dict[tuple[str, str], Truth] = field(default_factory=dict)
 
 
 class OwnInputs:
@@ -168,10 +168,12 @@ class OwnInputs:
             told = "; ".join(f"{kind!r} ({why})" for kind, why in self.left_out.items())
             yield f"of the check's own inputs some are outside of the reference's domain and were left out: {told}"
 
-    def examine(self, exact: PortSide | TorchSide, usual: PortSide | TorchSide) -> Found:
-        """A candidate on each of them, in float64 and in the dtype that people run."""
+    def examine(
+        self, exact: PortSide | TorchSide, usual: PortSide | TorchSide, truths: Iterable[Truth] | None = None
+    ) -> Found:
+        """A candidate on each of them, or on these alone, in float64 and in the dtype that people run."""
         found = Found()
-        for truth in self.truths:
+        for truth in self.truths if truths is None else truths:
             question = truth.question
             found.labels.append(question.label)
             try:
@@ -202,7 +204,8 @@ class OwnInputs:
             apart = difference(array, reference, scale)
             if apart.error == np.inf and reference.dtype.kind in "iub" and truth.unrest.get(key):
                 continue  # the last digit of a parameter decides it
-            found.differs |= not apart.equal
+            if not apart.equal:
+                found.apart[mode, label] = truth
             same_shape = array.shape == reference.shape
             if not apart.equal and kind.endswith("gradient") and same_shape and _is_finite(array).all():
                 kinks.append(f"{name} by {apart.error:.2g} of its scale")
