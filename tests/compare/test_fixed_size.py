@@ -81,7 +81,7 @@ class ChosenBlock(torch.nn.Module):
 
 
 def accused(made):
-    return [each.module for each in check(made).divergences]
+    return [each.module for each in check(made, hasty=True).divergences]
 
 
 @pytest.mark.parametrize("port", PORTS)
