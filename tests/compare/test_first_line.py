@@ -302,3 +302,41 @@ def test_values_are_found_however_they_lie():
     assert not known.have(np.stack([*sequence[:3], draw((2, 6))]))
     mask = np.where(np.tri(6), 0, np.finfo(float).min)
     assert not Values([mask]).have(draw((3, 6, 6)) + mask)
+
+
+class Settles(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.step, self.out = torch.nn.Linear(6, 6), torch.nn.Linear(6, 6)
+
+    def forward(self, x):
+        for _ in range(3):
+            x = torch.tanh(self.step(x))
+        return self.out(torch.sin(x) * torch.exp(x).cumsum(-1))
+
+
+class SettlesOtherwise(nnx.Module):
+    def __init__(self, rngs):
+        self.step, self.out = gm.nn.Linear(6, 6, rngs=rngs), gm.nn.Linear(6, 6, rngs=rngs)
+
+    def __call__(self, x):
+        def body(carry):
+            return carry[0] + 1, jnp.tanh(self.step(carry[1]))
+
+        _, x = jax.lax.while_loop(lambda carry: carry[0] < 3, body, (0, x))
+        return self.out(jnp.sin(x) * jnp.arctan(x * x).cumsum(-1))  # after the loop
+
+
+def test_of_a_port_that_calls_a_module_within_a_while_loop():
+    case = Case(
+        name="c",
+        summary="s",
+        reference=Settles,
+        model=SettlesOtherwise,
+        inputs=lambda rng: (rng.standard_normal((3, 6)),),
+        modes=("inference",),
+        adversarial=(),
+    )
+    (divergence,) = check(case, hasty=True).divergences
+    (line,) = lines_with("after the loop")
+    assert [each.split(" ")[0] for each in divergence.astray.port] == [line]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import numpy as np
 import torch
+from jax.extend.core import get_opaque_trace_state
 from torch.utils import _pytree as pytree
 
 from graphmode.weights import as_numpy
@@ -170,10 +171,11 @@ def _source(site: Site) -> str:
 
 def _port(look: Look, at: CallId, limit: Limit) -> tuple[list[Step], list[Any]]:
     """The operations of the port when each module has the reference's inputs and hands on its outputs, and what is
-    wrong at the borders of this call."""
-    run, wrong, order = look.run, [], []
+    wrong at the borders of this call; what is within a loop's own trace leaves it not, and is not asked."""
+    run, wrong, order, home = look.run, [], [], []
 
     def through(call: CallId, module: Any, run_it: Any, args: Any, kwargs: Any) -> Any:
+        home.append(get_opaque_trace_state())
         if call not in look.run.forced:
             return run_it(module, *args, **kwargs)
         borders = run.borders(call)
@@ -185,7 +187,7 @@ def _port(look: Look, at: CallId, limit: Limit) -> tuple[list[Step], list[Any]]:
 
     def handed_on(lanes: list[Any], theirs: dict[str, np.ndarray], pairs: list[Pair], noted: bool) -> list[Any]:
         def change(ours: list[Any]) -> list[Any]:
-            if noted:
+            if noted and get_opaque_trace_state() == home[0]:
                 for pair in pairs:
                     wrong.append(ours[pair.index])
                     order.append((pair, theirs[pair.name]))
