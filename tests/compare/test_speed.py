@@ -4,6 +4,7 @@ import contextlib
 import signal
 import sys
 import time
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
@@ -233,7 +234,8 @@ def named(rng):
 @pytest.mark.parametrize("row", ["onnxruntime", pytest.param("torch.aoti", marks=pytest.mark.slow)])
 def test_exports_run_in_inference_with_names_and_nested_outputs(row):
     case = Case(name="named", summary="", reference=Named, model=NamedPort, inputs=named)
-    results = bench(case, Plan(rows=("torch.eager", row), budget=BUDGET, device="cpu"))
+    patient = replace(BUDGET, prepare_s=600)  # two C++ compilers on a loaded machine
+    results = bench(case, Plan(rows=("torch.eager", row), budget=patient, device="cpu"))
     cell, backward = by_row(results)[row], by_row(results, "forward_backward")[row]
     assert cell.status == "ok", cell.reason
     assert cell.error_ratio < 5
