@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from .findings import Findings
+from .findings import Findings, remove
 from .speed.forkserver import Died, ForkServer
 
 AHEAD = 8  # cases whose findings may wait, in files; those of a large model take a gigabyte
@@ -29,7 +29,7 @@ class Lost(Exception):
 
 
 class Ahead:
-    """Finds the parity of cases in order; `findings` gives it case by case.
+    """Finds the parity of cases in order; `findings` gives that of each, by its number among the wanted.
 
     Args:
       server: that starts its process.
@@ -53,29 +53,51 @@ class Ahead:
     ):
         self._folder = Path(tempfile.mkdtemp(prefix="graphmode-"))
         self._child = server.start(Search(tuple(wanted), seed, device, tuple(modes), self._folder))
+        self._left = range(len(wanted))
         self._handles = False  # signals, which it does once it has said something
+        self._busy: int | None = None  # with this one
 
-    def findings(self) -> Path:
-        """The file with `Findings` of the next case; waits for it. Whoever asks removes it.
+    def findings(self, number: int) -> Path:
+        """The file with `Findings` of this one of the wanted; waits for it. Whoever asks removes it. Those before it
+        that nobody has asked for are left out.
 
         Raises:
-          Lost: where the process has ended, or failed in another way than these.
+          Lost: where the process has ended, failed in another way than these, or is still busy with what was left out;
+            where a later one was asked for before.
           CaseError, WeightsError: where the case cannot be compared as it is written.
         """
+        if number not in self._left:
+            raise Lost
+        self._left = range(number + 1, self._left.stop)
         try:
             if not self._child.is_alive or not self._child.pid:
                 raise Lost
-            if self._handles and not self._child.connection.poll():
-                self._child.tell(signal.SIGUSR1)
-            path, error = self._child.connection.recv()
-            self._handles = True
-            self._child.tell(signal.SIGUSR2)
-            self._child.connection.send("one more")
+            self._child.connection.send(number)
+            path, error = self._answer(number)
         except (Died, EOFError, OSError):
             raise Lost from None
         if error is not None:
             raise error
         return path
+
+    def _answer(self, number: int) -> tuple[Path, Exception | None]:
+        while True:
+            if not self._child.connection.poll():
+                if self._busy is not None and self._busy < number:
+                    self._child.connection.send(number + 1)  # this one, too, is left out
+                    raise Lost
+                if self._handles:
+                    self._child.tell(signal.SIGUSR1)
+            told = self._child.connection.recv()
+            self._handles = True
+            if isinstance(told, Begun):
+                self._busy = told.number
+                continue
+            self._busy = None
+            self._child.tell(signal.SIGUSR2)
+            if told.number == number:
+                return told.path, told.failure
+            remove(told.path)
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
@@ -93,8 +115,21 @@ class Ahead:
 
 
 @dataclass(frozen=True)
+class Begun:
+    number: int
+
+
+@dataclass(frozen=True)
+class Done:
+    number: int
+    path: Path
+    failure: Exception | None
+
+
+@dataclass(frozen=True)
 class Search:
-    """What the process does: finds, writes into the folder and tells, no more than so many ahead of who asks."""
+    """What the process does: finds, writes into the folder and tells, no more than so many ahead of who asks, and
+    nothing that whoever asks has passed over."""
 
     wanted: tuple[tuple[str, str], ...]
     seed: int
@@ -117,11 +152,13 @@ class Search:
         set_up_threads()
         signal.signal(signal.SIGUSR1, lambda *_: set_up_threads())  # somebody waits
         signal.signal(signal.SIGUSR2, lambda *_: torch.set_num_threads(1))
-        waiting = 0
+        asked = 0
         for number, (location, dtype) in enumerate(self.wanted):
-            while waiting >= AHEAD or connection.poll():
-                connection.recv()
-                waiting -= 1
+            while number - asked >= AHEAD or connection.poll():
+                asked = connection.recv()
+            if number < asked:
+                continue
+            connection.send(Begun(number))
             path = self.folder / str(number)
             failure: Exception | None = None
             try:
@@ -136,8 +173,7 @@ class Search:
                 failure = error
             except Exception:
                 failure = Lost()
-            connection.send((path, failure))
-            waiting += 1
+            connection.send(Done(number, path, failure))
             release()
         # Until nobody asks any more: an end of this process would be one of the findings that wait.
         with contextlib.suppress(EOFError, OSError):

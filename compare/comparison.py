@@ -167,7 +167,7 @@ class _Run:
     def _case(self, case: Case, number: int) -> None:
         location = self._locations[number] if number < len(self._locations) else ""
         for i, dtype in enumerate(self.plan.dtypes):
-            exam, found, path = self._examined(case, dtype, is_first=number == i == 0)
+            exam, found, path = self._examined(case, dtype, number * len(self.plan.dtypes) + i)
             if i == 0:
                 shapes = signature(random_inputs(case, self.plan.seed, 0))
                 parameters = exam.judge.parameters
@@ -202,13 +202,14 @@ class _Run:
                 why = ", since it has no `optimizer`" if mode == "train_step" else ""
                 yield f"not timed in {mode}, which is none of the case's modes{why}"
 
-    def _examined(self, case: Case, dtype: str, *, is_first: bool) -> tuple[Examination, Iterable[Parity], Path | None]:
-        """The examination and the verdicts, and the file where they lie if the process ahead found them."""
+    def _examined(self, case: Case, dtype: str, place: int) -> tuple[Examination, Iterable[Parity], Path | None]:
+        """The examination and the verdicts, and the file where they lie if the process ahead found them; in the run's
+        order of cases and dtypes this is the one at `place`, and that process begins after the first."""
         plan = self.plan
         self.listener.on_step(f"{case.name}: checking parity")
-        if self._ahead is not None and not is_first:
+        if self._ahead is not None and place:
             with contextlib.suppress(Lost):
-                path = self._ahead.findings()
+                path = self._ahead.findings(place - 1)
                 findings = Findings.read(path)
                 exam = Examination(case, seed=plan.seed, dtype=dtype, device=self.device, truths=findings.truths)
                 return exam, findings.verdicts, path

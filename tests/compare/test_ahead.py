@@ -85,8 +85,15 @@ def patient(rng):  # until PyTorch has had one thread, and then all of them
     return (rng.standard_normal((20, 5)),)
 
 
+def gated(rng):
+    Path(__file__).with_name("began").touch()
+    until(Path(__file__).with_name("gate").exists)
+    return (rng.standard_normal((20, 5)),)
+
+
 FIRST, SECOND = case("first", Good), case("second", Good)
 PATIENT = dataclasses.replace(FIRST, name="patient", inputs=patient)
+GATED = dataclasses.replace(FIRST, name="gated", inputs=gated)
 WEIGHTS, BROKEN = case("weights", Port), case("broken", fails)
 LOST = dataclasses.replace(FIRST, name="lost", pretrained=fails)
 """
@@ -99,6 +106,14 @@ def path(tmp_path_factory):
     return path
 
 
+def until(is_so):
+    deadline = time.monotonic() + 60
+    while not is_so():
+        if time.monotonic() > deadline:
+            raise TimeoutError
+        time.sleep(0.05)
+
+
 @contextlib.contextmanager
 def ahead(path, *names):
     wanted = [(f"{path}:{name}", "float32") for name in names]
@@ -109,7 +124,7 @@ def ahead(path, *names):
 @pytest.mark.slow
 def test_findings_are_those_of_the_main_process(path):
     with ahead(path, "FIRST", "SECOND") as process:
-        found = [Findings.read(process.findings()) for _ in range(2)]
+        found = [Findings.read(process.findings(number)) for number in range(2)]
     plan = Plan(seed=3, speed=False)
     for name, findings in zip(("FIRST", "SECOND"), found, strict=True):
         (expected,) = run([locate(f"{path}:{name}")], plan).parity
@@ -121,21 +136,55 @@ def test_findings_are_those_of_the_main_process(path):
 def test_errors_arrive_as_they_are_and_others_are_left_to_the_main_process(path):
     with ahead(path, "WEIGHTS", "BROKEN", "LOST", "FIRST") as process:
         with pytest.raises(WeightsError, match="add Rename") as raised:
-            process.findings()
+            process.findings(0)
         assert len(raised.value.problems) == 1
         with pytest.raises(CaseError, match="building the model 'default' fails: KeyError"):
-            process.findings()
+            process.findings(1)
         with pytest.raises(Lost):
-            process.findings()
-        assert Findings.read(process.findings()).verdicts[0].passed
+            process.findings(2)
+        assert Findings.read(process.findings(3)).verdicts[0].passed
+
+
+def test_what_is_left_out_is_not_taken_for_another(path):
+    with ahead(path, "WEIGHTS", "FIRST", "SECOND") as process:
+        (verdict,) = Findings.read(process.findings(2)).verdicts
+        assert verdict.case == "second"
+        for passed_over in (1, 2, 3):
+            with pytest.raises(Lost):
+                process.findings(passed_over)
+
+
+def test_nobody_waits_for_what_is_left_out(path):
+    with ahead(path, "GATED", "FIRST", "SECOND") as process:
+        until(path.with_name("began").exists)
+        with pytest.raises(Lost):
+            process.findings(1)
+        path.with_name("gate").touch()
+        until(process._child.connection.poll)
+        assert Findings.read(process.findings(2)).verdicts[0].case == "second"
+
+
+def test_a_case_that_fails_in_one_dtype_leaves_its_other_findings_to_nobody(path):
+    locations = [f"{path}:{name}" for name in ("FIRST", "WEIGHTS", "SECOND")]
+    plan = Plan(rows=("torch.eager",), dtypes=("float32", "bfloat16"))
+    results = run(map(locate, locations), plan, locations=locations)
+    assert [(info.name, bool(info.problem)) for info in results.cases] == [
+        ("first", False),
+        ("weights", True),
+        ("second", False),
+    ]
+    assert [(p.case, p.dtype) for p in results.parity if p.case == "second"] == [
+        ("second", "float32"),
+        ("second", "bfloat16"),
+    ]
 
 
 def test_a_killed_process_costs_no_case(path, monkeypatch):
     findings = Ahead.findings
 
-    def killed(self):
+    def killed(self, number):
         os.kill(self._child.pid, signal.SIGKILL)
-        return findings(self)
+        return findings(self, number)
 
     monkeypatch.setattr(Ahead, "findings", killed)
     locations = [f"{path}:FIRST", f"{path}:SECOND"]
@@ -146,22 +195,17 @@ def test_a_killed_process_costs_no_case(path, monkeypatch):
 
 def test_what_it_has_found_is_there_when_it_has_nothing_left_to_find(path):
     with ahead(path, *["FIRST"] * 4) as process:
-        deadline = time.monotonic() + 60
-        while len(list(process._folder.glob("*.head"))) < 4 and time.monotonic() < deadline:
-            time.sleep(0.1)
-        for _ in range(4):
+        until(lambda: len(list(process._folder.glob("*.head"))) == 4)
+        for number in range(4):
             time.sleep(0.3)  # in which it may end
-            assert Findings.read(process.findings()).verdicts[0].passed
+            assert Findings.read(process.findings(number)).verdicts[0].passed
 
 
 def test_it_has_all_threads_only_while_it_is_waited_for(path):
     with ahead(path, "FIRST", "PATIENT") as process:
-        process.findings()
-        mark, deadline = path.with_name("had one thread"), time.monotonic() + 60
-        while not mark.exists() and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert mark.exists()
-        assert Findings.read(process.findings()).verdicts[0].passed
+        process.findings(0)
+        until(path.with_name("had one thread").exists)
+        assert Findings.read(process.findings(1)).verdicts[0].passed
 
 
 def test_it_leaves_no_files_and_no_process(path):
@@ -176,11 +220,9 @@ def test_it_leaves_no_files_and_no_process(path):
 
 def test_it_finds_no_more_than_so_many_ahead_of_who_asks(path):
     with ahead(path, *["FIRST"] * (AHEAD + 3)) as process:
-        process.findings()
-        deadline = time.monotonic() + 60
-        while len(list(process._folder.glob("*.head"))) < AHEAD and time.monotonic() < deadline:
-            time.sleep(0.1)
+        process.findings(0)
+        until(lambda: len(list(process._folder.glob("*.head"))) >= AHEAD)
         time.sleep(1.0)
         assert len(list(process._folder.glob("*.head"))) <= AHEAD + 1
-        for _ in range(AHEAD + 2):
-            assert Findings.read(process.findings()).verdicts[0].passed
+        for number in range(1, AHEAD + 3):
+            assert Findings.read(process.findings(number)).verdicts[0].passed
