@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
-import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,11 +25,11 @@ from .adversarial import Found, OwnInputs
 from .coverage import coverage_warnings, listed, nan_notes
 from .diagnosis import Diagnosis, diagnose, diagnose_precision, look_inside
 from .differences import Differences
+from .doubts import settled, unequal
 from .dropout_rates import dropout_warnings
-from .judge import MOST_UNREST, Judge, Key, Question, Truth
+from .judge import Judge, Key, Question, Truth
 from .lost_nan import lost_nan
 from .narrower import narrower_reference
-from .port_draws import draws_note
 from .precision import Again as Redrawn
 from .precision import Precision
 from .scales import Scales
@@ -49,7 +47,6 @@ NOT_JUDGED = (
     "rounding; give the case larger inputs, or such by check_inputs"
 )
 DRAWS = 3
-Judged = tuple[list[Truth], list[dict[Key, Difference]]]  # answers, and how far a candidate is from each
 REDRAWS = 4  # of an edge input in which a candidate seems imprecise
 
 
@@ -137,8 +134,8 @@ class Examination:
             self._ports[variant, dtype] = port
         return port
 
-    def _kept(self, port: PortSide, variant: str) -> PortSide:
-        """In place of that which is compiled quickly."""
+    def keep(self, port: PortSide, variant: str) -> PortSide:
+        """A variant in float64 that is compiled soundly, in place of that which was compiled quickly."""
         self._sound.add(variant)
         if (variant, "float64") in self._ports:
             self._ports[variant, "float64"] = port
@@ -161,22 +158,14 @@ class Examination:
         answers, own = None, Found()
         with quiet():
             # of an answer in float64 what differs is kept, and not the arrays: they are the largest thing here
-            differences = [apart.of(truth, self._answer(exact, truth, side, variant)) for truth in truths]
-            if side == "jax" and (sound := self._sounder(exact, truths, differences, variant)) is not None:  # type: ignore[arg-type]
-                exact = sound
-                differences = [apart.of(truth, self._answer(exact, truth, side, variant)) for truth in truths]
+            differences = [apart.of(truth, self.answer(exact, truth, side, variant)) for truth in truths]
             notes += apart.notes
-            if side == "jax" and _unequal(differences):
-                truths, differences = self._with_finer_constants(exact, (truths, differences), variant, notes)
-            if side == "jax" and _unequal(differences):
-                truths, differences = self._beside_unrest(exact, (truths, differences), variant, notes)
-            if side == "jax" and _unequal(differences):
-                notes += self._by_rounding(truths, differences)
             if side == "jax":
-                notes += self._draws(exact, truths, differences)  # type: ignore[arg-type]
-            if not self.hasty or not _unequal(differences):
+                exact, truths, differences, told = settled(self, variant, exact, truths, differences)  # type: ignore[arg-type]
+                notes += told
+            if not self.hasty or not unequal(differences):
                 usual = usual or build(self.dtype)
-                answers = [self._answer(usual, truth, side, variant) for truth in truths]
+                answers = [self.answer(usual, truth, side, variant) for truth in truths]
                 own = self._on_own_inputs(exact, usual, side, variant)
                 notes += self.own.notes
             del exact
@@ -193,7 +182,7 @@ class Examination:
                 port = self.port_side(variant, "float64")
                 left = second_call(self, port)
                 if left.tensors and (sound := port.soundly()) is not None:
-                    left = second_call(self, self._kept(sound, variant))
+                    left = second_call(self, self.keep(sound, variant))
             tensors += left.tensors
         if side == "jax" and usual is not None:
             warnings += self._untold(usual, truths, tensors)  # type: ignore[arg-type]
@@ -270,21 +259,6 @@ class Examination:
         learned = [name for name, p in module.named_parameters() if p.requires_grad]
         return coverage_warnings(self.truths, self.judge.state_dict, learned, self.judge.sides)
 
-    def _sounder(
-        self, port: PortSide, truths: Sequence[Truth], found: Sequence[dict[Key, Difference]], variant: str
-    ) -> PortSide | None:
-        """The port as it is to be judged, where how its graphs were compiled decides: asked of the worst answer."""
-        off = [sum(not each.equal for each in differences.values()) for differences in found]
-        sound = port.soundly() if any(off) else None
-        if sound is None:
-            return None
-        worst = off.index(max(off))
-        apart = Differences(self.case, self.judge, self.scales)
-        again = apart.of(truths[worst], self._answer(sound, truths[worst], "jax", variant))
-        if all(again[key].equal == each.equal for key, each in found[worst].items()):
-            return None
-        return self._kept(sound, variant)
-
     def _on_own_inputs(
         self, exact: TorchSide | PortSide, usual: TorchSide | PortSide, side: str, variant: str
     ) -> Found:
@@ -295,90 +269,7 @@ class Examination:
         again = self.own.examine(sound, usual, own.apart.values())
         if again.apart.keys() == own.apart.keys():
             return own
-        return self.own.examine(self._kept(sound, variant), usual)
-
-    def _with_finer_constants(
-        self, port: TorchSide | PortSide, judged: Judged, variant: str, notes: list[str]
-    ) -> Judged:
-        """The judge's answers and the differences from them with the reference's constants in float64, if the port is
-        nearer to these: it computes them where it runs, and the reference did as it was built, in float32."""
-        judge, (truths, found) = self.judge, judged
-        if judge.finer is None:
-            return judged
-        judge.exact, judge.finer = judge.finer, judge.exact
-        asked = [t.question for t in truths]
-        finer = [
-            dataclasses.replace(t, reference=judge.exact.run(q.inputs, q.mode, q.cotangents))
-            for t, q in zip(truths, asked, strict=True)
-        ]
-        apart = Differences(self.case, judge, self.scales)
-        again = [apart.of(t, self._answer(port, t, "jax", variant)) for t in finer]
-        if _unequal(again) >= _unequal(found):
-            judge.exact, judge.finer = judge.finer, judge.exact
-            return judged
-        notes += apart.notes
-        notes.append(
-            "constants that the reference has in float32, as it is built or in PyTorch's own kernels, are taken in "
-            "float64 here"
-        )
-        self.truths = finer + [t for t in self.truths if t.question.is_timed]
-        self.own = OwnInputs(self)
-        self.scales = Scales(self.truths)
-        return finer, again
-
-    def _beside_unrest(self, port: TorchSide | PortSide, judged: Judged, variant: str, notes: list[str]) -> Judged:
-        """The same beside the judge's own rounding, if nothing is off by more: a gradient by what is divided by an
-        epsilon has few digits left in float64."""
-        truths, found = judged
-        off = [not all(each.equal for each in differences.values()) for differences in found]
-        if not all(each.error <= MOST_UNREST for differences in found for each in differences.values()):
-            return judged
-        shaken = [self.judge.with_unrest(t) if bad else t for t, bad in zip(truths, off, strict=True)]
-        timed = [t for t in self.truths if t.question.is_timed]
-        apart = Differences(self.case, self.judge, Scales(shaken + timed))
-        pairs = zip(shaken, found, off, strict=True)
-        again = [apart.of(t, self._answer(port, t, "jax", variant)) if bad else kept for t, kept, bad in pairs]
-        if _unequal(again):
-            return judged
-        notes += [
-            f"{truth.question.mode}: the {kind.replace('_', ' ')} {name} was judged beside what rounding alone makes "
-            "of it in the reference, in float64 too"
-            for truth, differences in zip(truths, found, strict=True)
-            for (kind, name), each in differences.items()
-            if not each.equal
-        ]
-        self.truths = shaken + timed
-        self.scales = Scales(self.truths)
-        return shaken, again
-
-    def _by_rounding(self, truths: Sequence[Truth], differences: Sequence[dict[Key, Difference]]) -> list[str]:
-        """Where each tensor that is off is moved by rounding alone in the reference, too, what that means."""
-        told = []
-        for truth, found in zip(truths, differences, strict=True):
-            off = [key for key, each in found.items() if not each.equal]
-            if off and not self.judge.is_decided_by_rounding(truth, off):
-                return []
-            told += [
-                f"{truth.question.mode}: on {truth.question.label!r} the {kind.replace('_', ' ')} {name} is off, and "
-                "rounding alone moves it in the reference, too, in float64: it decides something there, such as the "
-                "sign of a sum that is zero but for rounding, so that two right ports part; compute that exactly on "
-                "both sides (signs are summed first, and scaled afterwards), or give inputs on which nothing hangs on "
-                "it"
-                for kind, name in off[:1]
-            ]
-        return told[:1]
-
-    def _draws(
-        self, port: PortSide, truths: Sequence[Truth], differences: Sequence[dict[Key, Difference]]
-    ) -> list[str]:
-        """What random numbers a port that is not equal draws, in the first mode in which it does."""
-        for mode in self.case.modes[:2]:
-            pairs = zip(truths, differences, strict=True)
-            wrong = (t for t, found in pairs if t.question.mode == mode and not all(d.equal for d in found.values()))
-            for truth in itertools.islice(wrong, 1):
-                if note := draws_note(port, truth.question):
-                    return [note]
-        return []
+        return self.own.examine(self.keep(sound, variant), usual)
 
     def _compile_ahead(self, ports: Iterable[PortSide], truths: list[Truth]) -> None:
         """Compiles all graphs that the questions need on several threads: XLA compiles one graph on one."""
@@ -396,7 +287,7 @@ class Examination:
                 for question in questions.values():
                     pool.submit(compile_one, port, question)
 
-    def _answer(self, candidate: TorchSide | PortSide, truth: Truth, side: str, variant: str) -> Observation:
+    def answer(self, candidate: TorchSide | PortSide, truth: Truth, side: str, variant: str) -> Observation:
         """The candidate's answer, its outputs by the reference's names.
 
         Raises:
@@ -429,7 +320,7 @@ class Examination:
         @functools.cache
         def draw(row: int) -> list[tuple[Truth, Observation]]:
             truths = self.judge.redrawn(self.truths[row].question, REDRAWS)
-            return [(truth, self._answer(candidate, truth, side, variant)) for truth in truths]
+            return [(truth, self.answer(candidate, truth, side, variant)) for truth in truths]
 
         return draw
 
@@ -476,10 +367,6 @@ class Examination:
             reference_value=worst.reference,
             note="; ".join(part for part in (worst.note, why) if part),
         )
-
-
-def _unequal(differences: Iterable[dict[Key, Difference]]) -> int:
-    return sum(not each.equal for found in differences for each in found.values())
 
 
 def _plain(outputs: dict[str, np.ndarray]) -> object:

@@ -1,5 +1,7 @@
 """Inputs of the check's own making: which there are, and what counts on them."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -74,14 +76,21 @@ def test_padding_stays_where_it_is(padding):
     "arranged",
     [
         lambda rng: np.sort(rng.integers(0, 50, (3, 8))),
+        lambda rng: -np.sort(rng.integers(0, 50, (3, 8))),
         lambda rng: np.argsort(rng.random((3, 8))),
         lambda rng: np.sort(rng.integers(0, 50, (12, 2))),
     ],
-    ids=["offsets", "permutations", "starts and ends"],
+    ids=["offsets", "lengths that fall", "permutations", "starts and ends"],
 )
 def test_integers_that_are_arranged_stay_so(arranged):
     rng = np.random.default_rng(0)
     assert "few values" not in made(*(arranged(rng) for _ in range(3)))
+
+
+def test_a_draw_without_elements_tells_nothing():
+    tokens = np.random.default_rng(0).integers(3, 50, (4, 12))
+    assert "few values" in made(tokens, tokens[:, :0])
+    assert "few values" not in made(tokens[:, :0], tokens)
 
 
 def test_masks_are_booleans_and_matrices_of_zeros_and_ones():
@@ -260,6 +269,25 @@ def test_a_batch_of_one_is_not_asked_where_values_say_how_large_an_output_is():
     assert "a batch of one" not in report.parity[0].inputs
     told = "'a batch of one' (the reference's output has shape (1, 6) where a batch of 4 gives (2, 6))"
     assert any(told in note for note in report.parity[0].notes)
+
+
+@pytest.mark.parametrize("longest", [9, None])
+def test_few_values_are_not_asked_where_they_say_how_long_an_output_is(longest):
+    """Lengths of which one is always the longest: a port has as many steps."""
+
+    def inputs(rng):
+        lengths = rng.integers(2, 10, 6)
+        lengths[0] = 9
+        return rng.standard_normal((6, 9)).astype(np.float32), lengths
+
+    def forward(x, lengths):
+        return x[:, : longest or int(lengths.max())] * lengths[:, None]
+
+    report = check(case(forward, lambda x, lengths: x * lengths[:, None], inputs), draws=2)
+    assert report.passed, str(report)
+    told = r"'few values' \(the reference's output has shape \(6, \d\) where random inputs give \(6, 9\)\)"
+    assert ("few values" in report.parity[0].inputs) == (longest is not None)
+    assert any(re.search(told, note) for note in report.parity[0].notes) == (longest is None), report.parity[0].notes
 
 
 def test_a_batch_of_one_is_asked_where_several_rows_of_an_output_are_one_of_the_batch():

@@ -19,7 +19,7 @@ from ...report.records import Tensor
 from ...trees import is_floating
 from ..scales import allowed_unrest
 from ..yardstick import EQUAL_TOLERANCE, PRECISE_RATIO, Difference, difference, error_ratio, filled, magnitude
-from .inputs import BATCH_OF_ONE, KINDS, TIED, adversarial_inputs
+from .inputs import BATCH_OF_ONE, FEW_VALUES, KINDS, TIED, adversarial_inputs
 
 if TYPE_CHECKING:
     from ...jax_side import PortSide
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 SMALLEST = 1e-3  # of a tensor's scale on random inputs: below, these inputs make it the rounding of a cancellation
 SEVERAL = 8  # of the roundings that float32 shows: in float64 they fall otherwise
 PRECISION = "a large mean"  # where a variance by E[x^2] - E[x]^2 loses its digits
+RESIZING = (BATCH_OF_ONE, FEW_VALUES)  # which may change what is as long as values say
 UNORDERED = {"topk", "sort", "argsort", "kthvalue", "median", "nanmedian", "mode", "msort"}  # among ties
 
 
@@ -110,7 +111,7 @@ class OwnInputs:
             if sorts and kind in TIED:
                 self.left_out[kind] = f"the reference's {sorts[0]} promises no order among ties"
                 return
-            if kind == BATCH_OF_ONE and (why := self._is_sized_by_values(truth)):
+            if kind in RESIZING and (why := self._is_sized_by_values(truth, kind)):
                 self.left_out[kind] = why
                 return
             yield truth
@@ -128,18 +129,20 @@ class OwnInputs:
                 return False
         return True
 
-    def _is_sized_by_values(self, truth: Truth) -> str:
-        """What of the reference's outputs has a length that the batch does not tell, such as one row a graph of nodes:
-        a port of fixed size has another one there."""
-        asked = (t for t in self.exam.truths if t.question.is_random and t.question.mode == truth.question.mode)
-        usual = next(asked)
-        batch = next(len(x) for x in jtu.tree_leaves(usual.question.inputs) if np.ndim(x))
+    def _is_sized_by_values(self, truth: Truth, kind: str) -> str:
+        """What of the reference's outputs has a length that the shapes do not tell, such as one row a graph of nodes,
+        or as many steps as the longest has: a port of fixed size has another one there."""
+        asked = [t for t in self.exam.truths if t.question.is_random and t.question.mode == truth.question.mode]
+        batch = next(len(x) for x in jtu.tree_leaves(asked[0].question.inputs) if np.ndim(x))
+        told, fewer = ("a batch of {} gives", batch) if kind == BATCH_OF_ONE else ("random inputs give", 1)
         for name, output in truth.reference.outputs.items():
-            before = np.shape(usual.reference.outputs.get(name, np.zeros(())))
+            before, *others = (np.shape(t.reference.outputs.get(name, np.zeros(()))) for t in asked)
+            if kind == FEW_VALUES and any(other != before for other in others):
+                continue  # of which the case makes the same on both sides
             pairs = zip(before, output.shape, strict=True) if len(before) == output.ndim else ()
-            if any(now not in (then, then / batch) for then, now in pairs):
+            if any(now not in (then, then / fewer) for then, now in pairs):
                 which = name if name == "output" else f"output {name}"
-                return f"the reference's {which} has shape {output.shape} where a batch of {batch} gives {before}"
+                return f"the reference's {which} has shape {output.shape} where {told.format(batch)} {before}"
         return ""
 
     @functools.cached_property

@@ -59,26 +59,22 @@ class Leaf:
         return kind == "b" or (kind in "iu" and self.array.ndim > 1 and (self.low, self.high) == (0, 1))
 
     @property
-    def rows(self) -> list[np.ndarray]:
-        """Of all draws, along the last axis."""
-        return [row for draw in self.draws for row in draw.reshape(-1, draw.shape[-1])]
-
-    @property
     def is_arranged(self) -> bool:
         """Whether its rows are sorted, as offsets are, or name nothing twice, as a permutation does."""
-        rows, length = self.rows, self.array.shape[-1]
-        if all((np.diff(row) >= 0).all() for row in rows):
-            return len(rows) * math.lgamma(length + 1) > -math.log(CHANCE)
-        pairs = len(rows) * length * (length - 1) / 2
-        return all(len(np.unique(row)) == len(row) for row in rows) and (
-            pairs / (self.high - self.low + 1) > -math.log(CHANCE)
+        length, rows = self.array.shape[-1], sum(draw.size // draw.shape[-1] for draw in self.draws if draw.size)
+        steps = [np.diff(draw, axis=-1) for draw in self.draws]
+        if all((step >= 0).all() for step in steps) or all((step <= 0).all() for step in steps):
+            return rows * math.lgamma(length + 1) > -math.log(CHANCE)
+        pairs = rows * length * (length - 1) / 2
+        return pairs / (self.high - self.low + 1) > -math.log(CHANCE) and all(
+            np.diff(np.sort(draw, axis=-1), axis=-1).all() for draw in self.draws
         )
 
     @property
     def padding(self) -> float | None:
         """What stands at the ends of rows alone, or at their starts alone: the least of all, or the largest."""
         for value in (self.low, self.high):
-            steps = [np.diff((row == value).astype(np.int8)) for row in self.rows]
+            steps = [np.diff((draw == value).astype(np.int8), axis=-1) for draw in self.draws]
             if all((step >= 0).all() for step in steps) or all((step <= 0).all() for step in steps):
                 return value
         return None
@@ -109,7 +105,7 @@ def _few_values(leaf: Leaf) -> np.ndarray:
     values = values[values != padding]
     if not values.size:
         return leaf.array
-    few = values[: min(FEW, values.size)]
+    few = values[:FEW]
     return np.where(leaf.array == padding, leaf.array, few[np.searchsorted(values, leaf.array) % few.size])
 
 

@@ -175,7 +175,8 @@ def _port(look: Look, at: CallId, limit: Limit) -> tuple[list[Step], list[Any]]:
     run, wrong, order, home = look.run, [], [], []
 
     def through(call: CallId, module: Any, run_it: Any, args: Any, kwargs: Any) -> Any:
-        home.append(get_opaque_trace_state())
+        if not home:
+            home.append(get_opaque_trace_state())
         if call not in look.run.forced:
             return run_it(module, *args, **kwargs)
         borders = run.borders(call)
