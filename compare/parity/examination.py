@@ -178,7 +178,7 @@ class Examination:
         if side == "jax" and usual is not None and not self.judge.is_large and all(t.equal for t in tensors):
             asked = [t.question for t in truths if t.question.mode == "inference" and t.question.is_random]
             with quiet():
-                warnings += [told for q in asked[:1] if (told := lost_nan(usual, self.judge.usual, q))]  # type: ignore[arg-type]
+                warnings += [lost for q in asked[:1] if (lost := lost_nan(usual, self.judge.usual, q))]  # type: ignore[arg-type]
                 port = self.port_side(variant, "float64")
                 left = second_call(self, port)
                 if left.tensors and (sound := port.soundly()) is not None:

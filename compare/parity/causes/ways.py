@@ -172,7 +172,8 @@ def _source(site: Site) -> str:
 def _port(look: Look, at: CallId, limit: Limit) -> tuple[list[Step], list[Any]]:
     """The operations of the port when each module has the reference's inputs and hands on its outputs, and what is
     wrong at the borders of this call; what is within a loop's own trace leaves it not, and is not asked."""
-    run, wrong, order, home = look.run, [], [], []
+    run, wrong, order = look.run, [], []
+    home: list[Any] = []
 
     def through(call: CallId, module: Any, run_it: Any, args: Any, kwargs: Any) -> Any:
         if not home:

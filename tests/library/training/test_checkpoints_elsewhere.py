@@ -29,7 +29,7 @@ def run(command: list[str], **variables: str) -> str:
 def test_restored_on_another_mesh(tmp_path):
     told = run(
         [sys.executable, str(HERE / "checkpoint_on_meshes.py"), str(tmp_path)],
-        XLA_FLAGS="--xla_force_host_platform_device_count=8",
+        XLA_FLAGS=f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8",
     )
     assert told == "restored 25\n"
 

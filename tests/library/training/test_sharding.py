@@ -20,7 +20,7 @@ SCRIPT = Path(__file__).parent / "sharded_run.py"
 
 
 def start(devices: int, *arguments: str) -> subprocess.Popen:
-    flags = f"--xla_force_host_platform_device_count={devices}"
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"
     environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
     return subprocess.Popen(
         [sys.executable, str(SCRIPT), *arguments],
