@@ -65,16 +65,15 @@ def difference(port: np.ndarray, reference: np.ndarray, scale: float | None = No
     if port.size == 0:
         return Difference(0.0)
     a, b = _wide(port), _wide(reference)
-    same = (a == b) | (np.isnan(a) & np.isnan(b)) if a.dtype.kind in "fc" else a == b
-    if same.all():
-        return Difference(0.0)
     if a.dtype.kind not in "fc":
-        index = tuple(int(i) for i in np.argwhere(~same)[0])
-        count = int((~same).sum())
-        return Difference(np.inf, index, str(port[index]), str(reference[index]), f"{count} of {port.size} differ")
-    with np.errstate(invalid="ignore", over="ignore"):
-        gap = np.where(same, 0.0, np.abs(a - b))
-    gap = np.where(np.isnan(gap), np.inf, gap)
+        apart = np.argwhere(a != b)
+        if not len(apart):
+            return Difference(0.0)
+        index = tuple(int(i) for i in apart[0])
+        return Difference(np.inf, index, str(port[index]), str(reference[index]), f"{len(apart)} of {port.size} differ")
+    gap = _gap(a, b)
+    if not gap.any():
+        return Difference(0.0)
     scale = magnitude(reference) if scale is None else scale
     fills = filled(b)
     beside = gap if fills is None else np.where(fills, gap / np.maximum(np.abs(b), scale or 1.0) * scale, gap)
@@ -83,6 +82,17 @@ def difference(port: np.ndarray, reference: np.ndarray, scale: float | None = No
     note = "not finite on one side alone" if not np.isfinite(worst) else ""
     error = worst / scale if scale > 0 else np.inf
     return Difference(error, index, f"{a[index]:.17g}", f"{b[index]:.17g}", note)
+
+
+def _gap(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Absolute differences; none between NaN and NaN, or an infinity and itself, and infinite where one alone is so."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        gap = np.asarray(np.abs(a - b))
+    if np.isfinite(gap.max()):
+        return gap
+    gap[(a == b) | (np.isnan(a) & np.isnan(b))] = 0.0
+    gap[np.isnan(gap)] = np.inf
+    return gap
 
 
 def filled(array: np.ndarray) -> np.ndarray | None:
@@ -245,8 +255,8 @@ def _kind(array: np.ndarray) -> str:
 def _wide(array: np.ndarray) -> np.ndarray:
     match _kind(array):
         case "f":
-            return array.astype(np.float64)
+            return array.astype(np.float64, copy=False)
         case "c":
-            return array.astype(np.complex128)
+            return array.astype(np.complex128, copy=False)
         case _:
             return array

@@ -213,7 +213,7 @@ def test_digits_are_learned():
 
 @pytest.mark.parametrize("name", ["double_sine", pytest.param("characters", marks=pytest.mark.slow)])
 def test_other_trainings_take_the_same_steps(name):
-    found = run_training(zoo.load_training(name), steps=100, kinds=("eager",))
+    found = run_training(zoo.load_training(name), steps=70, kinds=("eager",))
     assert found.passed, (found.error, found.ratio)
 
 

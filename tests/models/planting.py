@@ -1,8 +1,10 @@
 """Faults planted into the zoo's Hugging Face ports, and the module that a check finds for each."""
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib.util import find_spec
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +15,18 @@ needs_transformers = pytest.mark.skipif(
     find_spec("transformers") is None, reason="transformers is not installed: pip install 'graphmode[huggingface]'"
 )
 Plant = Callable[[nnx.Module], None]
+MOST = int(os.environ.get("GRAPHMODE_TEST_FAULTS", "0"))
+"""How many of each model's faults are planted; 0 for all."""
+
+
+def some(faults: Mapping[str, Any]) -> dict[str, Any]:
+    """As many of them as are wanted, from the first to the last."""
+    return dict(list(faults.items())[:: max(1, len(faults) // MOST)][:MOST]) if MOST else dict(faults)
+
+
+def quickly(case: Case) -> Case:
+    """What people run, on the case's own inputs: for a second look at a case that is checked as a whole elsewhere."""
+    return replace(case, modes=("inference",), adversarial=())
 
 
 def assert_drawn_alike(ours: Mapping[str, torch.Tensor], theirs: Mapping[str, torch.Tensor], rel: float) -> None:

@@ -20,7 +20,7 @@ from graphmode.models.minilm.case import CASE, CONFIG, SENTENCES, ids, readings,
 from graphmode.models.minilm.model import FIXED, WEIGHTS, MiniLM
 from graphmode.models.minilm.reference import MiniLM as Reference
 from graphmode.models.minilm.sentences import SentenceEncoder, SentenceTokenizer, installed_tokenizer
-from planting import needs_transformers
+from planting import needs_transformers, quickly
 
 from graphmode.weights import load, to_state_dict
 
@@ -198,9 +198,9 @@ def test_a_whole_case_passes():
 
 
 @pytest.mark.slow
-def test_a_whole_case_passes_with_random_weights(monkeypatch):
+def test_a_case_passes_with_random_weights(monkeypatch):
     monkeypatch.setattr(installed, "find_spec", lambda name: None)
     installed_tokenizer.cache_clear()
-    report = check(CASE)
+    report = check(quickly(CASE), draws=1)
     installed_tokenizer.cache_clear()
     assert report.passed, str(report)

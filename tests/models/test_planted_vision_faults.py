@@ -16,7 +16,7 @@ from graphmode.models.resnet import model as resnet
 from graphmode.models.resnet import reference as resnet_reference
 from graphmode.models.resnet.case import CASE as RESNET18
 from graphmode.models.resnet.config import ResNetConfig
-from planting import planted
+from planting import planted, some
 
 from graphmode import nn
 from graphmode.weights import TRANSFORM, Permute
@@ -53,6 +53,7 @@ SMALL_RESNET = dataclasses.replace(
     inputs=images,
     check_inputs=None,
     edge_inputs={},
+    adversarial=(),
 )
 SMALL_LITE0 = dataclasses.replace(
     LITE0,
@@ -61,6 +62,7 @@ SMALL_LITE0 = dataclasses.replace(
     inputs=images,
     check_inputs=None,
     edge_inputs={},
+    adversarial=(),
     interpret={},
     pretrained=None,
 )
@@ -146,47 +148,36 @@ def lost_shortcut(model):
     model._blocks[2].shortcut = False
 
 
-QUICK = [
-    (SMALL_RESNET, "biased running variance", last_norm_is(BiasedVariance)),
-    (SMALL_LITE0, "symmetric padding", symmetric_padding),
-]
-SLOW = [
-    (SMALL_LITE0, "ReLU for ReLU6", relu_for_relu6),
-    (SMALL_RESNET, "swapped channels", swapped_channels),
-    (SMALL_RESNET, "wrong epsilon", wrong_epsilon),
-    (SMALL_RESNET, "wrong momentum", wrong_momentum),
-    (SMALL_RESNET, "statistics never move", last_norm_is(LostStatistics)),
-    (SMALL_RESNET, "missing residual", missing_residual),
-    (SMALL_RESNET, "stride on the wrong convolution", stride_on_the_second_convolution),
-    (SMALL_LITE0, "wrong epsilon", wrong_epsilon),
-    (SMALL_LITE0, "biased running variance", last_norm_is(BiasedVariance)),
-    (SMALL_LITE0, "transposed kernels", transposed_kernels),
-    (SMALL_LITE0, "lost shortcut", lost_shortcut),
-]
+RESNET_FAULTS = {
+    "biased running variance": last_norm_is(BiasedVariance),
+    "swapped channels": swapped_channels,
+    "wrong epsilon": wrong_epsilon,
+    "wrong momentum": wrong_momentum,
+    "statistics never move": last_norm_is(LostStatistics),
+    "missing residual": missing_residual,
+    "stride on the wrong convolution": stride_on_the_second_convolution,
+}
+LITE0_FAULTS = {
+    "symmetric padding": symmetric_padding,
+    "ReLU for ReLU6": relu_for_relu6,
+    "wrong epsilon": wrong_epsilon,
+    "biased running variance": last_norm_is(BiasedVariance),
+    "transposed kernels": transposed_kernels,
+    "lost shortcut": lost_shortcut,
+}
 
 
-def assert_caught(faults: list) -> None:
-    """Checks each case once, its faults and the correct port being variants: a training step, buffers included.
+@pytest.mark.slow
+@pytest.mark.parametrize(("case", "faults"), [(SMALL_RESNET, RESNET_FAULTS), (SMALL_LITE0, LITE0_FAULTS)])
+def test_planted_faults_are_caught(case, faults):
+    """One check, the faults and the correct port being variants: a training step, buffers included.
 
     For the correct port to pass, precision included, takes several draws: see `test_vision.test_a_whole_case_passes`.
     """
-
-    for case in (SMALL_RESNET, SMALL_LITE0):
-        variants = {name: planted(case, plant) for owner, name, plant in faults if owner is case}
-        ports = {"correct": case.model, **variants}
-        report = check(
-            dataclasses.replace(case, model=ports, modes=("forward_backward",)), draws=1, locate=False, hasty=True
-        )
-        assert len(report.parity) == len(ports)
-        assert [p.variant for p in report.parity if p.equal] == ["correct"], str(report)
-        assert not report.passed
-
-
-@pytest.mark.slow
-def test_planted_faults_are_caught():
-    assert_caught(QUICK)
-
-
-@pytest.mark.slow
-def test_more_planted_faults_are_caught():
-    assert_caught(SLOW)
+    ports = {"correct": case.model, **{name: planted(case, plant) for name, plant in some(faults).items()}}
+    report = check(
+        dataclasses.replace(case, model=ports, modes=("forward_backward",)), draws=1, locate=False, hasty=True
+    )
+    assert len(report.parity) == len(ports)
+    assert [p.variant for p in report.parity if p.equal] == ["correct"], str(report)
+    assert not report.passed

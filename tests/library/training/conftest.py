@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-import jax
 import pytest
 from torch_loops import in_double
 
@@ -11,9 +10,3 @@ from torch_loops import in_double
 def double() -> Iterator[None]:
     with in_double():
         yield
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _compiled_graphs_are_dropped() -> Iterator[None]:
-    yield
-    jax.clear_caches()
