@@ -11,12 +11,13 @@ PIP := $(BIN)/python -m pip -qq --disable-pip-version-check
 # Where containers set it, every process would compile what it imports: ten seconds of torch and jax.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install compare test test-slow lint typecheck tables clean
+.PHONY: help install compare test test-slow slow-list lint typecheck tables clean
 
 help:
 	@echo "make compare    parity and speed of the main models, and the report in reports/latest/ (all of them: ARGS=--all)"
-	@echo "make test       the tests that take seconds each"
-	@echo "make test-slow  the tests that take minutes each"
+	@echo "make test       the quick tests"
+	@echo "make test-slow  the slow ones, nearly an hour"
+	@echo "make slow-list  tests/slow.txt, from what all tests take"
 	@echo "make lint       ruff, the linter and the format"
 	@echo "make typecheck  mypy"
 	@echo "make tables     docs/layers.md and docs/optimizers.md, from all of PyTorch's own test cases: half an hour"
@@ -45,6 +46,9 @@ test: $(STAMP)
 
 test-slow: $(STAMP)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m slow $(ARGS)
+
+slow-list: $(STAMP)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --record-slow 1 $(ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -244,10 +244,8 @@ class PortSide:
             call = self._call(mode, inputs, batch)
             _, rest = call(program.rest)
             outputs, after = call(rest)
-            parameters = self.named_gradients(mode, program.params)  # for their names
-            buffers = {k: v for k, v in self.named_state(mode, after).items() if k not in parameters}
             wrote = changed(by_path(program.rest), by_path(rest))
-            return dataclasses.replace(self.observe(outputs, None), buffers=buffers), wrote
+            return dataclasses.replace(self.observe(outputs, None), buffers=self.named_state(mode, after)), wrote
 
     def _call(self, mode: Mode, inputs: Inputs, batch: PortBatch) -> Callable[[Any], tuple[Any, Any]]:
         """Outputs and state after a call, of the state before: by what is compiled already, where that tells."""
@@ -309,14 +307,12 @@ class PortSide:
             if gradients is None or batch is None:
                 return Observation(outputs=named, aliases=aliases)
             by_parameters, by_inputs = gradients
-            by_name = self.named_gradients("forward_backward", by_parameters)
-            moved = self.named_state("forward_backward", state)
             return Observation(
                 outputs=named,
                 aliases=aliases,
-                parameter_gradients=by_name,
+                parameter_gradients=self.named_gradients("forward_backward", by_parameters),
                 input_gradients=self.input_gradients(batch, by_inputs),
-                buffers={k: v for k, v in moved.items() if k not in by_name},
+                buffers=self.named_state("forward_backward", state),
             )
 
     def named_gradients(self, mode: Mode, by_parameters: Any) -> dict[str, np.ndarray]:
@@ -326,9 +322,9 @@ class PortSide:
         return named_arrays(model, self.case.weights, of=nnx.Param, gradients=True)
 
     def named_state(self, mode: Mode, state: Any) -> dict[str, np.ndarray]:
-        """A program's parameters and this other state by the reference's names, in its layout."""
+        """This state beside a program's parameters by the reference's names, in its layout."""
         program = self.program(mode)
-        return named_arrays(nnx.merge(program.graphdef, program.params, state), self.case.weights)
+        return named_arrays(nnx.merge(program.graphdef, program.params, state), self.case.weights, but=nnx.Param)
 
     def observe_steps(self, outputs: Any, state: TrainState | None = None) -> Observation:
         """Takes what steps of training left to the reference's layout and names; `outputs` are those of the last one.
@@ -339,15 +335,15 @@ class PortSide:
                 return seen
             program = self.program("train_step")
 
-            def named(params: Any, rest: Any, of: type[nnx.Variable] = nnx.Variable) -> dict[str, np.ndarray]:
-                return named_arrays(nnx.merge(program.graphdef, params, rest), self.case.weights, of=of)
+            def named(params: Any) -> dict[str, np.ndarray]:
+                model = nnx.merge(program.graphdef, params, program.rest)
+                return named_arrays(model, self.case.weights, of=nnx.Param)
 
-            before, after = (named(p, program.rest, nnx.Param) for p in (program.params, state.params))
-            moved = named(program.params, state.rest)
+            before, after = named(program.params), named(state.params)
             return dataclasses.replace(
                 seen,
                 parameters={k: _wide(v) - _wide(before[k]) for k, v in after.items()},
-                buffers={k: v for k, v in moved.items() if k not in after},
+                buffers=self.named_state("train_step", state.rest),
             )
 
     def _port_cotangents(self, shapes: Any, cotangents: Mapping[str, np.ndarray]) -> list[jax.Array]:

@@ -21,6 +21,7 @@ from typing import Any
 import hypothesis
 import jax
 import pytest
+from durations import Recorder, mark_slow
 from graphmode.compare.quick_compile import QUICKLY, as_flags
 from graphmode.compare.speed.environment import spin_briefly
 from jax._src.interpreters import mlir
@@ -59,6 +60,10 @@ if hasattr(mlir, "make_ir_context"):  # no part of JAX's interface
     mlir.make_ir_context = SharedContexts(mlir.make_ir_context)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--record-slow", type=float, metavar="SECONDS", help="list the functions whose tests take longer")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Sets what JAX and PyTorch read in this process, in the workers that it starts, and in their children."""
     if not IS_WORKER:
@@ -68,6 +73,8 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ[CACHE] = tempfile.mkdtemp(prefix="graphmode-tests-")
         os.environ.update({name: str(value) for name, value in CACHE_ALL.items()})
         os.environ.setdefault("XLA_FLAGS", as_flags(QUICKLY))
+        if limit_s := config.getoption("record_slow"):
+            config.pluginmanager.register(Recorder(limit_s))
     for name, value in {CACHE: os.environ[CACHE], **CACHE_ALL}.items():
         jax.config.update(name.lower(), value)
 
@@ -115,7 +122,10 @@ def why_no_gpu() -> str | None:
     return None if torch.cuda.is_available() else "PyTorch sees no CUDA device"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("record_slow"):
+        mark_slow(items)
     for item in items:
         if item.get_closest_marker("gpu") and (reason := why_no_gpu()):
             item.add_marker(pytest.mark.skip(reason=reason))

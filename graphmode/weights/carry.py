@@ -114,6 +114,7 @@ def named_arrays(
     rules: Iterable[WeightRule] = (),
     *,
     of: type[nnx.Variable] = nnx.Variable,
+    but: type[nnx.Variable] | None = None,
     gradients: bool = False,
 ) -> dict[str, np.ndarray]:
     """The module's arrays by PyTorch's names in PyTorch's layout.
@@ -122,6 +123,7 @@ def named_arrays(
       module: the port, or the same module with gradients in place of values.
       rules: those of `load`.
       of: only variables of this type, such as `nnx.Param`.
+      but: and none of this type.
       gradients: whether the arrays are gradients by the variables rather than their values.
     """
     rules = as_rules(rules)
@@ -134,6 +136,8 @@ def named_arrays(
     named: dict[str, np.ndarray] = {}
     for group in plan:
         if not all(isinstance(leaf.variable, of) for leaf in group.leaves):
+            continue
+        if but is not None and all(isinstance(leaf.variable, but) for leaf in group.leaves):
             continue
         values = [_as_loaded(leaf.variable) for leaf in group.leaves]
         back = group.transform.gradient_to_reference if gradients else group.transform.to_reference
