@@ -90,7 +90,7 @@ def test_what_nothing_known_explains_is_not_explained(path):
 def test_a_hidden_cast_is_named_with_its_line():
     from graphmode.compare import check
 
-    report = check(block_sample.case(becomes("mixers.0.inner", __call__=casting)), draws=1)
+    report = check(block_sample.case(becomes("mixers.0.inner", __call__=casting)), draws=1, hasty=True)
     assert report.first_divergence.module == "mixers.0.inner"
     (cause,) = report.first_divergence.causes
     assert cause.id == "hidden-cast"
@@ -104,7 +104,7 @@ def rounding(self, x):
 def test_a_rounding_to_tf32_is_named():
     from graphmode.compare import check
 
-    report = check(block_sample.case(becomes("mixers.0.inner", __call__=rounding)), draws=1)
+    report = check(block_sample.case(becomes("mixers.0.inner", __call__=rounding)), draws=1, hasty=True)
     (cause,) = report.first_divergence.causes
     assert cause.id == "hidden-cast"
     assert cause.says.startswith("casts float64 to TF32 at test_causes.py:")

@@ -310,12 +310,14 @@ def test_a_port_of_another_structure_is_judged_where_it_can_be_compared(one_by_o
 
 
 def test_a_check_says_where_and_is_quiet_about_right_ports():
-    report = check(block_sample.case(sets("mixers.1.norm", eps=1e-3)), draws=1)
+    report = check(block_sample.case(sets("mixers.1.norm", eps=1e-3)), draws=1, hasty=True)
     assert report.first_divergence.module == "mixers.1.norm"
     assert report.first_divergence.source == ""  # the layer is a library's: its file says nothing about the port
     assert [cause.id for cause in report.causes] == ["epsilon"]
     assert "eps=0.001" in str(report)
-    assert check(block_sample.case(sets("mixers.1.norm", eps=1e-3)), draws=1, locate=False).divergences == []
+    assert (
+        check(block_sample.case(sets("mixers.1.norm", eps=1e-3)), draws=1, locate=False, hasty=True).divergences == []
+    )
     right = check(dataclasses.replace(block_sample.case()), draws=1)
     assert right.passed
     assert right.divergences == []

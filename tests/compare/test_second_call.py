@@ -142,7 +142,7 @@ def test_what_shows_in_the_next_call_alone_is_caught(reference, port, mode, id, 
 
 @pytest.mark.parametrize("reference", [Reference, Anew])
 def test_a_buffer_that_is_not_written_is_caught_in_the_first_call(reference):
-    report = check(case(reference, Forgets))
+    report = check(case(reference, Forgets), hasty=True)
     assert [cause.id for each in report.divergences for cause in each.causes] == ["buffer-not-written"]
 
 
@@ -214,7 +214,7 @@ def test_outputs_may_have_another_structure_in_training(loss):
     class Doubled(AuxiliaryPort):
         factor = 2.0
 
-    report = check(case(Auxiliary, Doubled, loss=loss))
+    report = check(case(Auxiliary, Doubled, loss=loss), hasty=True)
     assert not report.passed
     assert report.divergences[0].causes
     assert not any("no look inside" in note for note in report.parity[0].notes)

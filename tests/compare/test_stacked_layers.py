@@ -115,7 +115,7 @@ def test_a_right_port_introduces_nothing_in_any_layer():
     ],
 )
 def test_what_is_wrong_in_the_layers_is_told_of_the_first(layer, module, reference, cause, remat):
-    report = check(case(lambda rngs: Port(rngs, layer, remat)))
+    report = check(case(lambda rngs: Port(rngs, layer, remat)), hasty=True)
     (found,) = report.divergences
     assert (found.module, found.reference) == (module, reference)
     assert [each.id for each in found.causes] == [cause]
