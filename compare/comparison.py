@@ -370,10 +370,12 @@ def bench(case: Case, plan: Plan | None = None) -> Results:
       CaseError, WeightsError: where the case cannot be compared as it is written.
 
     Example:
-      >>> from graphmode.compare import bench
+      >>> from graphmode.compare import Plan, bench
       >>> from graphmode.models import zoo
-      >>> result = bench(zoo.load("scale_add"))
-      >>> all(cell.median_s is None for cell in result.cells if cell.status != "ok")
+      >>> result = bench(zoo.load("scale_add"), Plan(rows=("torch.eager", "jax.jit")))
+      >>> sorted({cell.row for cell in result.cells})
+      ['jax.jit', 'torch.eager']
+      >>> all(cell.equal for cell in result.cells)
       True
     """
     results = run([case], plan)

@@ -16,7 +16,7 @@ needs_transformers = pytest.mark.skipif(
 )
 Plant = Callable[[nnx.Module], None]
 MOST = int(os.environ.get("GRAPHMODE_TEST_FAULTS", "0"))
-"""How many of each model's faults are planted; 0 for all."""
+"""How many of each model's faults are planted; 0 for all, and for every kind of the self-test's."""
 
 
 def some(faults: Mapping[str, Any]) -> dict[str, Any]:
