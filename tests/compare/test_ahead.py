@@ -1,6 +1,7 @@
 """The process that finds parity ahead: the same verdicts and the same errors as without it, whatever becomes of it."""
 
 import contextlib
+import inspect
 import os
 import signal
 import time
@@ -69,14 +70,6 @@ def case(name, model):
                 inputs=lambda rng: (rng.standard_normal((20, 5)),))
 
 
-def until(is_so):
-    deadline = time.monotonic() + 60
-    while not is_so():
-        if time.monotonic() > deadline:
-            raise TimeoutError
-        time.sleep(0.05)
-
-
 def patient(rng):  # until PyTorch has had one thread, and then all of them
     if not MARK.exists():
         until(lambda: torch.get_num_threads() == 1)
@@ -102,7 +95,7 @@ LOST = dataclasses.replace(FIRST, name="lost", pretrained=fails)
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
     path = tmp_path_factory.mktemp("ahead") / "cases.py"
-    path.write_text(CASES)
+    path.write_text(CASES + inspect.getsource(until))  # which serves both
     return path
 
 
