@@ -126,6 +126,8 @@ def why_no_gpu() -> str | None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not config.getoption("record_slow"):
         mark_slow(items)
+    # Whole runs of the suite take minutes, and tests of the library seconds: those last, workers end together.
+    items.sort(key=lambda item: ("test_suite.py" not in item.nodeid, "tests/library/" in item.nodeid))
     for item in items:
         if item.get_closest_marker("gpu") and (reason := why_no_gpu()):
             item.add_marker(pytest.mark.skip(reason=reason))

@@ -16,6 +16,7 @@ from graphmode.compare.report import Results, ResultsError
 
 ROOT = Path(__file__).parent.parent
 BARE = {"jax", "flax", "optax", "chex", "numpy", "jaxtyping", "rich", "typer", "cloudpickle", "torch", "jinja2"}
+INFERENCE = ("--mode", "inference")
 ROWS = ("--row", "torch.eager", "--row", "torch.cudagraph", "--row", "jax.jit")
 
 
@@ -50,9 +51,9 @@ def test_it_needs_nothing_that_a_machine_with_a_gpu_and_no_network_lacks():
 
 @pytest.mark.slow
 def test_it_runs_each_case_and_goes_on_where_it_was(tmp_path):
-    first = suite(tmp_path, "-c", "scale_add", "--minutes", "3")
+    first = suite(tmp_path, "-c", "scale_add", "--minutes", "3", *INFERENCE)
     assert first.returncode == 0, first.stdout + first.stderr
-    both = suite(tmp_path, "-c", "scale_add", "-c", "conditional_scale", "--minutes", "3")
+    both = suite(tmp_path, "-c", "scale_add", "-c", "conditional_scale", "--minutes", "3", *INFERENCE)
     assert both.returncode == 0, both.stdout + both.stderr
     lines = both.stdout.splitlines()
     assert lines[0].startswith("2 of 2, scale_add: there already")
@@ -68,7 +69,7 @@ def test_it_runs_each_case_and_goes_on_where_it_was(tmp_path):
 
 @pytest.mark.slow
 def test_cases_that_are_prepared_at_a_time_take_turns(tmp_path):
-    finished = suite(tmp_path, "-c", "scale_add", "-c", "double_sine", "--at-once", "2", "--minutes", "3")
+    finished = suite(tmp_path, "-c", "scale_add", "-c", "double_sine", "--at-once", "2", "--minutes", "3", *INFERENCE)
     assert finished.returncode == 0, finished.stdout + finished.stderr
     assert re.search(r"in \d+ s, one case or another was timed for [1-9]\d* s", finished.stdout)
     results = Results.load(tmp_path / "results.json")
@@ -104,7 +105,9 @@ def commandline(process):
 @pytest.mark.slow
 def test_every_case_in_float32_comes_before_any_in_another_dtype(tmp_path):
     cases = ("-c", "scale_add", "-c", "double_sine")
-    finished = suite(tmp_path, *cases, "--dtype", "float32", "--dtype", "bfloat16", "--sweep", "2,64", "--minutes", "8")
+    finished = suite(
+        tmp_path, *cases, *INFERENCE, "--dtype", "float32", "--dtype", "bfloat16", "--sweep", "2,64", "--minutes", "8"
+    )
     assert finished.returncode == 0, finished.stdout + finished.stderr
     order = [line.split(", ")[1].split(":")[0] for line in finished.stdout.splitlines() if " of 4, " in line]
     assert order == ["scale_add", "double_sine", "scale_add-bfloat16", "double_sine-bfloat16"]
@@ -121,7 +124,9 @@ def test_a_process_that_dies_costs_its_case_alone(tmp_path):
         "import os, signal, sys\n"
         "if sys.orig_argv[3:5] == ['compare', 'scale_add']: os.kill(os.getpid(), signal.SIGKILL)\n"
     )
-    finished = suite(tmp_path, "-c", "scale_add", "-c", "double_sine", "--minutes", "3", PYTHONPATH=str(tmp_path))
+    finished = suite(
+        tmp_path, "-c", "scale_add", "-c", "double_sine", "--minutes", "3", *INFERENCE, PYTHONPATH=str(tmp_path)
+    )
     assert finished.returncode == 1, finished.stdout + finished.stderr
     data = json.loads((tmp_path / "results.json").read_text())
     problems = {c["name"]: c["problem"] for c in data["cases"]}

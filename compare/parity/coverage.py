@@ -153,7 +153,8 @@ class Sides:
                         f"nothing that is compared by {sign} {number:g} at {place} is {side} that on any input: what "
                         "is done then is not seen; add an edge input that gets there"
                     )
-            if number and np.isfinite(high - low) and high - low > FAR * abs(number):
+            neighbours = high - low == 1 and float(low).is_integer()  # as counts are: nothing lies between them
+            if number and np.isfinite(high - low) and high - low > FAR * abs(number) and not neighbours:
                 yield (
                     f"what is compared by {sign} {number:g} at {place} comes no nearer to that than {low:g} and "
                     f"{high:g}: a port with another number between the two would pass; add edge inputs that come near "

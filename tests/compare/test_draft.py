@@ -3,6 +3,7 @@
 import re
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -59,7 +60,7 @@ def drafted(folder, name, *inputs):
 def test_a_draft_is_equal_to_the_original(folder, name, inputs):
     made, case = drafted(folder, name, *inputs)
     assert not made.notes, made.text
-    report = check(case, draws=1)
+    report = check(replace(case, adversarial=("zeros", "a large mean")), draws=1)
     assert report.passed, f"{report}\n{made.text}"
 
 

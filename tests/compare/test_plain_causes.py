@@ -247,3 +247,90 @@ def test_a_summand_left_out_before_the_greatest_is_taken_is_not_one_that_is_repe
         return (rng.standard_normal((4, 4)),)
 
     assert [id for id, _ in causes(Best, Without, square, modes=("inference",))] == ["parameter-missing"]
+
+
+def root_rows(rng, width=WIDTH):
+    return (rng.standard_normal((5, WIDTH)), rng.uniform(0.1, 1, (5, width)), rng.uniform(0.1, 1, (5, width)))
+
+
+@pytest.mark.parametrize("width", [WIDTH, 1])
+def test_what_is_not_subtracted_is_told_as_that_and_as_nothing_else(width):
+    class Rooted(Linear):
+        def forward(self, x, a, s):
+            return (4 - a - s**2).sqrt() * self.fc(x)
+
+    class Left(Port):
+        def __call__(self, x, a, s):
+            return jnp.sqrt(4 - a) * self.fc(x)
+
+    told = causes(Rooted, Left, lambda rng: root_rows(rng, width), modes=("inference",))
+    assert told == [("residual-missing", "does not subtract the second term")]
+
+
+def test_what_is_subtracted_twice_is_told():
+    class Centred(Linear):
+        def forward(self, x, a, s):
+            return self.fc(x) * (a - s)
+
+    class Twice(Port):
+        def __call__(self, x, a, s):
+            return self.fc(x) * (a - 2 * s)
+
+    told = causes(Centred, Twice, root_rows, modes=("inference",))
+    assert ("residual-twice", "subtracts its input 2 twice") in told
+
+
+def test_what_is_subtracted_from_alone_is_told():
+    class Centred(Linear):
+        def forward(self, x, a, s):
+            return self.fc(x) * (a - s)
+
+    class Alone(Port):
+        def __call__(self, x, a, s):
+            return self.fc(x) * -s
+
+    told = causes(Centred, Alone, root_rows, modes=("inference",))
+    assert told[0] == ("residual-missing", "leaves its input 1 out (of the difference, the first is missing)")
+
+
+def test_a_straight_through_estimator_that_is_left_out_is_told_as_such():
+    class Rounded(Linear):
+        def after(self, x):
+            return x + (torch.round(x) - x).detach()
+
+    class Left(Port):
+        def after(self, x):
+            return jax.lax.stop_gradient(jnp.round(x))
+
+    told = causes(Rounded, Left, rows)
+    assert told
+    assert all(id == "stop-gradient" and "straight-through" in says for id, says in told)
+
+
+def test_an_input_without_elements_is_looked_into():
+    class Edges(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = torch.nn.Linear(WIDTH, WIDTH)
+            self.edge = Linear()
+
+        def forward(self, x, edges):
+            self.edge(edges)
+            return self.fc(x)
+
+    class Scaled(nnx.Module):
+        def __init__(self, rngs):
+            self.fc = nnx.Linear(WIDTH, WIDTH, rngs=rngs)
+            self.edge = Port(rngs)
+
+        def __call__(self, x, edges):
+            self.edge(edges)
+            return 1.5 * self.fc(x)
+
+    def inputs(rng):
+        return (*rows(rng), np.zeros((0, WIDTH), np.float32))
+
+    case = Case(name="c", summary="s", reference=Edges, model=Scaled, inputs=inputs, adversarial=())
+    report = check(case, compiled=False, hasty=True)
+    assert not report.passed
+    assert "no look inside" not in str(report)

@@ -17,6 +17,7 @@ from graphmode.models.legere.charset import CHARSET, labels_of, text_of
 from graphmode.models.legere.lines import as_grey, as_line, read
 from graphmode.models.legere.reference import Legere as Reference
 from graphmode.models.legere.rendered import batch, rendered, some_lines
+from planting import with_some_inputs
 
 from graphmode.weights import load, to_state_dict
 
@@ -201,5 +202,5 @@ def test_missing_weights_say_what_to_install(monkeypatch):
 
 @pytest.mark.slow
 def test_the_whole_case_passes():
-    report = check(CASE)
+    report = check(with_some_inputs(CASE))
     assert report.passed, str(report)

@@ -295,7 +295,7 @@ FAR_BELOW = -1e3  # what is added to scores before a softmax to leave them out
 
 def _is_added_mask(array: np.ndarray) -> bool:
     values = np.unique(array)
-    return array.dtype.kind in "fV" and len(values) <= 2 and values[-1] == 0 and values[0] <= FAR_BELOW
+    return array.dtype.kind in "fV" and 1 <= len(values) <= 2 and values[-1] == 0 and values[0] <= FAR_BELOW
 
 
 def _same_kind(a: np.ndarray, b: np.ndarray) -> bool:

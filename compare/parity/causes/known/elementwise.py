@@ -38,29 +38,7 @@ def summands(call: Called) -> Iterator[Variant | Fit]:
         return
     if call.site.result.shape == a.shape:
         yield from _broadcast(call, b)
-    both = a.shape == b.shape
-    for kept, lost in ((0, "second"), (1, "first")):
-        name = call.name_of(1 - kept)
-        of_the_sum = f" (of the sum, the {lost} is missing)"
-        what = name or f"the {lost} summand"
-        if call.is_residual(1 - kept, kept):
-            what = f"the residual{of_the_sum}"
-        elif call.is_residual(kept, 1 - kept):
-            what = f"to the residual what is computed from it{of_the_sum}"
-        elif name:
-            what += of_the_sum
-        yield Variant(
-            "residual-missing" if both else "summand-missing",
-            f"does not add {what}",
-            "add both, as the reference does",
-            lambda func, args, kwargs, kept=kept: _shaped(args[kept], func(*args, **kwargs)),
-        )
-        yield Variant(
-            "residual-twice" if both else "summand-twice",
-            f"adds {name or f'the {lost} summand'} twice",
-            "add it once",
-            lambda func, args, kwargs, kept=kept: func(*args, **kwargs) + args[1 - kept],
-        )
+    yield from _one_of_two(call, is_residual=a.shape == b.shape)
     yield Variant(
         "sign",
         "subtracts where the reference adds, or adds where it subtracts",
@@ -82,6 +60,38 @@ def summands(call: Called) -> Iterator[Variant | Fit]:
             lambda value, place=place: _times(place, value),
             (0.5, 2.0),
         )
+
+
+def _one_of_two(call: Called, is_residual: bool) -> Iterator[Variant]:
+    """One of two that are added or subtracted left out, or taken twice."""
+    signs = (-1, 1) if call.name == "__rsub__" else (1, -1 if "sub" in call.name else 1)
+    is_sum = "sub" not in call.name
+    of = "of the sum" if is_sum else "of the difference"
+    id = "residual" if is_residual else "summand"
+    for kept, lost in ((0, "second"), (1, "first")):
+        name = call.name_of(1 - kept)
+        what = name or f"the {lost} {'summand' if is_sum else 'term'}"
+        missing, which = what, f" ({of}, the {lost} is missing)" if name else ""
+        if call.is_residual(1 - kept, kept):
+            missing, which = "the residual", f" ({of}, the {lost} is missing)"
+        elif call.is_residual(kept, 1 - kept):
+            missing, which = "to the residual what is computed from it", f" ({of}, the {lost} is missing)"
+        takes_away = signs[1 - kept] < 0
+
+        def one_alone(func: Any, args: Any, kwargs: Any, kept: int = kept) -> Any:
+            return signs[kept] * _shaped(args[kept], func(*args, **kwargs))
+
+        def once_more(func: Any, args: Any, kwargs: Any, lost: int = 1 - kept) -> Any:
+            return func(*args, **kwargs) + signs[lost] * kwargs.get("alpha", 1) * args[lost]
+
+        if is_sum:
+            says, fix = f"does not add {missing}{which}", "add both, as the reference does"
+        else:
+            says = f"does not subtract {missing}{which}" if takes_away else f"leaves {what} out{which}"
+            fix = "subtract the one from the other, as the reference does"
+        yield Variant(f"{id}-missing", says, fix, one_alone)
+        verb, once = ("subtracts", "subtract") if takes_away else ("adds", "add") if is_sum else ("takes", "take")
+        yield Variant(f"{id}-twice", f"{verb} {what} twice", f"{once} it once", once_more)
 
 
 FORMS = {"b + x": lambda x, b: b + x, "b - x": lambda x, b: b - x, "x - b": lambda x, b: x - b}
@@ -320,7 +330,8 @@ def centred(call: Called) -> Iterator[Variant]:
     exponent = call.args[1] if len(call.args) > 1 else None
     if not by_itself and call.name != "square" and not (isinstance(exponent, int | float) and exponent == 2):
         return
-    if isinstance(x, torch.Tensor) and x.is_floating_point() and x.dim():
+    # Of a single value the mean is the value itself, and without it nothing is left.
+    if isinstance(x, torch.Tensor) and x.is_floating_point() and x.dim() and x.shape[-1] > 1:
         yield Variant(
             "mean-removed",
             "removes the mean over the last axis before it squares: that makes a variance",
