@@ -244,6 +244,18 @@ def test_what_the_reference_does_not_define_is_not_asked_and_that_is_said(forwar
     assert any(f"'zeros' ({why}" in note for note in report.parity[0].notes)
 
 
+def test_it_is_said_in_which_mode_the_reference_does_not_define_it():
+    length = case(
+        lambda x: x.square().sum(-1).sqrt(),
+        lambda x: jnp.sqrt(jnp.square(x).sum(-1)),
+        modes=("inference", "forward_backward"),
+    )
+    report = check(length, draws=1)
+    assert report.passed, str(report)
+    told = "'zeros' (in forward_backward, not in inference: the reference's answer is not finite"
+    assert any(told in note for note in report.parity[0].notes)
+
+
 def test_a_shape_that_the_port_does_not_take_is_said_and_is_no_failure():
     def fixed(x):
         assert x.shape == (4, 6), "made for four rows"

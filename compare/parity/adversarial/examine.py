@@ -94,26 +94,32 @@ class OwnInputs:
 
         judge = self.exam.judge
         label = f"{kind}, derived" if kind in self.exam.case.edge_inputs else kind
+        asked: list[str] = []
+
+        def leave_out(mode: Any, why: str) -> None:
+            self.left_out[kind] = f"in {mode}, not in {' and '.join(asked)}: {why}" if asked else why
+
         for mode in modes:
             try:
                 with _sorting_noted() as sorts, self._calls[mode].limit:
                     (question,) = judge.questions([(label, inputs, False)], [mode])
                     truth = judge.own_truth(question)
             except NeverEnds:
-                self.left_out[kind] = "a loop of the reference's does not end there"
+                leave_out(mode, "a loop of the reference's does not end there")
                 return
             except Exception as error:
-                self.left_out[kind] = f"the reference raises {type(error).__name__}"
+                leave_out(mode, f"the reference raises {type(error).__name__}")
                 return
             if not self._is_finite(truth.reference):
-                self.left_out[kind] = "the reference's answer is not finite"
+                leave_out(mode, "the reference's answer is not finite")
                 return
             if sorts and kind in TIED:
-                self.left_out[kind] = f"the reference's {sorts[0]} promises no order among ties"
+                leave_out(mode, f"the reference's {sorts[0]} promises no order among ties")
                 return
             if kind in RESIZING and (why := self._is_sized_by_values(truth, kind)):
-                self.left_out[kind] = why
+                leave_out(mode, why)
                 return
+            asked.append(mode)
             yield truth
 
     def _is_finite(self, answer: Observation) -> bool:
