@@ -20,6 +20,7 @@ from ...errors import is_of_a_library
 from ..inside.calls import CallId, is_inside
 from ..inside.hooking import taken_apart, with_theirs
 from ..inside.lanes import in_all_lanes
+from ..inside.packed import unpacked
 from ..yardstick import difference
 from .change import Change, Site
 from .graph import Graph, Operation, Run
@@ -183,7 +184,7 @@ def _port(look: Look, at: CallId, limit: Limit) -> tuple[list[Step], list[Any]]:
         borders = run.borders(call)
         received, put_in = taken_apart((args, kwargs))
         there = look.calls[look.matches[call]]
-        args, kwargs = put_in(handed_on(received, there.inputs, borders.inputs, borders.around == at))
+        args, kwargs = put_in(handed_on(received, unpacked(there.inputs)[0], borders.inputs, borders.around == at))
         given, put_out = taken_apart(run_it(module, *args, **kwargs))
         return put_out(handed_on(given, there.outputs, borders.outputs, call == at))
 
