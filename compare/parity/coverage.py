@@ -153,8 +153,9 @@ class Sides:
                         f"nothing that is compared by {sign} {number:g} at {place} is {side} that on any input: what "
                         "is done then is not seen; add an edge input that gets there"
                     )
-            neighbours = high - low == 1 and float(low).is_integer()  # as counts are: nothing lies between them
-            if number and np.isfinite(high - low) and high - low > FAR * abs(number) and not neighbours:
+            # counts that are held against one of them: nothing lies between
+            are_neighbours = high - low == 1 and float(low).is_integer() and float(number).is_integer()
+            if number and np.isfinite(high - low) and high - low > FAR * abs(number) and not are_neighbours:
                 yield (
                     f"what is compared by {sign} {number:g} at {place} comes no nearer to that than {low:g} and "
                     f"{high:g}: a port with another number between the two would pass; add edge inputs that come near "

@@ -1,5 +1,7 @@
 """Packed sequences of the reference beside padded arrays with lengths."""
 
+from pathlib import Path
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -51,6 +53,11 @@ class Doubled(Port):
         return 2 * y
 
 
+class Bent(Port):
+    def last(self, y):
+        return jnp.abs(y) - jnp.square(y) / 3  # no known cause
+
+
 class OneMore(Port):
     def lengths(self, lengths):
         return jnp.minimum(lengths + 1, TIME)
@@ -76,6 +83,14 @@ def test_a_right_port_introduces_nothing_in_any_module():
 @pytest.mark.parametrize("port", [Doubled, OneMore])
 def test_the_module_that_is_wrong_is_accused_alone(port):
     assert [each.module for each in check(case(port), hasty=True).divergences] == [""]
+
+
+def test_the_line_is_looked_for_where_a_packed_layer_lies_within_what_is_wrong():
+    report = check(case(Bent), compiled=False, hasty=True)
+    assert not report.passed
+    assert "was not found" not in str(report)
+    bent = next(i for i, line in enumerate(Path(__file__).read_text().splitlines(), 1) if "# no known cause" in line)
+    assert f"test_packed.py:{bent} (" in str(report)
 
 
 @pytest.mark.parametrize("is_sorted", [True, False])

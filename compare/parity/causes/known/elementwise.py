@@ -64,8 +64,8 @@ def summands(call: Called) -> Iterator[Variant | Fit]:
 
 def _one_of_two(call: Called, is_residual: bool) -> Iterator[Variant]:
     """One of two that are added or subtracted left out, or taken twice."""
-    signs = (-1, 1) if call.name == "__rsub__" else (1, -1 if "sub" in call.name else 1)
     is_sum = "sub" not in call.name
+    signs = (1, 1) if is_sum else (-1, 1) if call.name == "__rsub__" else (1, -1)
     of = "of the sum" if is_sum else "of the difference"
     id = "residual" if is_residual else "summand"
     for kept, lost in ((0, "second"), (1, "first")):
@@ -82,7 +82,7 @@ def _one_of_two(call: Called, is_residual: bool) -> Iterator[Variant]:
             return signs[kept] * _shaped(args[kept], func(*args, **kwargs))
 
         def once_more(func: Any, args: Any, kwargs: Any, lost: int = 1 - kept) -> Any:
-            return func(*args, **kwargs) + signs[lost] * kwargs.get("alpha", 1) * args[lost]
+            return func(*args, **kwargs) + signs[lost] * args[lost]
 
         if is_sum:
             says, fix = f"does not add {missing}{which}", "add both, as the reference does"

@@ -61,14 +61,9 @@ def not_stopped(call: Called) -> Iterator[Variant]:
     says, fix = "lets the gradient through where the reference detaches", "write jax.lax.stop_gradient(x)"
     if str(getattr(call.args[0], "grad_fn", "")).startswith("<SubBackward"):
         # `x + (q - x).detach()`: without the detach it is q, and so it is where all of it is left out
-        says += " a difference: of a straight-through estimator, it or its stop_gradient is left out"
-        fix = "write x + jax.lax.stop_gradient(q - x)"
-    yield Variant(
-        "stop-gradient",
-        says,
-        fix,
-        lambda func, args, kwargs: args[0].clone(),
-    )
+        says += " a difference (or, where that makes a straight-through estimator, leaves all of it out)"
+        fix = "write jax.lax.stop_gradient(q - x); of a straight-through estimator, x + jax.lax.stop_gradient(q - x)"
+    yield Variant("stop-gradient", says, fix, lambda func, args, kwargs: args[0].clone())
 
 
 @of("register_hook")
