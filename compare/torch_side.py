@@ -325,28 +325,6 @@ class TorchSide:
                 noise = torch.rand(p.shape, generator=generator, dtype=p.dtype, device=p.device) - 0.5
                 p.add_(p * noise * 4 * amount)
 
-    @contextlib.contextmanager
-    def outputs_moved(self, amount: float, seed: int) -> Iterator[None]:
-        """Moves each number that a module without further modules gives, likewise: what rounding does all the time."""
-        generator = torch.Generator(self.device).manual_seed(seed)
-
-        def moved(x: Any) -> Any:
-            if not isinstance(x, torch.Tensor) or not x.is_floating_point():
-                return x
-            noise = torch.rand(x.shape, generator=generator, dtype=x.dtype, device=x.device) - 0.5
-            return x + x.detach() * noise * 4 * amount
-
-        innermost = [module for module in self.module.modules() if not any(module.children())]
-        hooks = [
-            module.register_forward_hook(lambda module, args, given: pytree.tree_map(moved, given))
-            for module in innermost
-        ]
-        try:
-            yield
-        finally:
-            for hook in hooks:
-                hook.remove()
-
     def observe_steps(self, outputs: Any) -> Observation:
         """Names what steps of training left in the module; `outputs` are those of the last one."""
         before = {id(tensor): value for tensor, value in self.start.pairs}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from .judge import Question
 
 if TYPE_CHECKING:
     from ..jax_side import PortSide
+    from .causes import Elsewhere
     from .examination import Examination
     from .inside.localise import Look
 
@@ -65,10 +67,12 @@ def diagnose(exam: Examination, variant: str, tensors: Sequence[Tensor]) -> Diag
       variant: of the port.
       tensors: the verdicts on it.
     """
+    from .causes import Elsewhere
     from .inside.localise import Look
 
     found: dict[Place, Divergence] = {}
     unlike: dict[Place, tuple[str, ...]] = {}  # what was judged as a part of each, if anything
+    seen: dict[tuple[str, str], list[Look]] = {}
     diagnosis = Diagnosis()
     notes, deadline = diagnosis.notes, time.monotonic() + CAUSES_S
     with quiet():
@@ -83,14 +87,28 @@ def diagnose(exam: Examination, variant: str, tensors: Sequence[Tensor]) -> Diag
             found[_place(dead)] = dead
             wrong = [t for t in tensors if t.mode == dead.mode and not t.equal]
             only_gradients = all(t.kind.endswith("gradient") for t in wrong)
+
+        def looks_at(question: Question) -> list[Look]:
+            """With the reference's constants as it has them, or in float64 as the port does."""
+            key = question.mode, question.label
+            if key not in seen:
+                seen[key] = [Look(port, judge, question, exam.case.modules) for judge in judges]
+            return seen[key]
+
+        def at_edges(look: Look) -> Iterator[Look]:
+            """The same at the case's other inputs of the mode, where either side is defined."""
+            which = judges.index(look.judge)
+            for question in _edges(exam, tensors, look.question):
+                with contextlib.suppress(Exception):
+                    yield looks_at(question)[which]
+
         for question in questions(exam, tensors):
             if dead is not None and question.mode == dead.mode and only_gradients:
                 continue
             start = time.monotonic()
             try:
-                # the reference's constants as it has them, or in float64 as the port does: what tells least apart
-                looks = [Look(port, judge, question, exam.case.modules) for judge in judges]
-                look, *others = sorted(looks, key=lambda look: len(look.suspects) + bool(look.outside))
+                # what tells least apart
+                look, *others = sorted(looks_at(question), key=lambda look: len(look.suspects) + bool(look.outside))
             except Exception as error:
                 notes.append(f"{question.mode}: no look inside on {question.label!r}: {describe_briefly(error)}")
                 continue
@@ -111,8 +129,11 @@ def diagnose(exam: Examination, variant: str, tensors: Sequence[Tensor]) -> Diag
             divergences = [each for each in look.divergences() if _place(each) not in found]
             try:
                 for each in (look, *others):
-                    second = functools.cache(functools.partial(_second_look, exam, each, deadline - took))
-                    divergences = _explained_by(each, divergences, deadline, second, is_first=each is look)
+                    elsewhere = Elsewhere(
+                        functools.cache(functools.partial(_second_look, exam, each, deadline - took)),
+                        functools.partial(at_edges, each),
+                    )
+                    divergences = _explained_by(each, divergences, deadline, elsewhere, is_first=each is look)
             except Exception as error:
                 notes.append(f"{question.mode}: causes were not tried on {question.label!r}: {describe_briefly(error)}")
             if not exam.judge.is_large:
@@ -308,7 +329,7 @@ def _second_look(exam: Examination, look: Look, deadline: float) -> Look | None:
 
 
 def _explained_by(
-    look: Look, divergences: list[Divergence], deadline: float, second: Callable[[], Look | None], *, is_first: bool
+    look: Look, divergences: list[Divergence], deadline: float, elsewhere: Elsewhere, *, is_first: bool
 ) -> list[Divergence]:
     """The divergences, those without a cause as this look tells of the same place: a further one where it has a cause.
 
@@ -316,19 +337,19 @@ def _explained_by(
     """
     without = {_place(each) for each in divergences if not each.causes}
     seen = [each for each in look.divergences() if _place(each) in without]
-    told = {_place(each): each for each in _explained(look, seen, deadline, second)} if seen else {}
+    told = {_place(each): each for each in _explained(look, seen, deadline, elsewhere)} if seen else {}
     silent = {_place(each) for each in seen} - told.keys()
     told = {place: each for place, each in told.items() if is_first or each.causes}
     return [told.get(_place(each), each) for each in divergences if _place(each) not in silent]
 
 
 def _explained(
-    look: Look, divergences: list[Divergence], deadline: float, second: Callable[[], Look | None]
+    look: Look, divergences: list[Divergence], deadline: float, elsewhere: Elsewhere
 ) -> Iterator[Divergence]:
-    """The divergences of a look with their causes, which hold in a second look, too."""
+    """The divergences of a look with their causes, which hold in other looks, too."""
     from .causes import explain, explain_casts
 
-    found = [explain(look, each, deadline=deadline, second=second) for each in divergences]
+    found = [explain(look, each, deadline=deadline, elsewhere=elsewhere) for each in divergences]
     casts: dict[str, Cause] = {}
     if not all(one.causes for one in found):
         known = [match.port for match in look.matching.matches]
@@ -360,6 +381,16 @@ def _with_its_line(
 
 def _is_off_forward(divergence: Divergence) -> bool:
     return any(finding.what in ("received", "output") for finding in divergence.findings)
+
+
+def _edges(exam: Examination, tensors: Sequence[Tensor], but: Question) -> list[Question]:
+    """The case's edge inputs of a mode but one, those first on which some tensor is worst."""
+    if exam.judge.is_large:
+        return []
+    worst = {t.input for t in tensors if t.mode == but.mode and not t.equal}
+    asked = [t.question for t in exam.truths if t.question.mode == but.mode and not t.question.is_random]
+    found = [question for question in asked if question.label != but.label]
+    return sorted(found, key=lambda question: question.label not in worst)[:LOOKS]
 
 
 def questions(exam: Examination, tensors: Sequence[Tensor]) -> Iterable[Question]:

@@ -324,21 +324,24 @@ class Judge:
             ) from error
 
     def own_truth(self, question: Question) -> Truth:
-        """The answer on an input of the check's own, with its unrest. Raises what the reference raises.
-
-        There rounding alone may part two right answers: a norm over what is constant divides the rounding of its mean
-        by the root of epsilon, and norm after norm does it again. Parameters that move keep what is constant constant,
-        so what each module gives is moved, too.
-        """
+        """The answer on an input of the check's own. Raises what the reference raises."""
         reference = self.exact.run(question.inputs, question.mode, question.cotangents)
-        usual = self.usual.run(question.inputs, question.mode, question.cotangents)
-        unrest = self._unrest(question, reference)
-        shaken = self._shaken(question, reference)
-        return Truth(question, reference, usual, (), {key: max(unrest[key], shaken[key]) for key in unrest})
+        return Truth(question, reference, self.usual.run(question.inputs, question.mode, question.cotangents))
+
+    def own_unrest(self, truth: Truth) -> dict[Key, float]:
+        """How far rounding alone moves each tensor of such an answer in float64: infinitely far, for an integer.
+
+        There it may part two right answers: a norm over what is constant divides the rounding of its mean by the root
+        of epsilon, and norm after norm does it again. Parameters that move keep what is constant constant, so what
+        each operation gives is moved, too.
+        """
+        with quiet():
+            moved, shaken = (run(truth.question, truth.reference) for run in (self._unrest, self._shaken))
+        return {key: max(moved[key], shaken[key]) for key in moved}
 
     def with_unrest(self, truth: Truth) -> Truth:
-        """The same answer, and how far the rounding of what its modules give moves each floating tensor in float64,
-        but those that it moves by more than `MOST_UNREST` of their scale: there it decides something."""
+        """The same answer, and how far the rounding of its operations moves each floating tensor in float64, but those
+        that it moves by more than `MOST_UNREST` of their scale: there it decides something."""
         with quiet():
             shaken = self._shaken(truth.question, truth.reference)
 
@@ -352,8 +355,8 @@ class Judge:
         return max(shared, yardstick.magnitude(truth.reference.get(key)))
 
     def is_decided_by_rounding(self, truth: Truth, off: Iterable[Key]) -> bool:
-        """Whether rounding of parameters, or of what modules give, moves each of these tensors in float64 by more than
-        `MOST_UNREST` of its scale: it decides something, such as the sign of a sum that is zero but for it."""
+        """Whether rounding of parameters, or of what operations give, moves each of these tensors in float64 by more
+        than `MOST_UNREST` of its scale: it decides something, such as the sign of a sum that is zero but for it."""
         with quiet():
             moved, shaken = (run(truth.question, truth.reference) for run in (self._unrest, self._shaken))
 
@@ -380,8 +383,10 @@ class Judge:
         return _distances(self._moved.run(question.inputs, question.mode, question.cotangents), reference)
 
     def _shaken(self, question: Question, reference: Observation) -> dict[Key, float]:
-        """The same for the smallest change of what each module gives."""
-        with self.exact.outputs_moved(HALF_ULP["float64"], self.seed):
+        """The same for the smallest change of what each operation gives."""
+        from ..moved_results import MovedResults
+
+        with MovedResults(HALF_ULP["float64"], self.seed):
             return _distances(self.exact.run(question.inputs, question.mode, question.cotangents), reference)
 
     def _jitter(self, question: Question, index: int) -> Inputs:

@@ -19,10 +19,11 @@ NOT_KNOWN = (
     "model_step makes for the module or a part of it: these differ, or what is made of them."
 )
 FURTHER = "What a transformation of optax does is not known in parts: clipping, decay and rate are among them."
-CLIPS_ITSELF = (
-    "Does the port clip at all? optax.clip_by_global_norm divides by the norm, and PyTorch by the norm plus 1e-6, as "
-    "gm.optim.clip_grad_norm does."
+DIVIDES_BY = (
+    "optax.clip_by_global_norm divides by the norm, and PyTorch by the norm plus 1e-6, as gm.optim.clip_grad_norm does"
 )
+CLIPS_ITSELF = f"Does the port clip at all? {DIVIDES_BY}."
+BY_EPSILON = 0.1  # what an epsilon beside the norm makes of a factor, at most
 NOISE = 1e-6  # of the largest gradient: what Adam makes of less is decided by rounding
 ALIKE = 1e-6  # of a factor that all elements share
 
@@ -90,8 +91,9 @@ def _of_loss(number: int, *, steps: int) -> str:
         )
     return (
         f"Both begin step {number} with the same parameters and buffers, and its loss is another: look for state that "
-        "is neither, for an update that comes before its use on one side and after it on the other, or for a factor "
-        "that changes with the steps."
+        "is neither, for an update that comes before its use on one side and after it on the other, for a factor that "
+        "changes with the steps, or for a copy of parameters, the same until then, that is taken for the original or "
+        "the original for it."
     )
 
 
@@ -111,9 +113,11 @@ def _of_gradients(number: int, port: Taken, reference: Taken) -> str:
             says = f"At step {number} the gradients that the optimizer takes are others, of {of_all}"
             why = "What they are taken of is another (the model, its loss, which optimizer steps before), or their way."
         if factor is not None:
+            why = "Clipping, or how parts of a batch are accumulated, is another."
+            if abs(factor - 1) < BY_EPSILON and theirs is not reference.gradients.accumulated:
+                why = f"Clipping is another: {DIVIDES_BY}."
             return (
-                f"{says}: all are {factor:.6g} times PyTorch's (norms {_norm(ours):.6g} and {_norm(theirs):.6g}). "
-                "Clipping, or how parts of a batch are accumulated, is another."
+                f"{says}: all are {factor:.9g} times PyTorch's (norms {_norm(ours):.9g} and {_norm(theirs):.9g}). {why}"
             )
         return f"{says}: {_listed(off)}. {why}"
     untrained = [name for name in reference.after.parameters if name in ours and name not in theirs]
@@ -128,11 +132,17 @@ def _of_gradients(number: int, port: Taken, reference: Taken) -> str:
 
 
 def _comparable(port: Taken, reference: Taken) -> Named | None:
-    """PyTorch's gradients that are to be the port's: before clipping, where the port's optimizer may clip itself."""
+    """PyTorch's gradients that are to be the port's: before clipping, where the port's optimizer may clip itself and
+    what it takes is nearer to them."""
     ours, theirs = port.gradients, reference.gradients
     if not ours.further or ours.taken is None or theirs.taken is None or theirs.accumulated is None:
         return theirs.taken
-    return theirs.accumulated if _gradients_off(ours.taken, theirs.taken) else theirs.taken
+    clipped, before = (_farthest(ours.taken, each) for each in (theirs.taken, theirs.accumulated))
+    return theirs.accumulated if before < clipped and clipped > EQUAL else theirs.taken
+
+
+def _farthest(ours: Named, theirs: Named) -> float:
+    return max((each.error for each in _gradients_off(ours, theirs).values()), default=0.0)
 
 
 def _gradients_off(ours: Named, theirs: Named) -> dict[str, Difference]:
@@ -151,6 +161,8 @@ def _of_moves(number: int, port: Taken, reference: Taken) -> str:
     off = _off({name: difference(a, b, max(magnitude(b), least)) for name, (a, b) in known.items()})
     if not off:
         return ""
+    if beside := _moved_beside(number, off, reference):
+        return beside
     same = port.gradients.taken is not None and reference.gradients.taken is not None
     clipped = _comparable(port, reference) is not reference.gradients.taken
     of_all = f"{len(off)} of {len(known)} parameters"
@@ -178,6 +190,19 @@ def _of_moves(number: int, port: Taken, reference: Taken) -> str:
     elif port.gradients.further:
         says += f" {FURTHER}{f' {CLIPS_ITSELF}' if clipped else ''}"
     return says + _of_settings(port, reference)
+
+
+def _moved_beside(number: int, off: Mapping[str, Difference], reference: Taken) -> str:
+    """Where all that is moved otherwise is what no optimizer of PyTorch's script steps, and what it does by itself."""
+    taken = reference.gradients.taken
+    if not taken or any(name in taken for name in off) or not any(_moves(reference, name) for name in off):
+        return ""
+    return (
+        f"At step {number} the optimizer moves what it trains alike, and {len(off)} parameters that PyTorch's script "
+        f"moves without one are moved otherwise: {_listed(off)}. What moves them, as an average of others does, is "
+        "another (its rate, which of the two it decays, what it is taken of), or it comes before the optimizer's step "
+        "on one side and after it on the other."
+    )
 
 
 def _of_settings(port: Taken, reference: Taken) -> str:

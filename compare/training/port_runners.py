@@ -17,6 +17,7 @@ from graphmode.training import TrainStep
 from ..case import CaseError
 from ..endless import broken_off, no_endless_loop
 from ..jax_side import run_layers_in
+from .clipping import NO_STEP_CLIPS
 from .draws import jax_sources, jax_streams
 from .left import Left, as_gradients, of_model, of_port, without_parameters
 from .record import Training
@@ -85,10 +86,6 @@ class PortRunner(Runner):
         """Compilations of the step so far."""
         raise NotImplementedError
 
-    def warning(self) -> str:
-        """What a reader should know of the steps, where the script agrees with PyTorch's; empty where nothing."""
-        raise NotImplementedError
-
 
 class StepRunner(PortRunner):
     """Of a `gm.train_step`. Gradients are those after its own clipping."""
@@ -138,10 +135,7 @@ class StepRunner(PortRunner):
         limit, largest = self.step.clip_norm, max(self._norms)
         if limit is None or not self._guarded or largest > limit:
             return ""
-        return (
-            f"No step clips: the largest norm of the gradients is {largest:.3g}, and clip_norm is {limit:g}. A port "
-            "that clips otherwise, or not at all, would pass: give steps with larger gradients."
-        )
+        return NO_STEP_CLIPS.format(largest=largest, what="clip_norm", limit=limit)
 
     def evaluated(self) -> nnx.Module:
         return self.step.objective.evaluated(self._state.params, self._state.rest)

@@ -9,6 +9,7 @@ import torch
 from torch.nn.modules.module import register_module_module_registration_hook
 from torch.optim.swa_utils import AveragedModel
 
+from .clipping import SeenNorms
 from .draws import torch_sources, torch_streams
 from .left import Left, of_reference
 from .narrow import SeenDtypes
@@ -45,6 +46,10 @@ class Runner:
         """What drew random numbers in the steps so far; empty where nothing did."""
         raise NotImplementedError
 
+    def warning(self) -> str:
+        """What a reader should know of the steps, where the scripts agree; empty where nothing."""
+        raise NotImplementedError
+
     def narrow_dtypes(self) -> set[str]:
         """Narrower ones than float32 in which the first step ran, where that is known."""
         return set()
@@ -57,7 +62,7 @@ class TorchRunner(Runner):
       training: whose script it is.
       module: that it trains.
       kind: of its step.
-      watched: whether it is looked whether steps draw random numbers.
+      watched: whether it is looked whether steps draw random numbers, and whether they clip.
       seen: whether it is looked which dtypes the first step computes in.
       noted: whether the gradients that its optimizers take are kept.
     """
@@ -75,6 +80,7 @@ class TorchRunner(Runner):
         self._taken = TorchGradients(module) if noted else None
         self._module, self._watched, self._drew = module, watched, False
         self._seen, self._dtypes = seen, SeenDtypes()
+        self._norms = SeenNorms()
         self._averages: list[AveragedModel] = []
         hook = register_module_module_registration_hook(self._note_average)
         try:
@@ -91,12 +97,16 @@ class TorchRunner(Runner):
             self._seen = False
             with self._dtypes:
                 return float(self._step(batch))
-        if not self._watched or self._drew:
+        if not self._watched:
             return float(self._step(batch))
-        before = torch_streams()
-        loss = float(self._step(batch))
-        self._drew = torch_streams() != before
+        before = () if self._drew else torch_streams()
+        with self._norms:
+            loss = float(self._step(batch))
+        self._drew = self._drew or torch_streams() != before
         return loss
+
+    def warning(self) -> str:
+        return self._norms.warning
 
     def evaluated(self) -> torch.nn.Module:
         return self._module.eval()

@@ -76,7 +76,7 @@ def run_training(
         )
     gaps = _gaps(wide.port.losses, wide.torch.losses)
     first = int((gaps > EQUAL).argmax()) if gaps.max() > EQUAL else None
-    warnings = [wide.port_warning] if wide.port_warning and first is None else []
+    warnings = list(wide.warnings) if first is None else []
     if first is not None and (wide.torch_draws or wide.port_draws):
         why = what_to_do(wide.torch_draws, wide.port_draws)
         if wide.torch_draws:
@@ -139,7 +139,7 @@ class _Trained:
       torch_draws, port_draws: what draws random numbers in float64; empty where nothing does.
       torch_dtypes: narrower ones than float32 in which PyTorch's first way ran.
       traces: of the port's step.
-      port_warning: what a reader should know of its steps; empty where nothing.
+      warnings: what a reader should know of the steps.
     """
 
     ways: list[Way]
@@ -148,7 +148,7 @@ class _Trained:
     port_draws: str
     torch_dtypes: set[str]
     traces: int
-    port_warning: str
+    warnings: list[str]
 
     @property
     def torch(self) -> Way:
@@ -199,7 +199,7 @@ def _trained(
         port_draws=port.draws(),
         torch_dtypes=sides[0][1].narrow_dtypes(),
         traces=port.traces,
-        port_warning=port.warning(),
+        warnings=list(filter(None, [port.warning() or runners[0][1].warning()])),
     )
 
 

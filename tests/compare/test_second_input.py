@@ -12,7 +12,7 @@ from block_sample import becomes, sets
 from flax import nnx
 from graphmode.compare import Case, check
 from graphmode.compare.draw import check_inputs, edge_input
-from graphmode.compare.parity.causes import explain
+from graphmode.compare.parity.causes import Elsewhere, explain
 from graphmode.compare.parity.examination import Examination
 from graphmode.compare.parity.inside.localise import Look
 from looked_into import look
@@ -110,7 +110,7 @@ def test_a_right_cause_stays(plant, mode, cause):
         asked.append(Look(found.port, found.judge, exam.judge.another(first)))
         return asked[0]
 
-    assert explain(found, divergence, second=second).causes[0].id == cause
+    assert explain(found, divergence, elsewhere=Elsewhere(second, tuple)).causes[0].id == cause
     assert [each.divergences()[0].module for each in asked] == [divergence.module]
 
 
@@ -134,7 +134,7 @@ def test_a_second_input_tells_a_number_that_one_element_does_not():
     (divergence,) = found.divergences()
     assert explain(found, divergence).causes == []
     again = Look(found.port, found.judge, judge.another(first))
-    (cause,) = explain(found, divergence, second=lambda: again).causes
+    (cause,) = explain(found, divergence, elsewhere=Elsewhere(lambda: again, tuple)).causes
     assert "0.51234" in cause.says
 
 
@@ -155,7 +155,7 @@ def fails():
 def test_a_second_input_speaks_against_a_cause_where_the_suspect_is_right_or_wrong_otherwise(second, stays):
     found = look(block_sample.case(becomes("mixers.0", __call__=tanh_gelu)), "inference")
     (divergence,) = found.divergences()
-    assert bool(explain(found, divergence, second=second).causes) == stays
+    assert bool(explain(found, divergence, elsewhere=Elsewhere(second, tuple)).causes) == stays
 
 
 def test_no_second_look_is_taken_where_no_cause_is_found():
@@ -165,7 +165,7 @@ def test_no_second_look_is_taken_where_no_cause_is_found():
 
     found = look(block_sample.case(becomes("bn", __call__=odd)), "inference")
     (divergence,) = found.divergences()
-    assert explain(found, divergence, second=lambda: pytest.fail("it was")).causes == []
+    assert explain(found, divergence, elsewhere=Elsewhere(lambda: pytest.fail("it was"), tuple)).causes == []
 
 
 def test_another_draw_is_of_the_same_kind_or_none():

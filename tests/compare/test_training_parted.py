@@ -9,6 +9,7 @@ import normed_sample as sample
 import optax
 import pytest
 import torch
+from flax import nnx
 from graphmode.compare.training import run_training
 
 import graphmode as gm
@@ -112,3 +113,78 @@ def test_a_limit_of_the_gradients_norm_that_no_step_comes_to_is_told(norm, is_to
     found = run_training(training, steps=3, kinds=("eager",))
     assert found.passed
     assert [words.startswith("No step clips") for words in found.warnings] == [True] * is_told
+
+
+def averaged(rate):
+    """A step that moves a second module towards what it trains, which no optimizer does."""
+
+    def step_of(module, kind):
+        step = clipped(lambda _: sgd(module.first.parameters()), None)(module, kind)
+
+        def stepped(batch):
+            loss = step(batch)
+            with torch.no_grad():
+                for slow, fast in zip(module.last.parameters(), module.first.parameters(), strict=True):
+                    slow.lerp_(fast.flatten()[: slow.numel()].view_as(slow), rate)
+            return loss
+
+        module.last.requires_grad_(False)
+        return stepped
+
+    return step_of
+
+
+def averaging(model):
+    of_first = nnx.All(nnx.Param, nnx.PathContains("first"))
+    decayed = optax.chain(optax.add_decayed_weights(0.01), optax.sgd(0.05))
+    optimizer = nnx.Optimizer(model, decayed, wrt=of_first)
+
+    def step(batch):
+        loss, gradients = nnx.value_and_grad(sample.squared_error, argnums=nnx.DiffState(0, of_first))(model, batch)
+        optimizer.update(model, gradients)
+        for slow, fast in ((model.last.weight, model.first.weight), (model.last.bias, model.first.bias)):
+            slow[...] += 0.1 * (fast[...].T.ravel()[: slow[...].size].reshape(slow[...].shape) - slow[...])
+        return loss
+
+    return step
+
+
+@pytest.mark.parametrize(("rate", "passes"), [(0.1, True), (0.2, False)])
+def test_what_moves_without_an_optimizer_is_not_blamed_on_one(rate, passes):
+    training = dataclasses.replace(sample.RIGHT, reference_step=averaged(rate), model_step=averaging)
+    found = run_training(training, steps=4, kinds=("eager",))
+    assert found.passed == passes
+    told = "what it trains alike, and 2 parameters that PyTorch's script moves without one are moved otherwise: last."
+    assert passes or told in found.warnings[0], found.warnings
+
+
+def clips_itself(norm, epsilon):
+    def step_of(model):
+        optimizer = nnx.Optimizer(model, optax.chain(optax.add_decayed_weights(0.01), optax.sgd(0.05)), wrt=nnx.Param)
+
+        def step(batch):
+            loss, gradients = nnx.value_and_grad(sample.squared_error)(model, batch)
+            factor = jnp.minimum(norm / (optax.global_norm(gradients) + epsilon), 1.0)
+            optimizer.update(model, jax.tree.map(lambda g: g * factor, gradients))
+            return loss
+
+        return step
+
+    return step_of
+
+
+def test_gradients_that_a_port_clips_itself_are_held_against_clipped_ones():
+    training = dataclasses.replace(sample.RIGHT, reference_step=clipped(sgd, 0.1), model_step=clips_itself(0.1, 0.0))
+    found = run_training(training, steps=4, kinds=("eager",))
+    assert not found.passed
+    assert re.search("all are 1.0000[0-9]* times PyTorch's .*Clipping is another: optax.clip_by", found.warnings[0])
+
+
+@pytest.mark.parametrize(("norm", "is_told"), [(0.1, False), (1e3, True)])
+def test_a_limit_of_pytorchs_script_that_no_step_comes_to_is_told(norm, is_told):
+    training = dataclasses.replace(sample.RIGHT, reference_step=clipped(sgd, norm), model_step=clips_itself(norm, 1e-6))
+    found = run_training(training, steps=3, kinds=("eager",))
+    assert found.passed
+    told = [words for words in found.warnings if words.startswith("No step clips")]
+    assert bool(told) == is_told
+    assert all("max_norm of PyTorch's script is 1000" in words for words in told)

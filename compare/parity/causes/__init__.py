@@ -6,6 +6,7 @@ from .explain import explain
 from .first_line import astray
 from .optimizer import explain_optimizer, explain_optimizer_digits
 from .wiring import EXCHANGED
+from .wrong_call import Elsewhere
 
 FORWARD_ONLY = frozenset({HIDDEN_CAST, EXCHANGED, "threshold"})
 """Ids of causes that are tried without gradients: what is exchanged is put there as a value, and of rows that another
@@ -13,6 +14,7 @@ number chooses no gradients were recorded."""
 
 __all__ = [
     "FORWARD_ONLY",
+    "Elsewhere",
     "astray",
     "explain",
     "explain_casts",

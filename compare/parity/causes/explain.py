@@ -24,7 +24,7 @@ from .composite import composites
 from .dropout import dropout_on
 from .extra import extra_activations, extra_factors
 from .held import buffer_variants, own_buffers
-from .known.mask import compares_places
+from .known.mask import chooses, compares_integers
 from .limit import Limit
 from .loops import not_carried, one_turn_behind
 from .loss import LossAgain, loss_call
@@ -39,7 +39,7 @@ from .trial import Trial
 from .variants import Fit, Variant, variants
 from .ways import ways
 from .wiring import exchanged, moved, multiplied, rewired, stopped, stopped_before, unused, unwritten
-from .wrong_call import Again, WrongCall, elsewhere
+from .wrong_call import NOWHERE, Again, Elsewhere, WrongCall, another_call
 
 if TYPE_CHECKING:
     from ..inside.localise import Look
@@ -66,7 +66,7 @@ def explain(
     divergence: Divergence,
     *,
     deadline: float = np.inf,
-    second: Callable[[], Look | None] = lambda: None,
+    elsewhere: Elsewhere = NOWHERE,
     only: frozenset[str] = frozenset(),
 ) -> Explanation:
     """The known differences that make the reference's module give exactly what the port's gives.
@@ -79,8 +79,7 @@ def explain(
       look: in which the divergence was found.
       divergence: of a module that has a counterpart, or of the case's loss.
       deadline: of `time.monotonic`; 25 s are given at most, as `Limit` counts them.
-      second: gives a look at another input of the same kind, or None; it is called where a cause was found, and not
-        before.
+      elsewhere: gives looks at other inputs; they are asked for where a cause was found, and not before.
       only: ids of the causes that are tried; all where empty.
     """
     port = CallId(divergence.module, divergence.call)
@@ -96,8 +95,8 @@ def explain(
     run_s = time.thread_time() - began
     if (cause := other_uses_missing(look, call)) is not None:
         return Explanation([cause])
-    other = None if wrong is None else elsewhere(look, divergence, wrong)
-    again = (LossAgain if divergence.outside else Again)(call, divergence.module, second)
+    other = None if wrong is None else another_call(look, divergence, wrong)
+    again = (LossAgain if divergence.outside else Again)(call, divergence.module, elsewhere)
     trial = Trial(call, limit, other, again, only)
     parting = functools.partial(_parting, look, wrong, port, deadline)
     causes = _Search(trial, look, run_s, parting).causes()
@@ -240,10 +239,12 @@ class _Search:
 
         Where one explains it, another number in it may do so as well, and is told too.
         """
-        # masks first: where the places that they compare are counted from says less; and a backward of its own, since
-        # what lacks it may stop the gradient of what it is given
+        # masks and choices by one first: where the places that they compare are counted from, and which part of a
+        # condition is taken, say less; and a backward of its own, since what lacks it may stop the gradient of what
+        # it is given
         told = sorted(
-            widest_first(sites), key=lambda same: not (compares_places(same[0]) or own_function(same[0].func))
+            widest_first(sites),
+            key=lambda same: not (chooses(same[0]) or compares_integers(same[0]) or own_function(same[0].func)),
         )
         for guesses in (False, True):
             for same in told:

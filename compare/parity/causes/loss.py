@@ -51,14 +51,11 @@ class LossCall(WrongCall):
 
 
 class LossAgain(Again):
-    """The loss on a second input."""
+    """The loss on other inputs."""
 
-    def _wrong(self) -> WrongCall | None:
-        look = self.second()
-        if look is None:
-            return None
-        call = LossCall(look)
-        return call if call.settle() and call.target.before > EXPLAINED and call.is_like(self.first) else None
+    def _goes_wrong(self, look: Look | None) -> WrongCall | None:
+        call = None if look is None else LossCall(look)
+        return call if call is not None and call.settle() and call.target.before > EXPLAINED else None
 
 
 def loss_call(look: Look) -> LossCall | None:

@@ -76,7 +76,7 @@ class Trial:
         if not self._is_tried(id):
             return
         left = self._residual(change)
-        if self.target.explains(left) and not self._is_by_chance(id) and self._holds_elsewhere(change):
+        if self.target.explains(left) and not self._is_by_chance(id) and self._holds_elsewhere(id, change):
             self.add(Cause(id=id, says=says + self._part, fix=fix, residual=left))
 
     def fit(self, fit: Fit, change: Callable[[float], Change]) -> None:
@@ -104,7 +104,7 @@ class Trial:
         again = self.again.call
         if self.target.kinds_of_error(*[again.target] if again else []) < 2 and not _is_plain(value):
             return  # one number makes any one number right
-        if self._holds_elsewhere(change(value)):
+        if self._holds_elsewhere(fit.id, change(value)):
             words = {"value": f"{value:.12g}", "known": f"{fit.known:.12g}"}
             length = len(words["value"])
             if length > min(self._lengths.values(), default=length) + CLEARLY:
@@ -147,20 +147,24 @@ class Trial:
 
     def _is_by_chance(self, id: str) -> bool:
         """Whether a few integers are all the evidence, and so much arithmetic is tried that some gives them."""
-        if id.partition("-")[0] not in ARITHMETIC or self.target.kinds_of_change() >= FEW:
+        if not _is_arithmetic(id) or self.target.kinds_of_change() >= FEW:
             return False
         again = self.again.call
         return again is None or self.target.kinds_of_change(again.target) < FEW
 
-    def _holds_elsewhere(self, change: Change) -> bool:
-        """Whether it explains another call of the module that goes wrong, too, and another input."""
+    def _holds_elsewhere(self, id: str, change: Change) -> bool:
+        """Whether it explains another call of the module that goes wrong, too, and other inputs."""
         if self.elsewhere is not None and not self.call.in_part and not self.elsewhere.holds(change):
             return False
-        return self.again.holds(change)
+        return self.again.holds(change) and (not _is_arithmetic(id) or self.again.holds_at_edges(change))
 
     @property
     def _part(self) -> str:
         return IN_PART if self.call.in_part else ""
+
+
+def _is_arithmetic(id: str) -> bool:
+    return id.partition("-")[0] in ARITHMETIC
 
 
 def _is_plain(value: float) -> bool:

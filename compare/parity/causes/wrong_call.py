@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...report.records import Divergence
 from ..inside.calls import CallId
@@ -109,14 +109,17 @@ class WrongCall:
 
     def is_like(self, other: WrongCall) -> bool:
         """Whether the same functions are called on tensors of the same shapes: a change there is one here."""
-        return self._form() == other._form()
+        return self._shapes() == other._shapes() and self.functions() == other.functions()
 
-    def _form(self) -> Any:
-        shapes = {name: value.shape for name, value in self.replay.call.inputs.items()}
-        return shapes, [site.name for site in self.replay.sites()]
+    def _shapes(self) -> Any:
+        return {name: value.shape for name, value in self.replay.call.inputs.items()}
+
+    def functions(self) -> list[str]:
+        """The names of those that are called, in order."""
+        return [site.name for site in self.replay.sites()]
 
 
-def elsewhere(look: Look, divergence: Divergence, first: WrongCall) -> WrongCall | None:
+def another_call(look: Look, divergence: Divergence, first: WrongCall) -> WrongCall | None:
     """The last call of the module that goes wrong beside the first, which may be a special one, such as from a state of
     zeros, where different differences do the same. Another layer of stacked ones is another module of the reference."""
     if first.is_of_every:
@@ -132,50 +135,87 @@ def elsewhere(look: Look, divergence: Divergence, first: WrongCall) -> WrongCall
     return call if call is not None and call.settle() else None
 
 
+class Elsewhere(NamedTuple):
+    """Looks at other inputs.
+
+    Attributes:
+      second: gives one at another input of the same kind, or None where there is none.
+      edges: gives those at edge inputs, where lengths and sizes are others.
+    """
+
+    second: Callable[[], Look | None]
+    edges: Callable[[], Iterable[Look]]
+
+
+NOWHERE = Elsewhere(lambda: None, tuple)
+
+
 class Again:
-    """The suspect on a second input, on which a found cause has to hold: one that fits by coincidence fits the first
+    """The suspect on other inputs, on which a found cause has to hold: one that fits by coincidence fits the first
     alone. Where the suspect is right there, the cause has to make no difference.
 
     Args:
       first: the call in which causes are found.
       path: of the suspect in the port.
-      second: gives a look at the second input, or None where there is none; asked once a cause was found.
+      elsewhere: gives looks at the inputs; asked once a cause was found.
     """
 
-    def __init__(self, first: WrongCall, path: str, second: Callable[[], Look | None]):
-        self.first, self.path, self.second = first, path, second
+    def __init__(self, first: WrongCall, path: str, elsewhere: Elsewhere):
+        self.first, self.path, self.elsewhere = first, path, elsewhere
 
     @functools.cached_property
     def call(self) -> WrongCall | None:
-        """The first that goes wrong there; None where none does, or nothing can be told of it."""
-        with contextlib.suppress(Exception):  # then all stays as the first input tells it
-            return self._wrong()
-        return None
+        """The first that goes wrong on the second input; None where none does, or nothing can be told of it."""
+        call = self._wrong(self._second)
+        return call if call is not None and call.is_like(self.first) else None
 
     @functools.cached_property
     def right(self) -> WrongCall | None:
         """The call there, where the suspect does not go wrong in it; None where it does, or nothing can be told."""
+        call = self._right(self._second)
+        return call if call is not None and call.is_like(self.first) else None
+
+    @functools.cached_property
+    def _second(self) -> Look | None:
+        with contextlib.suppress(Exception):  # then all stays as the first input tells it
+            return self.elsewhere.second()
+        return None
+
+    @functools.cached_property
+    def at_edges(self) -> list[WrongCall]:
+        """The calls on edge inputs, of whatever shapes, in which the same functions are called."""
+        seen = [self._wrong(look) or self._right(look) for look in self.elsewhere.edges()]
+        return [call for call in seen if call is not None and call.functions() == self.first.functions()]
+
+    def _right(self, look: Look | None) -> WrongCall | None:
         with contextlib.suppress(Exception):
-            look, there = self.second(), self.first.replay.call.id
+            there = self.first.replay.call.id
             at = None if look is None else next((ours for ours, it in look.matches.items() if it == there), None)
             if look is not None and at is not None and at.path == self.path and self.path not in look.suspects:
                 call = WrongCall(look, at)
-                return call if call.is_right() and call.is_like(self.first) else None
+                return call if call.is_right() else None
         return None
 
-    def _wrong(self) -> WrongCall | None:
-        look = self.second()
+    def _wrong(self, look: Look | None) -> WrongCall | None:
+        with contextlib.suppress(Exception):
+            return self._goes_wrong(look)
+        return None
+
+    def _goes_wrong(self, look: Look | None) -> WrongCall | None:
         suspect = None if look is None else look.suspects.get(self.path)
         if look is None or suspect is None or (at := CallId(suspect.path, suspect.call)) not in look.matches:
             return None
         if look.matches[at].path != self.first.replay.call.id.path:
             return None
         call = WrongCall(look, at)
-        is_off = call.settle() and call.target.before > EXPLAINED
-        return call if is_off and call.is_like(self.first) else None
+        return call if call.settle() and call.target.before > EXPLAINED else None
 
     def holds(self, change: Change) -> bool:
         """Whether nothing on the second input speaks against a change."""
         if self.call is not None:
             return self.call.holds(change, also_in_part=True)
         return self.right is None or self.right.holds(change)
+
+    def holds_at_edges(self, change: Change) -> bool:
+        """Likewise on edge inputs."""
+        return all(call.holds(change, also_in_part=True) for call in self.at_edges)

@@ -45,7 +45,7 @@ def filled(call: Called) -> Iterator[Variant | Fit]:
 
 @of("where")
 def chosen(call: Called) -> Iterator[Variant]:
-    if len(call.args) != 3:
+    if not chooses(call.site):
         return
     yield Variant(
         "mask-polarity",
@@ -157,12 +157,25 @@ def _masks(call: Called) -> bool:
     return any(site.name.rstrip("_") in MASKED_BY and call.site.result is not site.args[0] for site in takers)
 
 
+def chooses(site: Site) -> bool:
+    """Whether it takes each element from one of two by a condition."""
+    return site.name == "where" and len(site.args) == 3
+
+
+def compares_integers(site: Site) -> bool:
+    """Whether it compares tensors of them by size: places with each other, or with lengths."""
+    orders = site.name.strip("_") in ("le", "lt", "ge", "gt")
+    return orders and len(site.args) == 2 and all(map(_is_integer, site.args))
+
+
 def compares_places(site: Site) -> bool:
-    """Whether it compares integers along one axis with integers along another."""
-    if site.name.strip("_") not in ("le", "lt", "ge", "gt") or len(site.args) != 2:
+    """Whether it compares places along one axis with places along another: integers that follow each other."""
+    if not compares_integers(site):
         return False
-    a, b = (tuple(x.shape) if _is_integer(x) else () for x in site.args)
-    return len(a) == len(b) >= 2 and 1 in (a[-1], b[-1]) and 1 in (a[-2], b[-2]) and a[-2:] != b[-2:]
+    a, b = (tuple(x.shape) for x in site.args)
+    if not (len(a) == len(b) >= 2 and 1 in (a[-1], b[-1]) and 1 in (a[-2], b[-2]) and a[-2:] != b[-2:]):
+        return False
+    return all((x.diff(dim=-1 if x.shape[-1] > 1 else -2) == 1).all() for x in site.args)
 
 
 def _is_integer(value: Any) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -129,6 +129,36 @@ def another(call: Called) -> Iterator[Variant]:
             )
 
 
+@of("sum")
+def counted(call: Called) -> Iterator[Variant]:
+    """Of a mask: how many it holds for."""
+    x, dim = call.args[0], call.get("dim")
+    if not isinstance(x, torch.Tensor) or not is_mask(x) or not (dim is None or isinstance(dim, int)):
+        return
+    axes = [dim % x.dim()] if isinstance(dim, int) else range(x.dim())
+    sizes = {f"the size of axis {axis}": _size(axis) for axis in axes}
+    if dim is None and x.dim() > 1:
+        sizes["the number of all elements"] = torch.Tensor.numel
+    for words, size in sizes.items():
+        yield Variant(
+            "count",
+            f"takes {words} for the number of those that the mask holds for",
+            "count what the mask holds for: mask.sum()",
+            lambda func, args, kwargs, size=size: torch.full_like(func(*args, **kwargs), size(args[0])),
+        )
+
+
+def is_mask(x: torch.Tensor) -> bool:
+    """Whether it is of booleans, or of zeros and ones, both among them."""
+    if x.dtype == torch.bool or not x.numel():
+        return x.dtype == torch.bool
+    return bool(((x == 0) | (x == 1)).all()) and bool((x != x.flatten()[0]).any())
+
+
+def _size(axis: int) -> Callable[[torch.Tensor], int]:
+    return lambda x: x.shape[axis]
+
+
 @of("argmax", "argmin")
 def places(call: Called) -> Iterator[Variant]:
     other = "argmin" if call.name == "argmax" else "argmax"
@@ -181,7 +211,7 @@ def element(call: Called) -> Iterator[Variant]:
     if any(isinstance(part, torch.Tensor) for part in parts):
         return
     if Ellipsis not in parts and None not in parts:
-        yield from _averaged(parts)
+        yield from _averaged(parts, is_guess=is_mask(x))
     for place, part in enumerate(parts):
         for other in _others(part):
             changed = (*parts[:place], other, *parts[place + 1 :])
@@ -190,7 +220,7 @@ def element(call: Called) -> Iterator[Variant]:
                 f"takes [{_words(changed)}] for [{_words(parts)}]",
                 f"take [{_words(parts)}]",
                 lambda func, args, kwargs, changed=changed: func(args[0], changed),
-                is_guess=x.dtype == torch.bool,  # a part of a mask that is true throughout is like no mask at all
+                is_guess=is_mask(x),  # a part of a mask that is true throughout is like no mask at all
             )
 
 
@@ -207,7 +237,7 @@ def reversed_axis(call: Called) -> Iterator[Variant]:
             )
 
 
-def _averaged(parts: tuple[Any, ...]) -> Iterator[Variant]:
+def _averaged(parts: tuple[Any, ...], *, is_guess: bool) -> Iterator[Variant]:
     """The mean in place of one element, as of the patches in place of the class token."""
     numbers = [place for place, part in enumerate(parts) if isinstance(part, int) and not isinstance(part, bool)]
     if len(numbers) != 1:
@@ -224,6 +254,7 @@ def _averaged(parts: tuple[Any, ...]) -> Iterator[Variant]:
             f"takes the mean over {words} of axis {place} for [{_words(parts)}]",
             f"take [{_words(parts)}]",
             lambda func, args, kwargs, changed=changed: func(args[0], changed).mean(place),
+            is_guess=is_guess,
         )
 
 

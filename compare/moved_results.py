@@ -1,0 +1,62 @@
+"""What rounding does inside a PyTorch program: the result of every operation that rounds is moved in its last digit."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+EXACT = re.compile(
+    r"_?(abs|adaptive_max_pool\w+|alias|amax|amin|arange|argm\w+|as_strided\w*|bernoulli\w*|broadcast\w*|cat|ceil|clamp\w*"
+    r"|clip|clone|col2im|complex|conj\w*|constant_pad_nd|copy\w*|cummax|cummin|detach|diag\w*|dropout\w*|embedding|empty\w*"
+    r"|expand\w*|eye|fill\w*|flip|floor|full\w*|gather|hard(tanh|shrink)\w*|im2col|imag|index|index_(copy|fill|put|select)\w*"
+    r"|kthvalue|lift\w*|local_scalar_dense|masked_(fill|scatter|select)\w*|max\w*|median|min\w*|mode|nan_to_num"
+    r"|nanmedian|narrow\w*|native_dropout|neg|new_\w+|nonzero\w*|normal\w*|ones\w*|pack_padded_sequence|permute|pixel_\w+"
+    r"|put|rand\w*|real|reflection_pad\w+|relu\w*|repeat\w*|replication_pad\w+|reshape\w*|resize\w*|roll|rot90|round"
+    r"|scatter|select\w*|set|sgn|sign|slice\w*|sort|split\w*|squeeze\w*|stack|t|take\w*|threshold\w*"
+    r"|to_copy|topk|transpose\w*|tri[lu]|trunc|unbind|unfold|uniform\w*|unique\w*|unsafe_view|unsqueeze|view\w*|where"
+    r"|zero\w*)_?"
+)
+"""Names of operations that round nothing: they give numbers that they were given, or that nobody computed."""
+MOVED = (torch.float64, torch.complex128)
+
+
+class MovedResults(TorchDispatchMode):
+    """Within it, each number in float64 that an operation rounds is moved by up to twice `amount` of it; zero stays.
+
+    Modules' results alone would not do: what is constant but for a rounding may be divided by an epsilon inside one.
+
+    Args:
+      amount: half an ulp of 1.
+      seed: of the noise, which takes nothing from PyTorch's own generators.
+    """
+
+    def __init__(self, amount: float, seed: int):
+        super().__init__()
+        self.amount, self.seed = amount, seed
+        self._generators: dict[torch.device, torch.Generator] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = func(*args, **(kwargs or {}))
+        if EXACT.fullmatch(func.overloadpacket.__name__):
+            return given
+        held = {x.data_ptr() for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)}
+        declared = [returned.alias_info for returned in func._schema.returns]
+        for i, result in enumerate(given if isinstance(given, tuple | list) else (given,)):
+            if not isinstance(result, torch.Tensor) or result.dtype not in MOVED or not result.numel():
+                continue
+            alias = declared[i] if i < len(declared) else None
+            is_view = result.data_ptr() in held if alias is None else not alias.is_write
+            if not is_view:
+                self._move(result)
+        return given
+
+    def _move(self, result: torch.Tensor) -> None:
+        device = result.device
+        if device not in self._generators:
+            self._generators[device] = torch.Generator(device).manual_seed(self.seed)
+        noise = torch.rand(result.shape, generator=self._generators[device], dtype=torch.float64, device=device)
+        result.mul_(1 + (noise - 0.5) * 4 * self.amount)
