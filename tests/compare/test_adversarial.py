@@ -9,6 +9,7 @@ import pytest
 import torch
 from flax import nnx
 from graphmode.compare import Case, CaseError, check
+from graphmode.compare.parity import judge
 from graphmode.compare.parity.adversarial import KINDS, adversarial_inputs
 
 import graphmode.nn as gnn
@@ -475,3 +476,13 @@ def test_a_buffer_of_infinities_leaves_no_input_out():
     parity = check(case).parity[0]
     assert {"zeros", "ties", "a large mean", "a batch of one"} <= set(parity.inputs)
     assert not parity.notes
+
+
+@pytest.mark.parametrize(("kinds", "asked"), [(None, False), (("zeros",), True)])
+def test_a_large_model_is_asked_those_that_its_case_names(monkeypatch, kinds, asked):
+    monkeypatch.setattr(judge, "MOST_PARAMETERS", -1)
+    report = check(case(torch.sin, jnp.sin, adversarial=kinds), draws=1)
+    (parity,) = report.parity
+    assert report.passed
+    assert ("zeros" in parity.inputs) == asked
+    assert any("since the model is large" in note for note in parity.notes) != asked

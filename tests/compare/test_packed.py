@@ -63,9 +63,16 @@ class OneMore(Port):
         return jnp.minimum(lengths + 1, TIME)
 
 
-def case(port):
+class WithoutLengths(Port):
+    def __call__(self, words, lengths):
+        seen = jnp.arange(TIME)[None] < lengths[:, None]
+        y, _ = self.rnn(self.embedding(words) * seen[..., None])
+        return self.out(y * seen[..., None])
+
+
+def case(port, *, longest=TIME):
     def inputs(rng):
-        return rng.integers(0, WORDS, (BATCH, TIME)), np.array([3, 6, 1, 4])
+        return rng.integers(0, WORDS, (BATCH, TIME)), np.array([3, longest, 1, 4])
 
     return Case(name="c", summary="s", reference=Encoder, model=port, inputs=inputs, adversarial=())
 
@@ -83,6 +90,12 @@ def test_a_right_port_introduces_nothing_in_any_module():
 @pytest.mark.parametrize("port", [Doubled, OneMore])
 def test_the_module_that_is_wrong_is_accused_alone(port):
     assert [each.module for each in check(case(port), hasty=True).divergences] == [""]
+
+
+@pytest.mark.parametrize("longest", [TIME, TIME - 1])
+def test_lengths_that_are_not_taken_are_named_however_long_the_padding_is(longest):
+    report = check(case(WithoutLengths, longest=longest), hasty=True)
+    assert [(each.module, each.causes[0].id) for each in report.divergences] == [("rnn", "lengths-missing")]
 
 
 def test_the_line_is_looked_for_where_a_packed_layer_lies_within_what_is_wrong():

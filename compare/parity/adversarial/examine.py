@@ -77,7 +77,7 @@ class OwnInputs:
     def truths(self) -> list[Truth]:
         exam = self.exam
         kinds = exam.case.adversarial if exam.case.adversarial is not None else KINDS
-        if not kinds or exam.judge.is_large:
+        if not kinds or (exam.judge.is_large and exam.case.adversarial is None):
             return []
         draws = [t.question.inputs for t in exam.truths if t.question.is_random and not t.question.is_timed]
         modes = [mode for mode in exam.case.modes if mode != "train_step"]

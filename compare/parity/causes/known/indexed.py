@@ -1,8 +1,9 @@
-"""Scatters: what is added, or set, where several go to one place."""
+"""Scatters: what is added, or set, where several go to one place; tables with several indices."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -34,6 +35,32 @@ def put(call: Called) -> Iterator[Variant]:
     did, wanted = ("sets", "adds") if adds else ("adds", "sets")
     fix = f"write x.at[index].{'add' if adds else 'set'}(values)"
     yield Variant("scatter", f"{did} where the reference {wanted}", fix, call.with_(accumulate=not adds))
+
+
+@of("__getitem__")
+def looked_up(call: Called) -> Iterator[Variant]:
+    """In a table whose axes are as long as each other, such as of pairs: by two indices the other way round."""
+    x, index = call.args[0], call.args[1] if len(call.args) > 1 else None
+    if not isinstance(x, torch.Tensor) or not isinstance(index, tuple) or len(index) > x.dim():
+        return
+    given = [place for place, part in enumerate(index) if isinstance(part, torch.Tensor) and part.dtype != torch.bool]
+    for first, second in itertools.combinations(given, 2):
+        if x.shape[first] == x.shape[second]:
+            yield Variant(
+                "index-order",
+                f"takes the indices of axes {first} and {second} the other way round",
+                "index as the reference does, or transpose the table",
+                _swapped(first, second),
+            )
+
+
+def _swapped(first: int, second: int) -> Callable[[Any, Any, Any], Any]:
+    def run(func: Any, args: Any, kwargs: Any) -> Any:
+        index = list(args[1])
+        index[first], index[second] = index[second], index[first]
+        return func(args[0], tuple(index))
+
+    return run
 
 
 def _set(func: Any, args: Any, kwargs: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ from ..change import Site
 from ..variants import Called, Variant, of
 
 LENGTHS = "stop each sequence at its length: gm.nn's recurrent layers take lengths=, and Flax's nnx.RNN seq_lengths="
+MOST_MORE = 32  # steps of padding beyond the longest sequence
 ORDER = "keep sequences and lengths in one order: nothing needs to be sorted where the lengths are a mask"
 
 
@@ -34,10 +36,20 @@ def run_packed(call: Called) -> Iterator[Variant]:
             LENGTHS,
             _over_the_padding,
         )
+        for more in range(1, MOST_MORE + 1):
+            yield Variant(
+                "lengths-missing",
+                f"runs over the padding, {more} steps beyond the longest sequence: takes no lengths of sequences, "
+                "where the reference's are packed",
+                LENGTHS,
+                functools.partial(_over_the_padding, more=more),
+                is_guess=True,
+            )
 
 
-def _over_the_padding(func: Any, args: Any, kwargs: Any) -> Any:
+def _over_the_padding(func: Any, args: Any, kwargs: Any, more: int = 0) -> Any:
     data, sizes, *rest = args
+    sizes = torch.cat([sizes, sizes.new_zeros(more)])
     steps, batch = len(sizes), int(sizes[0])
     seen = (torch.arange(batch)[None] < sizes[:, None]).flatten()
     padded = data.new_zeros(steps * batch, data.shape[1]).index_put((seen.nonzero()[:, 0],), data)
