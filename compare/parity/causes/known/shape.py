@@ -9,6 +9,8 @@ import torch
 
 from ..variants import Called, Variant, of, other_orders, signature
 
+MOST_HEADS = 32
+
 signature("chunk split", "input size dim")
 signature("cat concat concatenate stack", "tensors dim")
 signature("roll", "input shifts dims")
@@ -40,6 +42,42 @@ def pieces(call: Called) -> Iterator[Variant]:
             "take neighbours into a piece",
             lambda func, args, kwargs: tuple(_every(args[0], count, dim)),
         )
+        yield from _of_heads(call, count, dim)
+
+
+def _of_heads(call: Called, count: int, dim: int) -> Iterator[Variant]:
+    """Queries, keys and values that a projection packs by head: each piece of all heads for all pieces of each head."""
+    x = call.args[0]
+    dim %= x.dim()
+    if count not in (2, 3) or any(piece.shape != call.site.result[0].shape for piece in call.site.result):
+        return
+    for heads in range(2, MOST_HEADS + 1):
+        if x.shape[dim] % (count * heads) == 0:
+            yield Variant(
+                "head-order",
+                f"takes the {count} pieces of each of {heads} heads, for {count} pieces of all heads",
+                f"the projection is packed as [{count}, heads, head_dim], not as [heads, {count}, head_dim]",
+                lambda func, args, kwargs, heads=heads: _by_head(args[0], heads, count, dim),
+            )
+    for axis, heads in ((axis, heads) for axis in range(dim) for heads in range(2, MOST_HEADS + 1)):
+        if x.shape[axis] % heads == 0:
+            yield Variant(
+                "head-order",
+                f"takes {count} pieces of all {heads} heads, for the {count} pieces of each head",
+                f"the projection is packed as [heads, {count}, head_dim], not as [{count}, heads, head_dim]",
+                lambda func, args, kwargs, axis=axis, heads=heads: _of_all_heads(args[0], heads, axis, count, dim),
+            )
+
+
+def _by_head(x: torch.Tensor, heads: int, count: int, dim: int) -> tuple[torch.Tensor, ...]:
+    return tuple(each.flatten(dim, dim + 1) for each in x.unflatten(dim, (heads, count, -1)).unbind(dim + 1))
+
+
+def _of_all_heads(x: torch.Tensor, heads: int, axis: int, count: int, dim: int) -> tuple[torch.Tensor, ...]:
+    """`axis` holds the heads, the last to change in it."""
+    whole = x.unflatten(axis, (-1, heads)).movedim(axis + 1, dim).flatten(dim, dim + 1)
+    pieces = whole.unflatten(dim, (count, heads, -1)).unbind(dim)
+    return tuple(each.movedim(dim, axis + 1).flatten(axis, axis + 1) for each in pieces)
 
 
 @of("cat", "concat", "concatenate", "stack")
