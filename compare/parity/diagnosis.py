@@ -97,18 +97,18 @@ def diagnose(exam: Examination, variant: str, tensors: Sequence[Tensor]) -> Diag
 
         def at_edges(look: Look) -> Iterator[Look]:
             """The same at the case's other inputs of the mode, where either side is defined."""
-            which = judges.index(look.judge)
             for question in _edges(exam, tensors, look.question):
                 with contextlib.suppress(Exception):
-                    yield looks_at(question)[which]
+                    yield from (there for there in looks_at(question) if there.judge is look.judge)
 
         for question in questions(exam, tensors):
             if dead is not None and question.mode == dead.mode and only_gradients:
                 continue
             start = time.monotonic()
             try:
-                # what tells least apart
+                # what tells least apart, here and from here on
                 look, *others = sorted(looks_at(question), key=lambda look: len(look.suspects) + bool(look.outside))
+                judges = [look.judge]
             except Exception as error:
                 notes.append(f"{question.mode}: no look inside on {question.label!r}: {describe_briefly(error)}")
                 continue
@@ -117,8 +117,8 @@ def diagnose(exam: Examination, variant: str, tensors: Sequence[Tensor]) -> Diag
             if look.unlike:
                 notes.append(
                     f"{question.mode}: on {question.label!r} {look.unlike[0]!r} is handed, or gives, tensors of other "
-                    "shapes in the port than in the reference, so that it was judged as a part of what is around it"
-                    f"{_more(look.unlike)}"
+                    "shapes in the port than in the reference, or ends elsewhere in it, so that it was judged as a "
+                    f"part of what is around it{_more(look.unlike)}"
                 )
             if look.hidden:
                 notes.append(
@@ -397,8 +397,8 @@ def questions(exam: Examination, tensors: Sequence[Tensor]) -> Iterable[Question
     """Of each mode, the first inputs on which some tensor is worst: random ones before edges, and the check's own where
     no other fails."""
     failed = {(t.mode, t.input) for t in tensors if not t.equal}
-    for truths in (exam.truths, exam.own.truths):
-        asked = [t.question for t in truths if (t.question.mode, t.question.label) in failed]
+    for truths in (lambda: exam.truths, lambda: exam.own.truths):
+        asked = [t.question for t in truths() if (t.question.mode, t.question.label) in failed]
         for mode in (m for m in exam.case.modes if m != "train_step"):
             randoms = [q for q in asked if q.mode == mode and q.is_random][:1]
             yield from [*randoms, *(q for q in asked if q.mode == mode and not q.is_random)][:LOOKS]

@@ -46,6 +46,7 @@ NOT_JUDGED = (
     f"the precision of no tensor was judged: all have fewer than {JUDGED_ELEMENTS} elements, too few for statistics of "
     "rounding; give the case larger inputs, or such by check_inputs"
 )
+NOT_ASKED = "the check asked none of its own inputs, since something differs on the case's"
 DRAWS = 3
 REDRAWS = 4  # of an edge input in which a candidate seems imprecise
 
@@ -54,8 +55,8 @@ class Examination:
     """The judge's answers to every question about a case, and the way to judge somebody else's.
 
     Building one builds the references and runs the judge, unless its answers are given as `truths`, found elsewhere
-    with the same seed; `verdicts` then runs the ports. A `hasty` one judges the precision of those alone that are
-    equal, and asks its own inputs of no other.
+    with the same seed; `verdicts` then runs the ports. Its own inputs are asked of those alone that are equal on the
+    case's; a `hasty` one judges the precision of no other, either.
     """
 
     def __init__(
@@ -163,11 +164,15 @@ class Examination:
             if side == "jax":
                 exact, truths, differences, told = settled(self, variant, exact, truths, differences)  # type: ignore[arg-type]
                 notes += told
-            if not self.hasty or not unequal(differences):
+            is_wrong = unequal(differences) > 0
+            if not self.hasty or not is_wrong:
                 usual = usual or build(self.dtype)
                 answers = [self.answer(usual, truth, side, variant) for truth in truths]
-                own = self._on_own_inputs(exact, usual, side, variant)
-                notes += self.own.notes
+                if is_wrong and self.own.kinds:
+                    notes.append(NOT_ASKED)
+                else:
+                    own = self._on_own_inputs(exact, usual, side, variant)
+                    notes += self.own.notes
             del exact
         with quiet():
             again = None if usual is None else self._again(usual, side, variant)

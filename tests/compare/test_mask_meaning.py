@@ -53,6 +53,7 @@ class Port(nnx.Module):
 
     def __call__(self, x, lengths):
         counts = jnp.arange(LENGTH) < lengths[:, None]
+        counts = counts.at[0, 0].set(self.bug != "mask")
         hidden = self.first(x)
         return self.last(self.pool(jnp.sin(hidden) if self.bug == "model" else jnp.tanh(hidden), counts))
 
@@ -70,10 +71,11 @@ def wrong(bug):
     return dataclasses.replace(RIGHT, model=lambda rngs: Port(rngs, bug))
 
 
-@pytest.mark.parametrize(("bug", "module"), [("model", ""), ("pool", "pool"), ("reads padding", "")])
+@pytest.mark.parametrize(("bug", "module"), [("model", ""), ("pool", "pool"), ("reads padding", ""), ("mask", "")])
 def test_the_one_that_is_wrong_is_accused_alone(bug, module):
-    """A module that reads the reference's mask is right, and who hands it the opposite is not."""
+    """A module that reads the reference's mask is right, and who hands it the opposite, or another one, is not."""
     found = look(wrong(bug)).divergences()
     assert [each.module for each in found] == [module]
     handed = {each.tensor for each in found[0].findings if each.what == "received"}
-    assert handed == {"model": {"0 of pool"}, "pool": set(), "reads padding": {"1 of pool"}}[bug]
+    of_mask = {"1 of pool"}
+    assert handed == {"model": {"0 of pool"}, "pool": set(), "reads padding": of_mask, "mask": of_mask}[bug]

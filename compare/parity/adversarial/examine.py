@@ -73,18 +73,24 @@ class OwnInputs:
         self.left_out: dict[str, str] = {}
         self._unrests: dict[tuple[str, str], dict[Key, float]] = {}
 
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Those that are asked."""
+        if self.exam.case.adversarial is not None:
+            return tuple(self.exam.case.adversarial)
+        return () if self.exam.judge.is_large else KINDS
+
     @functools.cached_property
     def truths(self) -> list[Truth]:
         exam = self.exam
-        kinds = exam.case.adversarial if exam.case.adversarial is not None else KINDS
-        if not kinds or (exam.judge.is_large and exam.case.adversarial is None):
+        if not self.kinds:
             return []
         draws = [t.question.inputs for t in exam.truths if t.question.is_random and not t.question.is_timed]
         modes = [mode for mode in exam.case.modes if mode != "train_step"]
         found: list[Truth] = []
         edges = [inputs for _, inputs in edge_inputs(exam.case, exam.seed)]
         with quiet():
-            for kind, inputs in adversarial_inputs(draws, kinds, but=edges):
+            for kind, inputs in adversarial_inputs(draws, self.kinds, but=edges):
                 found += self._answers(kind, inputs, modes)
         return found
 

@@ -246,13 +246,16 @@ def _layout(
     return fixed_size_layout(port, reference, layouts.fit, known, layouts.tolerance, given=given)
 
 
+MOSTLY = 0.75  # of a mask: the rest may be wrong
+
+
 def complement_of(one: Pair, port: np.ndarray, reference: np.ndarray) -> Complement | None:
-    """That of a mask whose every element is the opposite of the reference's; None of others."""
+    """That of a mask most of whose elements are the opposite of the reference's; None of others."""
     if reference.dtype != bool or port.dtype != bool or not reference.size or not isinstance(one.layout, Layout):
         return None
     layout = Complement(one.layout)
     given = layout.to_reference(port)
-    return layout if given.shape == reference.shape and bool((given == reference).all()) else None
+    return layout if given.shape == reference.shape and (given == reference).mean() > MOSTLY else None
 
 
 def says_the_same(port: np.ndarray, reference: np.ndarray) -> bool:
