@@ -7,7 +7,11 @@ import pytest
 import torch
 from flax import nnx
 from graphmode.compare import Case
+from graphmode.compare.parity.call_limit import NeverEnds
 from graphmode.compare.parity.causes import explain
+from graphmode.compare.parity.causes.change import Change
+from graphmode.compare.parity.causes.wrong_call import WrongCall
+from graphmode.compare.parity.inside.calls import CallId
 from looked_into import look
 
 SIZE, LENGTH = 4, 5
@@ -66,3 +70,33 @@ def test_what_a_scan_hands_out_and_carries_is_told(reads_in_the_loop, cell, wron
     found = look(case, "forward_backward")
     (divergence,) = found.divergences()
     assert [cause.id for cause in explain(found, divergence).causes] == [id]
+
+
+class Shrunk(torch.nn.Module):
+    """Until little is left, or for so long that nobody waits for it."""
+
+    def forward(self, x):
+        for _ in range(100_000):
+            if x.sum() <= 1:
+                break
+            x = x * 0.5
+        return x
+
+
+class ShrunkPort(nnx.Module):
+    def __init__(self, rngs):
+        pass
+
+    def __call__(self, x):
+        return jax.lax.while_loop(lambda x: x.sum() > 1, lambda x: x * 0.4, x)
+
+
+def test_a_change_that_keeps_a_loop_going_is_given_up():
+    inputs = lambda rng: (rng.uniform(1, 2, (4, 3)),)  # noqa: E731
+    case = Case(name="c", summary="s", reference=Shrunk, model=ShrunkPort, inputs=inputs, modes=("inference",))
+    found = look(case, "inference")
+    (divergence,) = found.divergences()
+    replay = WrongCall(found, CallId(divergence.module, divergence.call)).replay
+    first = next(site.number for site in replay.sites() if site.name == "mul")
+    with pytest.raises(NeverEnds):
+        replay.run(Change(lambda func, args, kwargs: args[0] * float("nan"), frozenset([first])))

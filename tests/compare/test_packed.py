@@ -1,5 +1,6 @@
 """Packed sequences of the reference beside padded arrays with lengths."""
 
+import dataclasses
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -96,6 +97,16 @@ def test_the_module_that_is_wrong_is_accused_alone(port):
 def test_lengths_that_are_not_taken_are_named_however_long_the_padding_is(longest):
     report = check(case(WithoutLengths, longest=longest), hasty=True)
     assert [(each.module, each.causes[0].id) for each in report.divergences] == [("rnn", "lengths-missing")]
+
+
+def test_packing_is_no_sorting_among_ties():
+    def inputs(rng):
+        return rng.integers(0, WORDS, (BATCH, TIME)), np.array([3, TIME, 3, TIME])
+
+    tied = dataclasses.replace(case(Port), inputs=inputs, adversarial=("few values",))
+    (parity,) = check(tied, draws=1).parity
+    assert parity.passed
+    assert "few values" in parity.inputs, parity.notes
 
 
 def test_the_line_is_looked_for_where_a_packed_layer_lies_within_what_is_wrong():

@@ -7,6 +7,7 @@ import functools
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 import jax.tree_util as jtu
@@ -330,7 +331,7 @@ class _sorting_noted:
             def __torch_function__(self, function, types, args=(), kwargs=None):
                 name = getattr(function, "__name__", "")
                 if name in UNORDERED and not (kwargs or {}).get("stable"):
-                    is_of_packing = sys._getframe(1).f_code is pack_padded_sequence.__code__
+                    is_of_packing = _caller() is pack_padded_sequence.__code__
                     if not is_of_packing and _has_ties(args[0] if args else (kwargs or {}).get("input")):
                         found.append(name)
                 return function(*args, **(kwargs or {}))
@@ -341,6 +342,14 @@ class _sorting_noted:
 
     def __exit__(self, *exception) -> None:
         self._mode.__exit__(*exception)
+
+
+def _caller() -> CodeType:
+    """The code that calls the function which a mode handles, whatever other modes lie between."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_name == "__torch_function__":
+        frame = frame.f_back
+    return frame.f_code
 
 
 def _has_ties(x: Any) -> bool:

@@ -13,6 +13,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
+from ..call_limit import NeverEnds
 from .autograd_functions import intercepted
 from .change import Change, Site
 
@@ -38,6 +39,10 @@ class Changed(TorchFunctionMode):
       change: which, and how.
       note: is told of each call; None for nobody.
       until: the code that the module is called from: frames below it are the module's own.
+      most: calls that may be made; None for any number.
+
+    Raises:
+      NeverEnds: where there are more.
 
     Attributes:
       paused: whether calls are none of the module's.
@@ -48,8 +53,8 @@ class Changed(TorchFunctionMode):
       inside_calls: what modules inside that hand on what was recorded were given, and gave.
     """
 
-    def __init__(self, change: Change, note: Callable[[Site], None] | None, until: CodeType):
-        self.change, self.note, self.until = change, note, until
+    def __init__(self, change: Change, note: Callable[[Site], None] | None, until: CodeType, most: int | None = None):
+        self.change, self.note, self.until, self.most = change, note, until, most
         self.paused = False
         self.moved: Callable[..., Any] | None = None
         self.held: Mapping[int, torch.Tensor] = {}
@@ -139,6 +144,8 @@ class Changed(TorchFunctionMode):
 
     def _call(self, name: str, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         number, self.count = self.count, self.count + 1
+        if self.most is not None and self.count > self.most:
+            raise NeverEnds(f"with a change it made {self.most} calls and did not end")
         if self.change.apply is not None and number in self.change.sites:
             return _named(name, self.change.apply(func, args, kwargs))
         if self.change.rewired is not None and self.change.rewired[0] == number:

@@ -27,6 +27,11 @@ from .changed import Changed, Evidence
 from .known.gradient import left_on
 from .recorded import stub
 
+LEAST, TIMES = (
+    1000,
+    10,
+)  # calls that every run may make, and times as many as an unchanged one: a change may turn a loop
+
 
 class Replay:
     """One recorded call of one module of the reference.
@@ -40,6 +45,7 @@ class Replay:
 
     Attributes:
       goes_on: whether the module's buffers stay as a run leaves them.
+      most: calls that a run may make, once the calls of an unchanged one are known.
     """
 
     goes_on = False
@@ -47,6 +53,7 @@ class Replay:
     def __init__(self, model: torch.nn.Module, calls: Calls, at: CallId, forced: set[CallId], backward: bool):
         self.model, self.calls, self.call, self.backward = model, calls, calls[at], backward
         self.path = at.path
+        self.most: int | None = None
         self.module = model.get_submodule(at.path)
         self.parameters = {name: p for name, p in self.module.named_parameters() if p.requires_grad}
         floating = [x for x in pytree.tree_leaves(self.call.arguments) if isinstance(x, torch.Tensor)]
@@ -105,7 +112,7 @@ class Replay:
         """What the module gives, takes and hands to those inside, with this change."""
         evidence: Evidence = {}
         given: list[torch.Tensor] = []
-        mode = Changed(change, note, Replay.run.__code__)
+        mode = Changed(change, note, Replay.run.__code__, self.most)
         if change.held is not None:
             mode.held = change.held(self)
         if describe:
@@ -138,6 +145,8 @@ class Replay:
             stack.enter_context(mode.own_functions())
             outputs = self._called(mode, args, kwargs)
             mode.paused = True
+            if change == Change():
+                self.most = LEAST + TIMES * mode.count
             self._regroup("received", evidence)
             if (at_output := change.output) is not None:
                 outputs = pytree.tree_map(
