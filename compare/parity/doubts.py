@@ -144,9 +144,9 @@ class _Doubts:
             told += [
                 f"{truth.question.mode}: on {truth.question.label!r} the {kind.replace('_', ' ')} {name} is off, and "
                 "rounding alone moves it in the reference, too, in float64: it decides something there, such as the "
-                "sign of a sum that is zero but for rounding, so that two right ports part; compute that exactly on "
-                "both sides (signs are summed first, and scaled afterwards), or give inputs on which nothing hangs on "
-                "it"
+                "sign of a sum that is zero but for rounding, or which way a number halfway between two is rounded, so "
+                "that two right ports part; compute that exactly on both sides (signs are summed first, and scaled "
+                "afterwards), or give inputs or weights on which nothing hangs on it"
                 for kind, name in off[:1]
             ]
         self.notes += told[:1]

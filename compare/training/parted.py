@@ -65,7 +65,7 @@ def told(number: int, port: Taken, reference: Taken) -> str:
             if words:
                 return f"Optimizer {place} of {len(order)} ({_names(sorted(names))}): {words}"
     if not _same_loss(port, reference):
-        return _of_loss(number, steps=len(order))
+        return _of_loss(number, steps=len(order)) + _moved_by_then(number, port, reference)
     return _of_optimizer(number, port, reference) or _of_buffers(number, port, reference)
 
 
@@ -190,6 +190,28 @@ def _of_moves(number: int, port: Taken, reference: Taken) -> str:
     elif port.gradients.further:
         says += f" {FURTHER}{f' {CLIPS_ITSELF}' if clipped else ''}"
     return says + _of_settings(port, reference)
+
+
+def _moved_by_then(number: int, port: Taken, reference: Taken) -> str:
+    """Of a step whose loss is another: what PyTorch's script moves without an optimizer and the port moves otherwise,
+    maybe before the loss."""
+    taken = reference.gradients.taken
+    if not number or not taken:
+        return ""
+    found = {}
+    for name in reference.after.parameters:
+        ours, theirs = _moved(port, name), _moved(reference, name)
+        if name not in taken and theirs is not None and ours is not None and ours.shape == theirs.shape:
+            found[name] = difference(ours, theirs, max(magnitude(theirs), magnitude(ours)))
+    off = _off(found)
+    if not off or not any(_moves(reference, name) for name in off):
+        return ""
+    factor = _shared_factor([(_moved(port, name), _moved(reference, name)) for name in off], 0.0)  # type: ignore[misc]
+    words = "" if factor is None else f", {factor:.6g} times as far"
+    return (
+        f" {len(off)} parameters that PyTorch's script moves without an optimizer, as an average does, are moved "
+        f"otherwise in it{words}: {_listed(off)}."
+    )
 
 
 def _moved_beside(number: int, off: Mapping[str, Difference], reference: Taken) -> str:

@@ -83,3 +83,38 @@ def test_another_backward_is_named(function, id, says):
     assert found[0] == (id, says)
     assert Spike.backward.__code__.co_filename == __file__  # as it was
     assert "apply" not in vars(torch.autograd.function._SingleLevelFunction)
+
+
+class RoundStraight(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return torch.round(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient
+
+
+class Quantised(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(4, 5))
+
+    def forward(self, x):
+        scale = self.weight.detach().abs().amax(1, keepdim=True) / 7
+        return x @ (RoundStraight.apply(self.weight / scale) * scale).T
+
+
+class QuantisedPort(nnx.Module):
+    def __init__(self, rngs):
+        self.weight = nnx.Param(jnp.zeros((4, 5)))
+
+    def __call__(self, x):
+        weight = self.weight[...]
+        scale = jax.lax.stop_gradient(jnp.abs(weight)).max(1, keepdims=True) / 7
+        return x @ (jnp.round(weight / scale) * scale).T
+
+
+def test_of_what_is_flat_it_is_not_said_that_a_gradient_is_stopped():
+    found = causes(Quantised, QuantisedPort, lambda rng: (rng.standard_normal((3, 5)),))
+    assert [id for id, _ in found] == ["backward-missing"]

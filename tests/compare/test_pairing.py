@@ -181,3 +181,13 @@ def test_a_mask_that_more_was_added_to_is_no_mask_of_fewer_heads(wrong, modules)
         weights=[Rename("scores.bias", "bias")],
     )
     assert [each.module for each in look(case).divergences()] == modules
+
+
+def test_what_is_some_times_as_large_has_the_layout_in_which_it_goes_with_the_reference():
+    reference = np.random.default_rng(0).standard_normal((3, 8, 8, 8))
+    layouts = Layouts()
+    layouts.seen[0, 1, 2, 3] = 9  # as many as are as they are, of other tensors of this rank
+    layouts.seen[0, 2, 3, 1] = 1
+    for axes in ((0, 2, 3, 1), (0, 1, 2, 3)):
+        assert layouts.fit(0.1 * reference.transpose(axes), reference).axes == axes
+    assert layouts.fit(np.zeros_like(reference), reference).axes == (0, 1, 2, 3)

@@ -158,6 +158,54 @@ def test_what_moves_without_an_optimizer_is_not_blamed_on_one(rate, passes):
     assert passes or told in found.warnings[0], found.warnings
 
 
+def before_the_loss(rate):
+    """What `averaged` moves after the step, before it, but in the first."""
+
+    def step_of(module, kind):
+        step, late, first = clipped(lambda _: sgd(module.first.parameters()), None)(module, kind), [], module.first
+        module.last.requires_grad_(False)
+
+        def stepped(batch):
+            with torch.no_grad():
+                for slow, fast in zip(module.last.parameters(), first.parameters(), strict=True) if late else ():
+                    slow.lerp_(fast.flatten()[: slow.numel()].view_as(slow), rate)
+            late.append(True)
+            return step(batch)
+
+        return stepped
+
+    return step_of
+
+
+def averaging_before(model):
+    of_first = nnx.All(nnx.Param, nnx.PathContains("first"))
+    optimizer = nnx.Optimizer(model, optax.chain(optax.add_decayed_weights(0.01), optax.sgd(0.05)), wrt=of_first)
+    late = []
+
+    def step(batch):
+        for slow, fast in zip(leaves(model.last), leaves(model.first), strict=True) if late else ():
+            slow[...] += 0.1 * (fast[...].T.ravel()[: slow[...].size].reshape(slow[...].shape) - slow[...])
+        late.append(True)
+        loss, gradients = nnx.value_and_grad(sample.squared_error, argnums=nnx.DiffState(0, of_first))(model, batch)
+        optimizer.update(model, gradients)
+        return loss
+
+    return step
+
+
+def leaves(linear):
+    return linear.weight, linear.bias
+
+
+@pytest.mark.parametrize(("rate", "passes"), [(0.1, True), (0.05, False)])
+def test_a_loss_that_comes_after_such_a_move_is_told_with_it(rate, passes):
+    training = dataclasses.replace(sample.RIGHT, reference_step=before_the_loss(rate), model_step=averaging_before)
+    found = run_training(training, steps=4, kinds=("eager",))
+    assert found.passed == passes
+    told = r"begin step 1 .* 2 parameters that .* without an optimizer, .* moved otherwise in it, 2 times as far: last."
+    assert passes or re.search(told, found.warnings[0]), found.warnings
+
+
 def clips_itself(norm, epsilon):
     def step_of(model):
         optimizer = nnx.Optimizer(model, optax.chain(optax.add_decayed_weights(0.01), optax.sgd(0.05)), wrt=nnx.Param)

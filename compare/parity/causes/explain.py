@@ -24,6 +24,7 @@ from .composite import composites
 from .dropout import dropout_on
 from .extra import extra_activations, extra_factors
 from .held import buffer_variants, own_buffers
+from .known.gradient import stops_gradients
 from .known.mask import chooses, compares_integers
 from .limit import Limit
 from .loops import not_carried, one_turn_behind
@@ -239,13 +240,17 @@ class _Search:
 
         Where one explains it, another number in it may do so as well, and is told too.
         """
+
         # masks and choices by one first: where the places that they compare are counted from, and which part of a
         # condition is taken, say less; and a backward of its own, since what lacks it may stop the gradient of what
-        # it is given
-        told = sorted(
-            widest_first(sites),
-            key=lambda same: not (chooses(same[0]) or compares_integers(same[0]) or own_function(same[0].func)),
-        )
+        # it is given; where gradients alone are off, what stops them before all
+        def place(same: list[Site]) -> int:
+            if stops_gradients(same[0]) and not _is_off_forward(self.trial.call):
+                return 0
+            is_soon = chooses(same[0]) or compares_integers(same[0]) or own_function(same[0].func)
+            return 1 if is_soon else 2
+
+        told = sorted(widest_first(sites), key=place)
         for guesses in (False, True):
             for same in told:
                 self._varied(same, guesses=guesses)
@@ -381,8 +386,10 @@ def _likeliest(trial: Trial) -> list[Cause]:
     at_kinks = [cause for cause in trial.found if cause.id == "kink-gradient"]
     if at_kinks and trial.forward.before <= EXPLAINED:
         return at_kinks  # what gives another value elsewhere would have been seen
-    # what scales a loss scales its gradient
-    return [cause for cause in trial.found if cause.id != "gradient-scale"] or trial.found
+    ids = {cause.id for cause in trial.found}
+    # what scales a loss scales its gradient; and what is flat has no gradient that could be stopped
+    less = {"gradient-scale"} | ({"stop-gradient"} if "backward-missing" in ids else set())
+    return [cause for cause in trial.found if cause.id not in less] or trial.found
 
 
 def _leaves_out(cause: Cause) -> bool:

@@ -17,6 +17,7 @@ from .packed import PackedLayout, Packing, packed_layouts
 
 Axes = tuple[int, ...]
 LARGEST_RANK = 5
+CLEARLY = 0.5  # of a correlation
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,8 @@ class Layouts:
     def fit(self, port: np.ndarray, reference: np.ndarray, like: Sequence[Pair] = ()) -> Layout | None:
         """The likeliest layout, or None where the shapes admit none.
 
-        Of what is wrong in every layout, that of one like it: of the same shape, where the call received it, say.
+        Of what is wrong in every layout, that of one like it: of the same shape, where the call received it, say; else
+        that in which it goes with the reference's most clearly, as where it is some times as large.
         """
         found = list(_candidates(reference.shape, port.shape))
         if not found:
@@ -85,7 +87,10 @@ class Layouts:
         if flat is not None and (flat in near or self._agree(flat, port, reference)):
             self.flattened.add(flat)
             return flat
-        return max(likely or found, key=lambda one: (one in near, self.seen[one.axes]))
+        ways = likely or found
+        if len(ways) == 1:
+            return ways[0]
+        return max(ways, key=lambda one: (one in near, _likeness(one, port, reference), self.seen[one.axes]))
 
     def _agree(self, layout: Layout, port: np.ndarray, reference: np.ndarray) -> bool:
         return difference(layout.to_reference(port), reference).error <= self.tolerance
@@ -100,6 +105,16 @@ class Layouts:
     def _is_usual(self, layout: Layout) -> bool:
         rank = len(layout.axes)
         return layout.axes in (tuple(range(rank)), _channels_last(rank)) or self.seen[layout.axes] > 0
+
+
+def _likeness(layout: Layout, port: np.ndarray, reference: np.ndarray) -> float:
+    """The correlation of the two in this layout, to a tenth; 0 where there is no clear one."""
+    if port.dtype.kind != "f" or not port.size:
+        return 0.0
+    a, b = (x - x.mean() for x in (layout.to_reference(port), reference))
+    size = float(np.linalg.norm(a) * np.linalg.norm(b))
+    found = float(np.vdot(a, b)) / size if 0 < size < np.inf else 0.0
+    return round(found, 1) if found > CLEARLY else 0.0
 
 
 def _candidates(reference: Sequence[int], port: Sequence[int]) -> Iterator[Layout]:

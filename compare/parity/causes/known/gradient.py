@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from ..change import Site
 from ..variants import Called, Fit, Variant, after, of, signature
 
 signature("clamp clip", "input min max")
@@ -86,6 +87,11 @@ def switched_off(call: Called) -> Iterator[Variant]:
             "hand on jax.lax.stop_gradient of what is computed there",
             left_on,
         )
+
+
+def stops_gradients(site: Site) -> bool:
+    """Whether no gradient goes through it, or through what is computed after it."""
+    return site.name in ("detach", "detach_", "_set_grad_enabled")
 
 
 def left_on(func: Any, args: Any, kwargs: Any) -> Any:
