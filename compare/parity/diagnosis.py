@@ -120,6 +120,11 @@ def diagnose(exam: Examination, variant: str, tensors: Sequence[Tensor]) -> Diag
                     "shapes in the port than in the reference, or ends elsewhere in it, so that it was judged as a "
                     f"part of what is around it{_more(look.unlike)}"
                 )
+            notes += [
+                f"{question.mode}: on {question.label!r} max_steps={most} ends the loop at {place} before its "
+                "condition does: raise it, or see to what the loop gives as cut_short"
+                for place, most in look.run.cut_short.items()
+            ]
             if look.hidden:
                 notes.append(
                     f"{question.mode}: {look.hidden[0]!r} is called within a transform that hides its values, so that "

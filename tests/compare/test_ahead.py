@@ -140,6 +140,7 @@ def test_errors_arrive_as_they_are_and_others_are_left_to_the_main_process(path)
 
 def test_what_is_left_out_is_not_taken_for_another(path):
     with ahead(path, "WEIGHTS", "FIRST", "SECOND") as process:
+        until(lambda: len(list(process._folder.iterdir())) == 2)  # of both that can be compared: nothing is begun then
         (verdict,) = Findings.read(process.findings(2)).verdicts
         assert verdict.case == "second"
         for passed_over in (1, 2, 3):

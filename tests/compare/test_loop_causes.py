@@ -6,13 +6,15 @@ import numpy as np
 import pytest
 import torch
 from flax import nnx
-from graphmode.compare import Case
+from graphmode.compare import Case, check
 from graphmode.compare.parity.call_limit import NeverEnds
 from graphmode.compare.parity.causes import explain
 from graphmode.compare.parity.causes.change import Change
 from graphmode.compare.parity.causes.wrong_call import WrongCall
 from graphmode.compare.parity.inside.calls import CallId
 from looked_into import look
+
+import graphmode as gm
 
 SIZE, LENGTH = 4, 5
 
@@ -100,3 +102,16 @@ def test_a_change_that_keeps_a_loop_going_is_given_up():
     first = next(site.number for site in replay.sites() if site.name == "mul")
     with pytest.raises(NeverEnds):
         replay.run(Change(lambda func, args, kwargs: args[0] * float("nan"), frozenset([first])))
+
+
+class Bounded(ShrunkPort):
+    def __call__(self, x):
+        (x, _), _ = gm.while_loop(lambda s: s[0].sum() > 1, lambda s: (s[0] * 0.5, s[1] + 1), (x, 0), max_steps=3)
+        return x
+
+
+def test_a_loop_that_its_bound_ends_is_told_by_its_line():
+    inputs = lambda rng: (rng.uniform(1, 2, (4, 3)),)  # noqa: E731
+    case = Case(name="c", summary="s", reference=Shrunk, model=Bounded, inputs=inputs, modes=("inference",))
+    (parity,) = check(case, draws=1, hasty=True, compiled=False).parity
+    assert any("max_steps=3 ends the loop at test_loop_causes.py:" in note for note in parity.notes), parity.notes

@@ -29,6 +29,7 @@ from ...trees import named_leaves
 from ..judge import Question
 from ..yardstick import difference
 from .calls import Call, CallId, Calls, is_inside
+from .cut_short import CutShort
 from .fixed_size import FixedSizeLayout
 from .hooking import handed, is_array, kept_in_memory, numbered, taken_apart, with_theirs
 from .lanes import all_lanes, in_all_lanes
@@ -98,6 +99,7 @@ class PortRun:
       layouts: what is known of the port's from an earlier run.
 
     Attributes:
+      cut_short: the loops of `gm.while_loop` that `max_steps` ends, by their lines; `inherited` comes first.
       handed_out: what the case's `to_reference` made of the reference's own outputs, in `forced_forward`.
       unlike: calls that the port hands tensors of other shapes than the reference does, though all before them is
         right, found by `forced_forward`: it works on all lines at once, say, or on as many as there is room for; or
@@ -120,6 +122,7 @@ class PortRun:
         self._complemented: set[str] = set()  # modules that are handed masks of the opposite meaning
         self._as_they_are: set[str] = set()  # of them those that read the reference's
         self.unlike: list[CallId] = []
+        self.cut_short: dict[str, int] = {}
         self.handed_out: Observation | None = None
 
     def borders(self, at: CallId) -> Borders:
@@ -156,7 +159,10 @@ class PortRun:
 
     def inherited(self, matches: Matches, calls: Calls) -> Iterator[Seen]:
         """What each call gives when each has its own inputs, as the port computes them."""
-        return iter(self._walk(matches, calls, forced=False)[0])
+        with CutShort() as cut:
+            seen, _ = self._walk(matches, calls, forced=False)
+        self.cut_short = cut.places
+        return iter(seen)
 
     def forced_forward(self, matches: Matches, calls: Calls) -> Forward:
         """What each call receives and gives when all before it are right, and the buffers after the run by name.
