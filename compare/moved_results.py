@@ -9,6 +9,8 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from .dtypes import HALF_ULP, torch_dtype
+
 EXACT = re.compile(
     r"_?(abs|adaptive_max_pool\w+|alias|amax|amin|arange|argm\w+|as_strided\w*|bernoulli\w*|broadcast\w*|cat|ceil|clamp\w*"
     r"|clip|clone|col2im|complex|conj\w*|constant_pad_nd|copy\w*|cummax|cummin|detach|diag\w*|dropout\w*|embedding|empty\w*"
@@ -21,22 +23,23 @@ EXACT = re.compile(
     r"|zero\w*)_?"
 )
 """Names of operations that round nothing: they give numbers that they were given, or that nobody computed."""
-MOVED = (torch.float64, torch.complex128)
+COMPLEX = {"float64": torch.complex128, "float32": torch.complex64}
 
 
 class MovedResults(TorchDispatchMode):
-    """Within it, each number in float64 that an operation rounds is moved by up to twice `amount` of it; zero stays.
+    """Within it, each number of one dtype that an operation rounds is moved by up to twice half an ulp; zero stays.
 
     Modules' results alone would not do: what is constant but for a rounding may be divided by an epsilon inside one.
 
     Args:
-      amount: half an ulp of 1.
+      dtype: by name; complex numbers of its parts are moved, too.
       seed: of the noise, which takes nothing from PyTorch's own generators.
     """
 
-    def __init__(self, amount: float, seed: int):
+    def __init__(self, dtype: str, seed: int):
         super().__init__()
-        self.amount, self.seed = amount, seed
+        self.amount, self.seed = HALF_ULP[dtype], seed
+        self.dtypes = torch_dtype(dtype), COMPLEX.get(dtype)
         self._generators: dict[torch.device, torch.Generator] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -46,7 +49,7 @@ class MovedResults(TorchDispatchMode):
         held = {x.data_ptr() for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)}
         declared = [returned.alias_info for returned in func._schema.returns]
         for i, result in enumerate(given if isinstance(given, tuple | list) else (given,)):
-            if not isinstance(result, torch.Tensor) or result.dtype not in MOVED or not result.numel():
+            if not isinstance(result, torch.Tensor) or result.dtype not in self.dtypes or not result.numel():
                 continue
             alias = declared[i] if i < len(declared) else None
             is_view = result.data_ptr() in held if alias is None else not alias.is_write

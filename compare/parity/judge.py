@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 TIMED_DRAWS = 2
 JITTERS = 2
+MOVES = 6  # of PyTorch, to see which integers hang on rounding
 FURTHER = 1000  # a draw that nobody has asked about
 MOST_UNREST = 1e-6  # of its scale, by which rounding in float64 is taken to move a tensor
 MOST_PARAMETERS = 30_000_000  # of a model that is not large: a look at one takes seconds, and no gigabytes
@@ -366,6 +367,22 @@ class Judge:
 
         return all(map(decides, off))
 
+    def unsteady(self, truth: Truth, key: Key) -> np.ndarray:
+        """By how much PyTorch itself gets the elements of an integer output wrong, in the dtype that people run, where
+        its inputs and its results are moved in their last digits: float64, of the output's shape."""
+        from ..moved_results import MovedResults
+
+        question, wanted = truth.question, truth.reference.get(key)
+        found = np.zeros(wanted.shape)
+        with quiet():
+            for i in range(MOVES):
+                with MovedResults(self.dtype, self.seed + i):
+                    moved = self.usual.run(self._jitter(question, i), question.mode, question.cotangents)
+                array = moved.find(key)
+                if array is not None and array.shape == wanted.shape:
+                    found = np.maximum(found, np.abs(array.astype(float) - wanted.astype(float)))
+        return found
+
     def _reference(self, question: Question) -> Observation:
         """The answer in float64; the first of each mode is given twice, watched, to see whether it can judge."""
         if question.label != "random 0" or question.mode == "train_step":
@@ -386,7 +403,7 @@ class Judge:
         """The same for the smallest change of what each operation gives."""
         from ..moved_results import MovedResults
 
-        with MovedResults(HALF_ULP["float64"], self.seed):
+        with MovedResults("float64", self.seed):
             return _distances(self.exact.run(question.inputs, question.mode, question.cotangents), reference)
 
     def _jitter(self, question: Question, index: int) -> Inputs:
