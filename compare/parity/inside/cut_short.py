@@ -25,7 +25,7 @@ class CutShort:
 
     def __enter__(self) -> CutShort:
         self._original = loops.early_exit_scan
-        loops.early_exit_scan = self._noted
+        loops.early_exit_scan = self._noted  # type: ignore[assignment]
         return self
 
     def __exit__(self, *exception: object) -> None:

@@ -187,7 +187,7 @@ class PortRun:
         """The same, with modules that end elsewhere in the port as parts of what is around them."""
         beside = ending_elsewhere(found[0], lambda paths: self._without(matches, calls, paths))
         again = self._without(matches, calls, beside) if beside else None
-        if again is not None:
+        if beside and again is not None:
             self.unlike += [at for at in matches if at.path in beside and at not in self.unlike]
             return again
         return found if beside is None else self._forced_forward(matches, calls)
