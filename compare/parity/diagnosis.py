@@ -106,9 +106,8 @@ def diagnose(exam: Examination, variant: str, tensors: Sequence[Tensor]) -> Diag
                 continue
             start = time.monotonic()
             try:
-                # what tells least apart, here and from here on
+                # what tells least apart
                 look, *others = sorted(looks_at(question), key=lambda look: len(look.suspects) + bool(look.outside))
-                judges = [look.judge]
             except Exception as error:
                 notes.append(f"{question.mode}: no look inside on {question.label!r}: {describe_briefly(error)}")
                 continue
@@ -117,7 +116,7 @@ def diagnose(exam: Examination, variant: str, tensors: Sequence[Tensor]) -> Diag
             if look.unlike:
                 notes.append(
                     f"{question.mode}: on {question.label!r} {look.unlike[0]!r} is handed, or gives, tensors of other "
-                    "shapes in the port than in the reference, or ends elsewhere in it, so that it was judged as a "
+                    "shapes in the port than in the reference, so that it was judged as a "
                     f"part of what is around it{_more(look.unlike)}"
                 )
             notes += [

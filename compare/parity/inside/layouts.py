@@ -296,25 +296,6 @@ def says_the_same(port: np.ndarray, reference: np.ndarray) -> bool:
     return bool(np.isfinite(port).all() == np.isfinite(reference).all()) or not (a < 0).all(axis=-1).any()
 
 
-def are_among(port: np.ndarray, reference: np.ndarray) -> bool:
-    """Whether the port's elements hold all of the reference's, or its rows all rows: as where the one is dense under a
-    mask, and the other a list."""
-    if not reference.size:
-        return True
-    axes = reference.ndim - 1
-    if reference.size == len(reference):
-        port, reference, axes = port.ravel(), reference.ravel(), 0
-    if port.ndim < axes or port.shape[port.ndim - axes :] != reference.shape[1:] or not port.size:
-        return False
-    # rows are told apart by their products with one vector
-    weights = np.random.default_rng(0).uniform(0.5, 1, reference.shape[1:])
-    ours, theirs = (np.tensordot(x, weights, axes).ravel() for x in (port, reference))
-    ours = np.sort(ours)
-    places = np.searchsorted(ours, theirs).clip(1, max(len(ours) - 1, 1))
-    near = np.minimum(np.abs(ours[places - 1] - theirs), np.abs(ours[places.clip(max=len(ours) - 1)] - theirs))
-    return bool((near <= EQUAL_TOLERANCE * np.abs(theirs).max()).all())
-
-
 def is_added_to(port: np.ndarray, mask: np.ndarray) -> bool:
     """Whether this is such a mask of the reference's with more added to it, of a larger shape, as where a port adds a
     bias of positions to it once for all layers; what the reference adds to it within the module is no error."""

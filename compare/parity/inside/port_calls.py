@@ -10,7 +10,6 @@ within `jax.vmap` is one, of all lanes; `jax.checkpoint` lets its function run a
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -33,8 +32,7 @@ from .cut_short import CutShort
 from .fixed_size import FixedSizeLayout
 from .hooking import handed, is_array, kept_in_memory, numbered, taken_apart, with_theirs
 from .lanes import all_lanes, in_all_lanes
-from .layouts import Layouts, Pair, are_among, complement_of, is_added_to, pair, says_the_same
-from .other_borders import ending_elsewhere
+from .layouts import Layouts, Pair, complement_of, is_added_to, pair, says_the_same
 from .packed import is_lengths, unpacked
 
 What = Literal["received", "output", "received_cotangent", "input_gradient"]
@@ -102,9 +100,8 @@ class PortRun:
       cut_short: the loops of `gm.while_loop` that `max_steps` ends, by their lines; `inherited` comes first.
       handed_out: what the case's `to_reference` made of the reference's own outputs, in `forced_forward`.
       unlike: calls that the port hands tensors of other shapes than the reference does, though all before them is
-        right, found by `forced_forward`: it works on all lines at once, say, or on as many as there is room for; or
-        that end elsewhere, and give what no activation has gone through yet. That is no error yet. They are not
-        compared, but run as a part of what is around them, which is.
+        right, found by `forced_forward`: it works on all lines at once, say, or on as many as there is room for. That
+        is no error yet. They are not compared, but run as a part of what is around them, which is.
     """
 
     def __init__(self, side: PortSide, question: Question, layouts: Layouts | None = None):
@@ -181,22 +178,7 @@ class PortRun:
             if neither := wrong & _giving_others(found[0]):
                 self._as_they_are = wrong - neither
                 found = self._forced_forward(matches, calls)
-        return self._within_its_own_borders(matches, calls, found)
-
-    def _within_its_own_borders(self, matches: Matches, calls: Calls, found: Forward) -> Forward:
-        """The same, with modules that end elsewhere in the port as parts of what is around them."""
-        beside = ending_elsewhere(found[0], lambda paths: self._without(matches, calls, paths))
-        again = self._without(matches, calls, beside) if beside else None
-        if beside and again is not None:
-            self.unlike += [at for at in matches if at.path in beside and at not in self.unlike]
-            return again
-        return found if beside is None else self._forced_forward(matches, calls)
-
-    def _without(self, matches: Matches, calls: Calls, paths: Collection[str]) -> Forward | None:
-        """The run in which calls of these modules are parts of what is around them; None where it fails."""
-        with contextlib.suppress(Exception):
-            return self._forced_forward({at: there for at, there in matches.items() if at.path not in paths}, calls)
-        return None
+        return found
 
     def _forced_forward(self, matches: Matches, calls: Calls) -> Forward:
         made_up_for: list[CallId] = []
@@ -323,8 +305,6 @@ class PortRun:
         names = [n for n in theirs if n not in paired and n not in packings and not is_lengths(n, whole)]
         places = [i for i in range(len(arrays)) if all(i != each.index for each in into)]
         if len(names) != len(places):
-            if what == "received":
-                yield from _of_another_form(at, around, {n: theirs[n] for n in names}, [arrays[i] for i in places])
             return
         for name, place in zip(names, places, strict=True):
             wanted, usual = theirs[name], self.layouts.usual(theirs[name])
@@ -491,18 +471,6 @@ def _giving_others(seen: Sequence[Seen]) -> set[str]:
     """The modules that give other values than the reference's."""
     given = (one for one in seen if one.what == "output")
     return {one.at.path for one in given if not difference(one.port, one.reference).equal}
-
-
-def _of_another_form(
-    at: CallId, around: CallId | None, theirs: Mapping[str, np.ndarray], ours: Sequence[np.ndarray]
-) -> Iterator[Seen]:
-    """The floating tensor that the reference hands, and the port's in its place does not hold: neither is a layout of
-    the other, and whoever receives it is not to blame."""
-    floats = [array for array in ours if array.dtype.kind == "f" and array.ndim]
-    for name, wanted in theirs.items():
-        if wanted.dtype.kind == "f" and wanted.ndim and floats and not any(are_among(x, wanted) for x in floats):
-            yield Seen(at, around, "received", name, floats[0], wanted)
-            return
 
 
 def _merge_repeated(call: Call, pairs: Sequence[Pair]) -> None:
