@@ -23,6 +23,8 @@ EXACT = re.compile(
     r"|zero\w*)_?"
 )
 """Names of operations that round nothing: they give numbers that they were given, or that nobody computed."""
+EXACT_OF_WHOLE = re.compile(r"_?(add|sub|rsub|mul|square|sum|cumsum|prod|mm|bmm|mv|dot|addmm|index_add|scatter_add)_?")
+"""Names of those that round nothing where all numbers are whole, as counts are."""
 COMPLEX = {"float64": torch.complex128, "float32": torch.complex64}
 
 
@@ -44,9 +46,10 @@ class MovedResults(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given = func(*args, **(kwargs or {}))
-        if EXACT.fullmatch(func.overloadpacket.__name__):
+        name, leaves = func.overloadpacket.__name__, pytree.tree_leaves((args, kwargs))
+        if EXACT.fullmatch(name) or (EXACT_OF_WHOLE.fullmatch(name) and all(map(_is_whole, leaves))):
             return given
-        held = {x.data_ptr() for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)}
+        held = {x.data_ptr() for x in leaves if isinstance(x, torch.Tensor)}
         declared = [returned.alias_info for returned in func._schema.returns]
         for i, result in enumerate(given if isinstance(given, tuple | list) else (given,)):
             if not isinstance(result, torch.Tensor) or result.dtype not in self.dtypes or not result.numel():
@@ -63,3 +66,9 @@ class MovedResults(TorchDispatchMode):
             self._generators[device] = torch.Generator(device).manual_seed(self.seed)
         noise = torch.rand(result.shape, generator=self._generators[device], dtype=torch.float64, device=device)
         result.mul_(1 + (noise - 0.5) * 4 * self.amount)
+
+
+def _is_whole(x: Any) -> bool:
+    if isinstance(x, torch.Tensor):
+        return not x.is_complex() and (not x.is_floating_point() or bool((x == x.trunc()).all()))
+    return not isinstance(x, float) or x.is_integer()

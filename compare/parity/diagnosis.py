@@ -19,6 +19,7 @@ from .judge import Question
 
 if TYPE_CHECKING:
     from ..jax_side import PortSide
+    from ..torch_side import TorchSide
     from .causes import Elsewhere
     from .examination import Examination
     from .inside.localise import Look
@@ -72,7 +73,7 @@ def diagnose(exam: Examination, variant: str, tensors: Sequence[Tensor]) -> Diag
 
     found: dict[Place, Divergence] = {}
     unlike: dict[Place, tuple[str, ...]] = {}  # what was judged as a part of each, if anything
-    seen: dict[tuple[str, str], list[Look]] = {}
+    seen: dict[tuple[str, str, int], Look] = {}
     diagnosis = Diagnosis()
     notes, deadline = diagnosis.notes, time.monotonic() + CAUSES_S
     with quiet():
@@ -88,26 +89,28 @@ def diagnose(exam: Examination, variant: str, tensors: Sequence[Tensor]) -> Diag
             wrong = [t for t in tensors if t.mode == dead.mode and not t.equal]
             only_gradients = all(t.kind.endswith("gradient") for t in wrong)
 
-        def looks_at(question: Question) -> list[Look]:
-            """With the reference's constants as it has them, or in float64 as the port does."""
-            key = question.mode, question.label
-            if key not in seen:
-                seen[key] = [Look(port, judge, question, exam.case.modules) for judge in judges]
-            return seen[key]
+        def look_at(question: Question, judge: TorchSide) -> Look:
+            """Kept, but of a large model."""
+            key = question.mode, question.label, judges.index(judge)
+            look = seen.get(key) or Look(port, judge, question, exam.case.modules)
+            if not exam.judge.is_large:
+                seen[key] = look
+            return look
 
         def at_edges(look: Look) -> Iterator[Look]:
             """The same at the case's other inputs of the mode, where either side is defined."""
             for question in _edges(exam, tensors, look.question):
                 with contextlib.suppress(Exception):
-                    yield from (there for there in looks_at(question) if there.judge is look.judge)
+                    yield look_at(question, look.judge)
 
         for question in questions(exam, tensors):
             if dead is not None and question.mode == dead.mode and only_gradients:
                 continue
             start = time.monotonic()
             try:
-                # what tells least apart
-                look, *others = sorted(looks_at(question), key=lambda look: len(look.suspects) + bool(look.outside))
+                # the reference's constants as it has them, or in float64 as the port does: what tells least apart
+                looks = [look_at(question, judge) for judge in judges]
+                look, *others = sorted(looks, key=lambda look: len(look.suspects) + bool(look.outside))
             except Exception as error:
                 notes.append(f"{question.mode}: no look inside on {question.label!r}: {describe_briefly(error)}")
                 continue
@@ -116,8 +119,8 @@ def diagnose(exam: Examination, variant: str, tensors: Sequence[Tensor]) -> Diag
             if look.unlike:
                 notes.append(
                     f"{question.mode}: on {question.label!r} {look.unlike[0]!r} is handed, or gives, tensors of other "
-                    "shapes in the port than in the reference, so that it was judged as a "
-                    f"part of what is around it{_more(look.unlike)}"
+                    "shapes in the port than in the reference, so that it was judged as a part of what is around it"
+                    f"{_more(look.unlike)}"
                 )
             notes += [
                 f"{question.mode}: on {question.label!r} max_steps={most} ends the loop at {place} before its "

@@ -198,15 +198,15 @@ def _moved_by_then(number: int, port: Taken, reference: Taken) -> str:
     taken = reference.gradients.taken
     if not number or not taken:
         return ""
-    found = {}
+    moves = {}
     for name in reference.after.parameters:
         ours, theirs = _moved(port, name), _moved(reference, name)
-        if name not in taken and theirs is not None and ours is not None and ours.shape == theirs.shape:
-            found[name] = difference(ours, theirs, max(magnitude(theirs), magnitude(ours)))
-    off = _off(found)
-    if not off or not any(_moves(reference, name) for name in off):
+        if name not in taken and ours is not None and theirs is not None and ours.shape == theirs.shape:
+            moves[name] = ours, theirs
+    off = _off({name: difference(a, b, max(magnitude(a), magnitude(b))) for name, (a, b) in moves.items()})
+    if not any(moves[name][1].any() for name in off):
         return ""
-    factor = _shared_factor([(_moved(port, name), _moved(reference, name)) for name in off], 0.0)  # type: ignore[misc]
+    factor = _shared_factor([moves[name] for name in off], 0.0)
     words = "" if factor is None else f", {factor:.6g} times as far"
     return (
         f" {len(off)} parameters that PyTorch's script moves without an optimizer, as an average does, are moved "

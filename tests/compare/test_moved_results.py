@@ -50,8 +50,9 @@ def test_what_rounds_is_moved_in_its_last_digits(function):
         lambda x: x.reshape(4, -1)[[1, 0]],
         lambda x: x - x,
         lambda x: torch.exp(x.float()),
+        lambda x: (x > 1).double().sum(-1) * 3 + 1,
     ],
-    ids=["a copy", "relu", "views", "the largest", "a choice", "an index", "zero", "float32"],
+    ids=["a copy", "relu", "views", "the largest", "a choice", "an index", "zero", "float32", "counts"],
 )
 def test_what_does_not_round_is_not_moved(function):
     x = torch.rand(8, 12, dtype=torch.float64) + 0.5
@@ -143,3 +144,39 @@ def test_integers_that_pytorch_gets_wrong_one_rounding_apart_are_no_lost_digits(
     assert parity.precise == passes, str(parity.tensors)
     (tensor,) = parity.tensors
     assert not passes or "as PyTorch's do" in tensor.note
+
+
+class Square(torch.nn.Module):
+    """Whose root has no number below zero, where one rounding leads on inputs of zeros."""
+
+    def forward(self, x):
+        return 2 - torch.sqrt(1 - torch.exp(-x.square()))
+
+
+class OtherSquare(nnx.Module):
+    offset = 0.0
+
+    def __init__(self, rngs):
+        pass
+
+    def __call__(self, x):
+        return 2 - jnp.sqrt(1 - jnp.exp(-jnp.square(x))) + self.offset * jnp.where(jnp.abs(x) < 1e-12, 1, 0)
+
+
+class OffAtZero(OtherSquare):
+    offset = 0.01
+
+
+@pytest.mark.parametrize(("port", "passes"), [(OtherSquare, True), (OffAtZero, False)])
+def test_what_rounding_leads_out_of_the_domain_excuses_no_other_number(port, passes):
+    case = Case(
+        name="c",
+        summary="s",
+        reference=Square,
+        model=port,
+        inputs=lambda rng: (rng.standard_normal((4, LENGTH)),),
+        modes=("inference",),
+        adversarial=("zeros",),
+    )
+    (parity,) = check(case, draws=1).parity
+    assert parity.equal == passes, str(parity.tensors)

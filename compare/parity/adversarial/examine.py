@@ -221,9 +221,10 @@ class OwnInputs:
                 continue  # told on the random inputs
             scale = max(self._scale(truth, key, reference), self._rounding(array, rough) / EQUAL_TOLERANCE)
             apart = difference(array, reference, scale)
-            if not apart.equal and (unrest := self._unrest(truth).get(key)):
-                if apart.error == np.inf and reference.dtype.kind in "iub":
-                    continue  # the last digit of a number decides it
+            unrest = 0.0 if apart.equal else self._unrest(truth).get(key, 0.0)
+            if apart.error == unrest == np.inf:
+                continue  # the last digit of a number decides an integer, or whether there is a number at all
+            if 0 < unrest < np.inf:
                 apart = difference(array, reference, max(scale, allowed_unrest(unrest)))
             if not apart.equal:
                 found.apart[mode, label] = truth

@@ -54,8 +54,10 @@ class LossAgain(Again):
     """The loss on other inputs."""
 
     def _goes_wrong(self, look: Look | None) -> WrongCall | None:
-        call = None if look is None else LossCall(look)
-        return call if call is not None and call.settle() and call.target.before > EXPLAINED else None
+        if look is None:
+            return None
+        call = LossCall(look)
+        return call if call.settle() and call.target.before > EXPLAINED else None
 
 
 def loss_call(look: Look) -> LossCall | None:
