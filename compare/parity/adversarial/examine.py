@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 import jax.tree_util as jtu
@@ -22,7 +20,8 @@ from ...report.records import Tensor
 from ...trees import is_floating
 from ..scales import allowed_unrest
 from ..yardstick import EQUAL_TOLERANCE, PRECISE_RATIO, Difference, difference, error_ratio, filled, magnitude
-from .inputs import BATCH_OF_ONE, FEW_VALUES, KINDS, TIED, adversarial_inputs
+from .inputs import BATCH_OF_ONE, FEW_VALUES, KINDS, adversarial_inputs
+from .ties import ORDERS, Reordered, TiesNoted
 
 if TYPE_CHECKING:
     from ...jax_side import PortSide
@@ -35,7 +34,6 @@ SMALLEST = 1e-3  # of a tensor's scale on random inputs: below, these inputs mak
 SEVERAL = 8  # of the roundings that float32 shows: in float64 they fall otherwise
 PRECISION = "a large mean"  # where a variance by E[x^2] - E[x]^2 loses its digits
 RESIZING = (BATCH_OF_ONE, FEW_VALUES)  # which may change what is as long as values say
-UNORDERED = {"topk", "sort", "argsort", "kthvalue", "median", "nanmedian", "mode", "msort"}  # among ties
 
 
 @dataclass
@@ -59,8 +57,8 @@ class Found:
 class OwnInputs:
     """The judge's answers on inputs of the check's own making, and the ports' beside them.
 
-    What the reference refuses, or answers with what is not finite, is outside its domain and left out; so are ties
-    where it sorts, since PyTorch promises no order among them.
+    What the reference refuses, or answers with what is not finite, is outside its domain and left out; so is what it
+    answers otherwise where its sorts put ties in another order, since PyTorch promises none.
 
     Args:
       exam: whose judge answers.
@@ -111,7 +109,7 @@ class OwnInputs:
 
         for mode in modes:
             try:
-                with _sorting_noted() as sorts, self._calls[mode].limit:
+                with TiesNoted() as ties, self._calls[mode].limit:
                     (question,) = judge.questions([(label, inputs, False)], [mode])
                     truth = judge.own_truth(question)
             except NeverEnds:
@@ -123,14 +121,30 @@ class OwnInputs:
             if not self._is_finite(truth.reference):
                 leave_out(mode, "the reference's answer is not finite")
                 return
-            if sorts and kind in TIED:
-                leave_out(mode, f"the reference's {sorts[0]} promises no order among ties")
+            if ties.names and self._hangs_on_order(truth):
+                leave_out(mode, f"the reference's {ties.names[0]} promises no order among ties")
                 return
             if kind in RESIZING and (why := self._is_sized_by_values(truth, kind)):
                 leave_out(mode, why)
                 return
             asked.append(mode)
             yield truth
+
+    def _hangs_on_order(self, truth: Truth) -> bool:
+        """Whether the reference, its sorts with ties in another order, answers otherwise."""
+        question = truth.question
+        for order in ORDERS:
+            try:
+                with Reordered(order):
+                    other = self.exam.judge.exact.run(question.inputs, question.mode, question.cotangents)
+            except Exception:
+                return True
+            for kind, name, array in truth.reference.tensors():
+                key = kind, name
+                again = other.find(key)
+                if again is None or not difference(again, array, self._scale(truth, key, array)).equal:
+                    return True
+        return False
 
     def _is_finite(self, answer: Observation) -> bool:
         """Whether all of it is, but what a buffer has held from the start: a mask may be of infinities."""
@@ -314,45 +328,3 @@ def _failed(mode: str, label: str, key: Key, apart: Difference, *, precise: bool
         reference_value=apart.reference,
         note=apart.note,
     )
-
-
-class _sorting_noted:
-    """Collects which operations that order elements PyTorch runs inside, where some of these are equal.
-
-    `pack_padded_sequence` is none of them: it puts what it has sorted back.
-    """
-
-    def __enter__(self) -> list[str]:
-        from torch.nn.utils.rnn import pack_padded_sequence
-        from torch.overrides import TorchFunctionMode
-
-        found: list[str] = []
-
-        class Noting(TorchFunctionMode):
-            def __torch_function__(self, function, types, args=(), kwargs=None):
-                name = getattr(function, "__name__", "")
-                if name in UNORDERED and not (kwargs or {}).get("stable"):
-                    is_of_packing = _caller() is pack_padded_sequence.__code__
-                    if not is_of_packing and _has_ties(args[0] if args else (kwargs or {}).get("input")):
-                        found.append(name)
-                return function(*args, **(kwargs or {}))
-
-        self._mode = Noting()
-        self._mode.__enter__()
-        return found
-
-    def __exit__(self, *exception) -> None:
-        self._mode.__exit__(*exception)
-
-
-def _caller() -> CodeType:
-    """The code that calls the function which a mode handles, whatever other modes lie between."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_name == "__torch_function__":
-        frame = frame.f_back
-    return frame.f_code
-
-
-def _has_ties(x: Any) -> bool:
-    values = np.asarray(x.detach().cpu().to(float)).reshape(-1)
-    return len(np.unique(values)) < len(values)

@@ -147,7 +147,6 @@ def _one_row(leaf: Leaf) -> np.ndarray:
 BATCH_OF_ONE = "a batch of one"
 FEW_VALUES = "few values"
 FEW_PEAKS = "few peaks"
-TIED = ("zeros", "ties", FEW_VALUES, FEW_PEAKS)  # on which the order of a sort decides
 _MAKERS: dict[str, Callable[[Leaf], np.ndarray]] = {
     "zeros": _zeros,
     "ties": _ties,
