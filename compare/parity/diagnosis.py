@@ -119,8 +119,8 @@ def diagnose(exam: Examination, variant: str, tensors: Sequence[Tensor]) -> Diag
             if look.unlike:
                 notes.append(
                     f"{question.mode}: on {question.label!r} {look.unlike[0]!r} is handed, or gives, tensors of other "
-                    "shapes in the port than in the reference, so that it was judged as a part of what is around it"
-                    f"{_more(look.unlike)}"
+                    "shapes in the port than in the reference, or ends elsewhere in it, so that it was judged as a "
+                    f"part of what is around it{_more(look.unlike)}"
                 )
             notes += [
                 f"{question.mode}: on {question.label!r} max_steps={most} ends the loop at {place} before its "

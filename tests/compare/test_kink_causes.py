@@ -86,6 +86,76 @@ def test_a_gradient_that_is_shared_among_ties_is_named(take):
     assert found == ("kink-gradient", "shares the gradient among equal elements")
 
 
+@pytest.mark.parametrize(
+    ("reference", "port"),
+    [
+        (lambda x: x.clamp(-0.5, 0.5), lambda x: jnp.clip(x, -0.5, 0.5)),
+        (lambda x: torch.clamp(input=x, max=0.5), lambda x: jnp.minimum(x, 0.5)),
+        (lambda x: TF.hardtanh(x), lambda x: jnp.clip(x, -1, 1)),
+        (lambda x: x + x.round(), jnp.round),
+    ],
+    ids=["clamp", "by name", "hardtanh", "round"],
+)
+def test_a_gradient_that_is_handed_on_where_the_references_is_zero_is_named(reference, port):
+    def straight_through(x):
+        return (x if port is jnp.round else 0) + x + jax.lax.stop_gradient(port(x) - x)
+
+    def inputs(rng):
+        return (rng.standard_normal((5, 7)),)
+
+    id, says = cause_of(reference, straight_through, inputs)
+    assert id == "straight-through"
+    assert says.endswith(" on as it is, where the reference's is zero")
+
+
+class Averaged(torch.nn.Module):
+    def __init__(self, share):
+        super().__init__()
+        self.share = share
+        self.register_buffer("mean", torch.zeros(6))
+
+    def forward(self, x):
+        if self.training:
+            with torch.no_grad():
+                self.mean.lerp_(x.mean((0, 1)), self.share)
+        return x - self.mean
+
+
+class OtherShare(nnx.Module):
+    """As if its share were that of what was there."""
+
+    def __init__(self, share):
+        self.share, self.training = share, True
+        self.mean = nnx.BatchStat(jnp.zeros(6))
+
+    def __call__(self, x):
+        if self.training:
+            mean = self.share * self.mean[...] + (1 - self.share) * x.mean((0, 1))
+            self.mean[...] = jax.lax.stop_gradient(mean)
+        return x - self.mean[...]
+
+
+@pytest.mark.parametrize("share", [0.1, 0.75])
+def test_the_shares_of_lerp_taken_for_one_another_are_named(share):
+    report = check(
+        Case(
+            name="c",
+            summary="s",
+            reference=lambda: Averaged(share),
+            model=lambda rngs: OtherShare(share),
+            inputs=lambda rng: (rng.standard_normal((5, 4, 6)),),
+            modes=("forward_backward",),
+            adversarial=(),
+        )
+    )
+    (cause,) = report.divergences[0].causes
+    kept = max(share, 1 - share)
+    assert (cause.id, cause.says) == (
+        "momentum",
+        f"takes the shares {kept:.6g} and {1 - kept:.6g} for one another, as of a running mean",
+    )
+
+
 class Grouped(torch.nn.Module):
     def __init__(self):
         super().__init__()

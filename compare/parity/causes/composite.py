@@ -15,6 +15,7 @@ from .variants import Variant
 from .written_out import written_out
 
 LAYOUTS = {"reshape", "view", "flatten", "unflatten", "permute", "transpose", "swapaxes", "movedim", "contiguous"}
+LERP = ("lerp", "lerp_")
 MOVES = LAYOUTS | {"clone", "expand", "to"}
 
 
@@ -168,11 +169,12 @@ def _turned(part: slice) -> slice:
 def _shares(sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
     """The two shares of a running mean, taken for one another."""
     shares = {site.number: share for site in sites if (share := _share(site)) is not None}
-    for kept in dict.fromkeys(shares.values()):
+    both = {site.number for site in sites if site.name in LERP and site.number in shares}  # in one number
+    for kept in dict.fromkeys(round(share, 12) for share in (*shares.values(), *(1 - shares[n] for n in both))):
         numbers = frozenset(
             n for n, share in shares.items() if abs(share - kept) < 1e-9 or abs(share + kept - 1) < 1e-9
         )
-        if kept >= 0.5 and any(abs(shares[n] + kept - 1) < 1e-9 for n in numbers):
+        if kept >= 0.5 and (numbers & both or any(abs(shares[n] + kept - 1) < 1e-9 for n in numbers)):
             variant = Variant(
                 "momentum",
                 f"takes the shares {kept:.6g} and {1 - kept:.6g} for one another, as of a running mean",
@@ -184,7 +186,7 @@ def _shares(sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
 
 def _share(site: Site) -> float | None:
     """The number between 0 and 1 that a call multiplies by."""
-    if site.name in ("add", "add_", "lerp", "lerp_"):
+    if site.name in ("add", "add_", *LERP):
         value = site.kwargs.get("alpha", site.kwargs.get("weight", site.args[2] if len(site.args) > 2 else None))
     elif site.name in ("mul", "mul_", "__mul__", "__rmul__", "__imul__"):
         value = site.args[1]

@@ -46,8 +46,8 @@ class Look:
       run: the port's.
       nodes, reference_nodes: the called modules of either side.
       matching, matches: which modules stand for which, and which calls.
-      unlike: paths in the port of matched modules that are handed tensors of other shapes than the reference's, and so
-        are judged as a part of what is around them.
+      unlike: paths in the port of matched modules that are handed tensors of other shapes than the reference's, or end
+        elsewhere, and so are judged as a part of what is around them.
       hidden: of matched modules that are called within a transform, such as `jax.grad`, which hides their values;
         likewise.
       suspects: the modules that introduce error, by path.

@@ -10,6 +10,7 @@ within `jax.vmap` is one, of all lanes; `jax.checkpoint` lets its function run a
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -33,6 +34,7 @@ from .fixed_size import FixedSizeLayout
 from .hooking import handed, is_array, kept_in_memory, numbered, taken_apart, with_theirs
 from .lanes import all_lanes, in_all_lanes
 from .layouts import Layouts, Pair, complement_of, is_added_to, pair, says_the_same
+from .other_borders import ending_elsewhere
 from .packed import is_lengths, unpacked
 
 What = Literal["received", "output", "received_cotangent", "input_gradient"]
@@ -100,8 +102,9 @@ class PortRun:
       cut_short: the loops of `gm.while_loop` that `max_steps` ends, by their lines; `inherited` comes first.
       handed_out: what the case's `to_reference` made of the reference's own outputs, in `forced_forward`.
       unlike: calls that the port hands tensors of other shapes than the reference does, though all before them is
-        right, found by `forced_forward`: it works on all lines at once, say, or on as many as there is room for. That
-        is no error yet. They are not compared, but run as a part of what is around them, which is.
+        right, found by `forced_forward`: it works on all lines at once, say, or on as many as there is room for; or
+        that end elsewhere, and give what no activation has gone through yet. That is no error yet. They are not
+        compared, but run as a part of what is around them, which is.
     """
 
     def __init__(self, side: PortSide, question: Question, layouts: Layouts | None = None):
@@ -178,7 +181,27 @@ class PortRun:
             if neither := wrong & _giving_others(found[0]):
                 self._as_they_are = wrong - neither
                 found = self._forced_forward(matches, calls)
-        return found
+        return self._within_its_own_borders(matches, calls, found)
+
+    def _within_its_own_borders(self, matches: Matches, calls: Calls, found: Forward) -> Forward:
+        """The same, with modules that end elsewhere in the port as parts of what is around them.
+
+        In float64 alone, where what is off is wrong: the digits that a module loses do not vanish around it.
+        """
+        if self.side.dtype != "float64":
+            return found
+        beside = ending_elsewhere(found[0], lambda paths: self._without(matches, calls, paths))
+        again = self._without(matches, calls, beside) if beside else None
+        if beside and again is not None:
+            self.unlike += [at for at in matches if at.path in beside and at not in self.unlike]
+            return again
+        return found if beside is None else self._forced_forward(matches, calls)
+
+    def _without(self, matches: Matches, calls: Calls, paths: Collection[str]) -> Forward | None:
+        """The run in which calls of these modules are parts of what is around them; None where it fails."""
+        with contextlib.suppress(Exception):
+            return self._forced_forward({at: there for at, there in matches.items() if at.path not in paths}, calls)
+        return None
 
     def _forced_forward(self, matches: Matches, calls: Calls) -> Forward:
         made_up_for: list[CallId] = []

@@ -10,6 +10,7 @@ import torch
 
 from ..autograd_functions import own_function
 from ..variants import Called, Fit, Variant, of
+from .gradient import handed_on
 
 FIX = "write it as a jax.custom_vjp with the backward of the reference"
 
@@ -23,7 +24,7 @@ def own_backward(call: Called) -> Iterator[Variant | Fit]:
     says = f"differentiates what {kind.__name__} computes, and has no backward of its own"
     yield Variant("backward-missing", says, FIX, lambda func, args, kwargs: _differentiated(kind, args))
     says = f"hands the gradient by what {kind.__name__} gives on as it is"
-    yield Variant("straight-through", says, FIX, _handed_on)
+    yield Variant("straight-through", says, FIX, handed_on)
     for place, value in enumerate(call.args):
         if isinstance(value, int | float) and not isinstance(value, bool):
             says = f"gives {kind.__name__} {{value}} where the reference gives {{known}}"
@@ -42,11 +43,6 @@ def _differentiated(kind: Any, args: tuple[Any, ...]) -> Any:
     takes_context = kind.setup_context is torch.autograd.Function.setup_context
     needed = tuple(isinstance(x, torch.Tensor) and x.requires_grad for x in args)
     return kind.forward(*[_Context(needs_input_grad=needed)][:takes_context], *args)
-
-
-def _handed_on(func: Any, args: Any, kwargs: Any) -> Any:
-    x = next(x for x in args if isinstance(x, torch.Tensor) and x.is_floating_point())
-    return x + (func(*args, **kwargs) - x).detach()
 
 
 def _with(place: int, value: float) -> Any:

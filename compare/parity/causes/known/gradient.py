@@ -67,6 +67,19 @@ def not_stopped(call: Called) -> Iterator[Variant]:
     yield Variant("stop-gradient", says, fix, lambda func, args, kwargs: args[0].clone())
 
 
+@of("clamp", "clip", "clamp_min", "clamp_max", "hardtanh", "relu6", "round", "floor", "ceil", "trunc", "sign")
+def let_through(call: Called) -> Iterator[Variant]:
+    says = f"hands the gradient after {call.name} on as it is, where the reference's is zero"
+    fix = f"let it be zero where {call.name} is constant: a straight-through estimator takes only what comes after it"
+    yield Variant("straight-through", says, fix, handed_on)
+
+
+def handed_on(func: Any, args: Any, kwargs: Any) -> Any:
+    """The value; the gradient as if its first floating argument were it."""
+    x = next(x for x in (*args, *kwargs.values()) if isinstance(x, torch.Tensor) and x.is_floating_point())
+    return x + (func(*args, **kwargs) - x).detach()
+
+
 @of("register_hook")
 def unhooked(call: Called) -> Iterator[Variant]:
     yield Variant(

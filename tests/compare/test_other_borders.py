@@ -1,0 +1,110 @@
+"""Modules that end elsewhere in the port than in the reference, which is no error; and those that are wrong."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+import torch
+from flax import nnx
+from graphmode.compare import Case, check
+
+WIDTH = 6
+GAIN = 2**0.5
+
+
+class Dense(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(WIDTH, WIDTH) / WIDTH**0.5)
+
+    def forward(self, x):
+        return torch.nn.functional.leaky_relu(x @ self.weight.T, 0.2) * GAIN
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = torch.nn.Sequential(Dense(), Dense(), Dense())
+        self.head = torch.nn.Linear(WIDTH, 3)
+
+    def forward(self, x):
+        return torch.tanh(self.head(self.body(x)))
+
+
+class PortDense(nnx.Module):
+    """Without the activation."""
+
+    def __init__(self):
+        self.weight = nnx.Param(jnp.zeros((WIDTH, WIDTH)))
+
+    def __call__(self, x):
+        return x @ self.weight[...].T
+
+
+class Shifted(PortDense):
+    def __call__(self, x):
+        return super().__call__(x) + 0.125
+
+
+class Body(nnx.Module):
+    layers, slope = (PortDense,) * 3, 0.2
+
+    def __init__(self):
+        for name, make in enumerate(self.layers):
+            setattr(self, str(name), make())
+
+    def __call__(self, x):
+        for name in "012":
+            x = jax.nn.leaky_relu(getattr(self, name)(x), self.slope) * GAIN
+        return x
+
+
+class OtherSlope(Body):
+    slope = 0.1
+
+
+class OneShifted(Body):
+    layers = (PortDense, Shifted, PortDense)
+
+
+class Port(nnx.Module):
+    body, last = Body, staticmethod(jnp.tanh)
+
+    def __init__(self, rngs):
+        self.body = type(self).body()
+        self.head = nnx.Linear(WIDTH, 3, rngs=rngs)
+
+    def __call__(self, x):
+        return self.last(self.head(self.body(x)))
+
+
+class WrongLast(Port):
+    last = staticmethod(jax.nn.sigmoid)
+
+
+class WrongBody(Port):
+    body = OtherSlope
+
+
+class WrongLayer(Port):
+    body = OneShifted
+
+
+@pytest.mark.parametrize(
+    ("port", "blamed", "cause"), [(WrongLast, "", "activation"), (WrongBody, "body", None), (WrongLayer, "body", None)]
+)
+def test_what_is_around_a_layer_may_end_it(port, blamed, cause):
+    case = Case(
+        name="c",
+        summary="s",
+        reference=Net,
+        model=port,
+        inputs=lambda rng: (rng.standard_normal((4, WIDTH)),),
+        modes=("inference",),
+        adversarial=(),
+    )
+    report = check(case, compiled=False, hasty=True)
+    assert blamed in [each.module for each in report.divergences]
+    assert all(each.module.startswith(blamed) for each in report.divergences)
+    if cause is not None:
+        assert [each.module for each in report.divergences] == [blamed]
+        assert [cause.id for cause in report.first_divergence.causes] == [cause]
