@@ -296,6 +296,18 @@ def says_the_same(port: np.ndarray, reference: np.ndarray) -> bool:
     return bool(np.isfinite(port).all() == np.isfinite(reference).all()) or not (a < 0).all(axis=-1).any()
 
 
+def are_among(port: np.ndarray, reference: np.ndarray) -> bool:
+    """Whether the port's elements hold all of the reference's, in whatever layout: as where the one is dense under a
+    mask, and the other a list."""
+    if not reference.size or not port.size:
+        return not reference.size
+    ours, theirs = np.sort(port, axis=None), reference.ravel()
+    places = np.searchsorted(ours, theirs)
+    below, above = (ours[each.clip(0, len(ours) - 1)] for each in (places - 1, places))
+    near = np.minimum(np.abs(below - theirs), np.abs(above - theirs))
+    return bool((near <= EQUAL_TOLERANCE * np.abs(theirs).max()).all())
+
+
 def is_added_to(port: np.ndarray, mask: np.ndarray) -> bool:
     """Whether this is such a mask of the reference's with more added to it, of a larger shape, as where a port adds a
     bias of positions to it once for all layers; what the reference adds to it within the module is no error."""

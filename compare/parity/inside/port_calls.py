@@ -33,7 +33,7 @@ from .cut_short import CutShort
 from .fixed_size import FixedSizeLayout
 from .hooking import handed, is_array, kept_in_memory, numbered, taken_apart, with_theirs
 from .lanes import all_lanes, in_all_lanes
-from .layouts import Layouts, Pair, complement_of, is_added_to, pair, says_the_same
+from .layouts import Layouts, Pair, are_among, complement_of, is_added_to, pair, says_the_same
 from .other_borders import ending_elsewhere
 from .packed import is_lengths, unpacked
 
@@ -328,6 +328,8 @@ class PortRun:
         names = [n for n in theirs if n not in paired and n not in packings and not is_lengths(n, whole)]
         places = [i for i in range(len(arrays)) if all(i != each.index for each in into)]
         if len(names) != len(places):
+            if what == "received":
+                yield from _of_another_form(at, around, {n: theirs[n] for n in names}, [arrays[i] for i in places])
             return
         for name, place in zip(names, places, strict=True):
             wanted, usual = theirs[name], self.layouts.usual(theirs[name])
@@ -494,6 +496,20 @@ def _giving_others(seen: Sequence[Seen]) -> set[str]:
     """The modules that give other values than the reference's."""
     given = (one for one in seen if one.what == "output")
     return {one.at.path for one in given if not difference(one.port, one.reference).equal}
+
+
+def _of_another_form(
+    at: CallId, around: CallId | None, theirs: Mapping[str, np.ndarray], ours: Sequence[np.ndarray]
+) -> Iterator[Seen]:
+    """The floating tensor that the reference hands, and the port's in its place does not hold: neither is a layout of
+    the other, and whoever receives it is not to blame."""
+    for name, wanted in theirs.items():
+        if wanted.dtype.kind != "f" or not wanted.ndim:
+            continue
+        dense = [x for x in ours if x.dtype.kind == "f" and x.size > wanted.size]
+        if dense and not any(are_among(x, wanted) for x in dense):
+            yield Seen(at, around, "received", name, dense[0], wanted)
+            return
 
 
 def _merge_repeated(call: Call, pairs: Sequence[Pair]) -> None:
