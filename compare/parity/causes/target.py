@@ -14,8 +14,8 @@ from ..yardstick import SMALLEST_GRADIENT, difference, magnitude
 from .changed import Evidence, Key
 
 if TYPE_CHECKING:
+    from ..inside.borders import Seen
     from ..inside.localise import Look
-    from ..inside.port_calls import Seen
 
 FORWARD = ("output", "received", "buffer")
 EXPLAINED = 1e-9  # of a tensor's scale

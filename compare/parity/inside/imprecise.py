@@ -20,10 +20,11 @@ from ..causes.change import Change
 from ..causes.changed import Evidence, Key
 from ..causes.replay import Replay
 from ..yardstick import PRECISE_RATIO, SMALLEST_SCALE, difference, error_ratio, is_judged, port_error, rms
+from .borders import Seen
 from .calls import Call, CallId, Calls
 from .layouts import Layouts
 from .localise import Look
-from .port_calls import PortRun, Seen
+from .port_calls import PortRun
 from .steps import Regrouped
 
 AGREES = 0.1  # of the largest element, in which values agree that differ by rounding: enough to tell a layout

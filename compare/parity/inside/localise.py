@@ -19,10 +19,11 @@ from ..causes.every_call import EveryCall
 from ..causes.replay import Replay
 from ..judge import Question, largest_beside_inputs
 from ..yardstick import SMALLEST_GRADIENT, Difference, difference, magnitude
+from .borders import Backward, Seen
 from .calls import CallId, Calls, counts
 from .matching import Node, match_modules, port_nodes, reference_nodes, stacked_layers, uncounted
 from .no_further import going_no_further
-from .port_calls import Backward, PortRun, Seen
+from .port_calls import PortRun
 from .steps import pairs_of_other_counts, regrouped
 from .suspects import Activation, Suspect, What, finding_of, source_of
 from .torch_calls import recorded

@@ -12,7 +12,7 @@ from ..yardstick import SMALLEST_GRADIENT, difference, magnitude
 from .calls import CallId
 
 if TYPE_CHECKING:
-    from .port_calls import Backward
+    from .borders import Backward
 
 FEW = 4  # calls, that are tried one by one where they make a difference together
 Named = Mapping[str, np.ndarray]

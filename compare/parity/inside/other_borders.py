@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..yardstick import difference
 
 if TYPE_CHECKING:
+    from .borders import Forward, Seen, What
     from .calls import CallId
-    from .port_calls import Forward, Seen, What
 
 MOST_TRIED = 4  # modules within one, one by one
 OTHERWISE = 0.05  # of a tensor's scale: what is nearer are the same numbers, less exactly, as after a cast

@@ -11,9 +11,9 @@ within `jax.vmap` is one, of all lanes; `jax.checkpoint` lets its function run a
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -24,62 +24,18 @@ from flax import nnx
 from ...case import identity
 from ...jax_side import PortSide
 from ...observation import Observation
-from ...port_program import combine, starts
 from ...trees import named_leaves
 from ..judge import Question
 from ..yardstick import difference
+from .borders import Backward, Borders, Forward, Matches, Seen, What
 from .calls import Call, CallId, Calls, is_inside
 from .cut_short import CutShort
-from .fixed_size import FixedSizeLayout
-from .hooking import handed, is_array, kept_in_memory, numbered, taken_apart, with_theirs
-from .lanes import all_lanes, in_all_lanes
+from .hooking import handed, is_array, kept_in_memory, numbered, taken_apart
+from .lanes import all_lanes
 from .layouts import Layouts, Pair, are_among, complement_of, is_added_to, pair, says_the_same
 from .other_borders import ending_elsewhere
 from .packed import is_lengths, unpacked
-
-What = Literal["received", "output", "received_cotangent", "input_gradient"]
-Matches = Mapping[CallId, CallId]  # calls of the port to those of the reference
-Forward = tuple[list["Seen"], dict[str, np.ndarray]]  # what calls receive and give, and buffers after it
-
-
-@dataclass(frozen=True)
-class Seen:
-    """A tensor at the border of a call, in the reference's layout.
-
-    Attributes:
-      at: the port's call.
-      around: the call that it was made in, of those that have a counterpart; None for the model's own.
-      what: on which side of the call, and of which pass.
-      name: of the tensor in the reference's call.
-      port, reference: the values, of different shapes where no layout makes them the same.
-      is_beyond: whether it is what stands beyond what counts, of which the reference has nothing.
-    """
-
-    at: CallId
-    around: CallId | None
-    what: What
-    name: str
-    port: np.ndarray
-    reference: np.ndarray
-    is_beyond: bool = False
-
-
-@dataclass(frozen=True)
-class Backward:
-    """A backward pass: what calls receive and give, and the gradients of parameters and of the model's inputs."""
-
-    seen: list[Seen]
-    by_parameters: dict[str, np.ndarray]
-    by_inputs: dict[str, np.ndarray]
-
-
-@dataclass
-class Borders:
-    """Which of a call's tensors stand for which of the reference's, and the call that it was made in."""
-
-    inputs: list[Pair] = field(default_factory=list)
-    outputs: list[Pair] = field(default_factory=list)
-    around: CallId | None = None
+from .port_backward import BackwardPass
 
 
 class _MadeUpForError(Exception):
@@ -369,9 +325,9 @@ class PortRun:
         a sum whose own gradient is zero, and what gets none is seen to get zeros.
         """
         try:
-            return self._forced_backward(matches, calls, free, giving, reaching=True)
+            return BackwardPass(self, matches, calls, free, giving).run(reaching=True)
         except jax.errors.UnexpectedTracerError:  # a module is called within a transform, whose values do not leave it
-            return self._forced_backward(matches, calls, free, giving, reaching=False)
+            return BackwardPass(self, matches, calls, free, giving).run(reaching=False)
 
     def around(self, at: CallId) -> CallId | None:
         """The judged call that a call is made in, where it is judged itself."""
@@ -379,106 +335,7 @@ class PortRun:
 
     def own_gradients(self, matches: Matches, calls: Calls, path: str) -> dict[str, np.ndarray]:
         """Of the gradients of parameters, the part that the calls of this module make of the right ones."""
-        return self._forced_backward(matches, calls, (), (), reaching=False, alone=path).by_parameters
-
-    def _forced_backward(
-        self,
-        matches: Matches,
-        calls: Calls,
-        free: Collection[CallId],
-        giving: Collection[CallId],
-        *,
-        reaching: bool,
-        alone: str | None = None,
-    ) -> Backward:
-        seen: list[Seen] = []
-        borders_reached: list[jax.Array] = []
-
-        def border(at: CallId, what: What, pairs: list[Pair], lanes: list[Any]) -> list[Any]:
-            return in_all_lanes(lanes, lambda ours: switched(at, what, pairs, ours))
-
-        def switched(at: CallId, what: What, pairs: list[Pair], ours: list[Any]) -> list[Any]:
-            call = calls[matches[at]]
-            gives = what == "input_gradient"
-            values, gradients = (call.inputs, call.input_gradients) if gives else (call.outputs, call.cotangents)
-            replaced = with_theirs(ours, values, pairs)
-            through = [] if gives else [name for name in call.without_gradient if name not in gradients]
-            places = {each.name: each.index for each in pairs}
-            for each in pairs:
-                if gives and each.name in call.merged:
-                    replaced[each.index] = replaced[places[call.merged[each.name]]]
-                    continue
-                let_through = each.name in through and isinstance(ours[each.index], jax.core.Tracer)
-                if each.name in gradients or let_through:
-                    wanted = gradients.get(each.name)
-                    if wanted is None or alone not in (None, at.path):
-                        wanted = np.zeros_like(values[each.name])
-                    own = gives and at in giving
-                    switch = self._switch(at, what, each, replaced[each.index], wanted, seen, own=own)
-                    replaced[each.index] = switch(ours[each.index])
-                    if reaching:
-                        borders_reached.append(replaced[each.index])
-            return replaced
-
-        def note(at: CallId, module: nnx.Module, run: Any, args: Any, kwargs: Any) -> Any:
-            if at not in self._borders:
-                return run(module, *args, **kwargs)
-            borders = self._borders[at]
-            received, put_in = taken_apart((args, kwargs))
-            args, kwargs = put_in(border(at, "input_gradient", borders.inputs, received))
-            outputs = run(module, *args, **kwargs)
-            if at in free:
-                return outputs
-            given, put_out = taken_apart(outputs)
-            return put_out(border(at, "received_cotangent", borders.outputs, given))
-
-        program, batch = self.program, self.batch
-
-        def forward(params: Any, diff: Any) -> tuple[list[jax.Array], list[jax.Array]]:
-            call = combine(diff, batch.rest)
-            borders_reached.clear()
-            heads = program.forward(params, program.rest, *call, through=numbered(note))[0]
-            return heads, [jnp.sum(x) for x in borders_reached]
-
-        with self.side.context(), jax.disable_jit(), kept_in_memory():
-            (heads, sums), pull = jax.vjp(forward, program.params, batch.diff)
-            first = starts(heads, batch.cotangents) if alone is None else jtu.tree_map(jnp.zeros_like, heads)
-            by_parameters, by_inputs = pull((first, jtu.tree_map(jnp.zeros_like, sums)))
-            jax.effects_barrier()
-            by_name = self.side.named_gradients(self.question.mode, by_parameters)
-            return Backward(seen, by_name, self.side.input_gradients(batch, by_inputs))
-
-    def _switch(
-        self, at: CallId, what: What, pair: Pair, right: jax.Array, gradient: np.ndarray, seen: list[Seen], *, own: bool
-    ) -> Callable[[jax.Array], jax.Array]:
-        """Gives the right value forward and the right gradient backward, or the port's `own`, and notes that one."""
-        around = self._borders[at].around
-
-        def note(reached: Any) -> None:
-            layout, array = pair.layout, np.asarray(reached)
-            seen.append(Seen(at, around, what, pair.name, layout.to_reference(array), gradient))
-            if what == "received_cotangent" and isinstance(layout, FixedSizeLayout):
-                beyond = layout.beyond(array)
-                name = f"{pair.name} beyond what counts"
-                seen.append(Seen(at, around, what, name, beyond, np.zeros_like(beyond), is_beyond=True))
-
-        @jax.custom_vjp
-        def switch(x: jax.Array) -> jax.Array:
-            return right
-
-        def fwd(x: jax.Array) -> tuple[jax.Array, jax.Array]:
-            return right, jnp.zeros_like(x)
-
-        def bwd(like: jax.Array, reached: jax.Array) -> tuple[jax.Array]:
-            if isinstance(reached, jax.core.Tracer):
-                jax.debug.callback(note, reached)
-            else:
-                note(reached)
-            handed_on = reached if own else pair.layout.gradient_to_port(gradient)
-            return (jnp.asarray(handed_on, like.dtype) if handed_on.shape == like.shape else like,)
-
-        switch.defvjp(fwd, bwd)
-        return switch
+        return BackwardPass(self, matches, calls, alone=path).run(reaching=False).by_parameters
 
     def _forward(self, note: Any) -> Any:
         """Runs the model forward, each call through `note`; gives its outputs, and the state after it."""
