@@ -8,7 +8,7 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -235,15 +235,29 @@ class PortSide:
             )
             return self.observe(outputs, batch, gradients, state)
 
-    def called_twice(
-        self, inputs: Inputs, mode: Mode, cotangents: Mapping[str, np.ndarray] | None = None
+    def called_after(
+        self,
+        earlier: Sequence[tuple[Inputs, Mapping[str, np.ndarray] | None]],
+        inputs: Inputs,
+        mode: Mode,
+        cotangents: Mapping[str, np.ndarray] | None = None,
     ) -> tuple[Observation, list[str]]:
-        """What a second call gives, on the state that the first one left, and the names of what the first wrote."""
+        """What a call gives on the state that earlier ones left, and the names of what they wrote.
+
+        Args:
+          earlier: inputs and cotangents of each.
+          inputs, mode, cotangents: as of `run`.
+        """
         with self.context():
-            program, batch = self.program(mode), self.place(inputs, mode, cotangents)
-            call = self._call(mode, inputs, batch)
-            _, rest = call(program.rest)
-            outputs, after = call(rest)
+            program = self.program(mode)
+            calls = [
+                self._call(mode, given, self.place(given, mode, by_output))
+                for given, by_output in (*earlier, (inputs, cotangents))
+            ]
+            rest = program.rest
+            for call in calls[:-1]:
+                _, rest = call(rest)
+            outputs, after = calls[-1](rest)
             wrote = changed(by_path(program.rest), by_path(rest))
             return dataclasses.replace(self.observe(outputs, None), buffers=self.named_state(mode, after)), wrote
 

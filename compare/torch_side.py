@@ -249,14 +249,15 @@ class TorchSide:
         with Snapshot.of_buffers(module).restored(), torch.no_grad():
             return self.observe(module(*batch.args, **batch.kwargs)).outputs
 
-    def called_twice(self, inputs: Inputs, mode: Mode) -> tuple[Observation, list[str]]:
-        """What a second call gives, on the buffers that the first one left, and the names of those that it wrote."""
-        module, batch = self.set_mode(mode), self.place(inputs, mode)
+    def called_after(self, earlier: Sequence[Inputs], inputs: Inputs, mode: Mode) -> tuple[Observation, list[str]]:
+        """What a call gives on the buffers that earlier ones left, and the names of those that they wrote."""
+        module, batches = self.set_mode(mode), [self.place(each, mode) for each in (*earlier, inputs)]
         with Snapshot.of_buffers(module).restored(), torch.no_grad():
             before = self.buffers
-            module(*batch.args, **batch.kwargs)
+            for batch in batches[:-1]:
+                module(*batch.args, **batch.kwargs)
             wrote = changed(before, self.buffers)
-            outputs = module(*batch.args, **batch.kwargs)
+            outputs = module(*batches[-1].args, **batches[-1].kwargs)
             return dataclasses.replace(self.observe(outputs), buffers=self.buffers), wrote
 
     def run_recorded(

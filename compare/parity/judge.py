@@ -243,18 +243,25 @@ class Judge:
         return self._answers(drawn, [question.mode])
 
     def another(self, question: Question) -> Question | None:
-        """A further draw of the same kind of input, in the same mode; None where every draw is the same, is of other
-        shapes, or where the input is of the check's own."""
+        """A further draw of the same kind of input, in the same mode; None where there is none."""
+        inputs = self.other_inputs(question)
+        if inputs is None:
+            return None
+        drawn = [(f"{question.label}, drawn again", inputs, question.is_random)]
+        return next(iter(self.questions(drawn, [question.mode])), None)
+
+    def other_inputs(self, question: Question, number: int = 0) -> Inputs | None:
+        """A further draw of its inputs, of several the one of this number; None where every draw is the same, is of
+        other shapes, or where the input is of the check's own."""
         if question.is_random and not question.is_timed:
-            inputs = check_inputs(self.case, self.seed, FURTHER)
+            inputs = check_inputs(self.case, self.seed, FURTHER + number)
         elif question.label in self.case.edge_inputs:
-            inputs = edge_input(self.case, self.seed, question.label, FURTHER)
+            inputs = edge_input(self.case, self.seed, question.label, FURTHER + number)
         else:
             return None
         if signature(inputs) != signature(question.inputs) or _are_same(inputs, question.inputs):
             return None
-        drawn = [(f"{question.label}, drawn again", inputs, question.is_random)]
-        return next(iter(self.questions(drawn, [question.mode])), None)
+        return inputs
 
     def least_work(self, mode: Mode, question: Question, size: int | None = None) -> Work:
         """Of one step on this question's inputs, in the dtype that people run; `size` is the batch's, in a sweep."""

@@ -1,4 +1,4 @@
-"""A second call, on what the first one left: state that a port keeps, forgets, or writes otherwise than the reference.
+"""Calls on what earlier ones left: state that a port keeps, forgets, or writes otherwise than the reference.
 
 Every other question is asked of a module in its first state. What is left over from the call before, such as a position
 in a cache that is not set back, or a running mean that moves in evaluation, shows in the next call alone.
@@ -6,8 +6,9 @@ in a cache that is not set back, or a running mean that moves in evaluation, sho
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,8 +23,9 @@ from .yardstick import difference, magnitude
 if TYPE_CHECKING:
     from ..jax_side import PortSide
     from .examination import Examination
-    from .judge import Truth
+    from .judge import Question, Truth
 
+EARLIER = 3  # calls: what has room for two batches is written from its start again
 RESET = (
     "set it back at the start of a call, or take it as an argument and give it back: the reference gives the same for "
     "the same input"
@@ -37,14 +39,17 @@ Names = Sequence[str]
 
 @dataclass
 class Again:
-    """What is off after a second call, and why; nothing mostly."""
+    """What is off after earlier calls, and why; nothing mostly."""
 
     tensors: list[Tensor] = field(default_factory=list)
     divergences: list[Divergence] = field(default_factory=list)
 
 
 def second_call(exam: Examination, port: PortSide) -> Again:
-    """Calls both sides twice on the first random input, in each mode in which one of them writes state.
+    """Calls both sides on the first random input after several others, and, in each mode in which one of them writes
+    state, on the case's edge inputs after it.
+
+    After calls on the same input a running mean would be where it was, whatever its share is.
 
     Args:
       exam: whose judge answered.
@@ -55,35 +60,60 @@ def second_call(exam: Examination, port: PortSide) -> Again:
     """
     found = Again()
     for mode in (mode for mode in exam.case.modes if mode != "train_step"):
-        asked = (t for t in exam.truths if (t.question.mode, t.question.label) == (mode, "random 0"))
-        for truth in asked:
-            _compare(exam, port, truth, found)
+        asked = [t for t in exam.truths if t.question.mode == mode and not t.question.is_timed]
+        for first in (t for t in asked if t.question.label == "random 0"):
+            others = (exam.judge.other_inputs(first.question, number) for number in range(EARLIER))
+            drawn = [replace(first.question, inputs=inputs) for inputs in others if inputs is not None]
+            earlier = drawn or [first.question] * EARLIER
+            if not _compare(exam, port, first, earlier[:1], found) or found.tensors:
+                continue
+            _compare(exam, port, first, earlier, found)
+            for truth in (t for t in asked if t.question.label in exam.case.edge_inputs):
+                _compare(exam, port, truth, [first.question], found)
     return found
 
 
-def _compare(exam: Examination, port: PortSide, truth: Truth, into: Again) -> None:
+def _compare(exam: Examination, port: PortSide, truth: Truth, earlier: Sequence[Question], into: Again) -> bool:
+    """Whether one of the sides writes anything: then what is off is added to `into`."""
     question = truth.question
+    answer = _reference_after(exam, question, earlier)
+    if answer is None:
+        return False
+    theirs, written, count = answer
+    before = [(each.inputs, each.cotangents) for each in earlier[:count]]
     try:
-        ours, kept = port.called_twice(question.inputs, question.mode, question.cotangents)
+        ours, kept = port.called_after(before, question.inputs, question.mode, question.cotangents)
     except Exception as error:
         where = f"when it is called again on the input {question.label!r} in {question.mode}"
         raise CaseError(f"case {exam.case.name!r}: the port {port_failure(error, where)}") from error
-    theirs, written = exam.judge.exact.called_twice(question.inputs, question.mode)
     if not kept and not written:
-        return
-    tensors = list(_wrong(exam, truth, ours.renamed(theirs), theirs))
-    if not tensors:
-        return
-    into.tensors += tensors
-    trained = [] if written else _written_in_training(exam, truth)
-    into.divergences.append(_divergence(exam, port, tensors, _cause(tensors, kept, written, trained), kept))
+        return False
+    if tensors := list(_wrong(exam, truth, ours.renamed(theirs), theirs)):
+        into.tensors += tensors
+        trained = [] if written else _written_in_training(exam, truth)
+        cause = _cause(tensors, kept, written, trained)
+        into.divergences.append(_divergence(exam, port, tensors, cause, kept))
+    return True
+
+
+def _reference_after(
+    exam: Examination, question: Question, earlier: Sequence[Question]
+) -> tuple[Observation, Names, int] | None:
+    """What the reference gives, what the earlier calls wrote, and how many they were; fewer where it fails after so
+    many, as a cache does that is full, and None where it can be called once alone."""
+    for count in range(len(earlier), 0, -1):
+        with contextlib.suppress(Exception):
+            before = [each.inputs for each in earlier[:count]]
+            return *exam.judge.exact.called_after(before, question.inputs, question.mode), count
+    return None
 
 
 def _written_in_training(exam: Examination, truth: Truth) -> Names:
     """What the reference writes in training; nothing where that is not asked for."""
     if truth.question.mode != "inference" or "forward_backward" not in exam.case.modes:
         return []
-    return exam.judge.exact.called_twice(truth.question.inputs, "forward_backward")[1]
+    inputs = truth.question.inputs
+    return exam.judge.exact.called_after([inputs], inputs, "forward_backward")[1]
 
 
 def _wrong(exam: Examination, truth: Truth, ours: Observation, theirs: Observation) -> Iterator[Tensor]:
@@ -113,7 +143,7 @@ def _divergence(exam: Examination, port: PortSide, tensors: Sequence[Tensor], ca
     findings = [
         Finding(
             what=t.kind,  # type: ignore[arg-type]
-            tensor=f"{t.name} after a second call",
+            tensor=f"{t.name} after earlier calls",
             error=t.error,
             index=t.index,
             port_value=t.port_value,

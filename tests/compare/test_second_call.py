@@ -1,5 +1,7 @@
 """State from one call to the next: left over, forgotten, or made otherwise; and buffers that forward assigns anew."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -64,6 +66,83 @@ class WithoutDecay(Port):
 
     def moved(self, h):
         return self.mean[...] + 0.1 * jax.lax.stop_gradient(h).mean(0)
+
+
+class Counted(torch.nn.Module):
+    """A mean whose share is what the number of calls makes of it; at the same input it stays where it is."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(WIDTH))
+        self.register_buffer("steps", torch.zeros((), dtype=torch.long))
+
+    def forward(self, x):
+        if self.training:
+            self.steps += 1
+            self.mean.lerp_(x.detach().mean(0), max(0.1, 1 / float(self.steps)))
+        return x - self.mean
+
+
+class CountsLate(nnx.Module):
+    def __init__(self, rngs: nnx.Rngs, is_late=True):
+        self.mean, self.steps = Kept(jnp.zeros(WIDTH)), Kept(jnp.zeros((), int))
+        self.training, self.is_late = True, is_late
+
+    def __call__(self, x):
+        if self.training:
+            steps = self.steps[...] + 1
+            share = jnp.maximum(0.1, 1 / jnp.maximum(steps - self.is_late, 1))
+            self.steps[...] = steps
+            self.mean[...] += jax.lax.stop_gradient(share * (x.mean(0) - self.mean[...]))
+        return x - self.mean[...]
+
+
+class Ring(torch.nn.Module):
+    """Keeps the last rows, in a ring."""
+
+    def __init__(self, room):
+        super().__init__()
+        self.register_buffer("rows", torch.zeros(room, WIDTH))
+        self.register_buffer("next", torch.zeros((), dtype=torch.long))
+
+    def forward(self, x):
+        if self.training:
+            places = self.next + torch.arange(len(x))
+            self.rows[self.placed(places)] = x.detach()
+            self.next.copy_(self.placed(self.next + len(x)))
+        return x @ self.rows.clone().T
+
+    def placed(self, places):
+        return places % len(self.rows)
+
+
+class Full(Ring):
+    """Fails where it has no room."""
+
+    def placed(self, places):
+        return places
+
+
+class Wraps(nnx.Module):
+    def __init__(self, room):
+        self.rows, self.next = Kept(jnp.zeros((room, WIDTH))), Kept(jnp.zeros((), int))
+        self.training = True
+
+    def written(self, x):
+        return self.rows[...].at[(self.next[...] + jnp.arange(len(x))) % len(self.rows)].set(x)
+
+    def __call__(self, x):
+        if self.training:
+            self.rows[...] = self.written(jax.lax.stop_gradient(x))
+            self.next[...] = (self.next[...] + len(x)) % len(self.rows)
+        return x @ self.rows[...].T
+
+
+class WritesTheEnd(Wraps):
+    """What starts too late to fit is moved to the end."""
+
+    def written(self, x):
+        return jax.lax.dynamic_update_slice(self.rows[...], x, (self.next[...], jnp.zeros_like(self.next[...])))
 
 
 class Forgets(Port):
@@ -138,6 +217,38 @@ def test_what_shows_in_the_next_call_alone_is_caught(reference, port, mode, id, 
     assert (each.mode, each.input, cause.id) == (mode, "random 0, called again", id)
     assert cause.says.startswith(word)
     assert {finding.what for finding in each.findings} == {"output", "buffer"}
+
+
+def ring(reference, port, room, **fields):
+    return case(lambda: reference(room), lambda rngs: port(room), modes=("forward_backward",), adversarial=(), **fields)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        (case(Counted, partial(CountsLate, is_late=False)), case(Counted, CountsLate)),
+        (ring(Ring, Wraps, 6), ring(Ring, WritesTheEnd, 6)),
+    ],
+    ids=["a share", "a ring"],
+)
+def test_what_shows_after_several_calls_on_other_inputs_is_caught(right, wrong):
+    report = check(right)
+    assert report.passed, report
+    (each,) = check(wrong).divergences
+    assert [cause.id for cause in each.causes] == ["state-otherwise"]
+
+
+def test_an_edge_input_comes_after_another_input():
+    """Whole batches fill the ring twice, and a longer one is the first that has no room at its end."""
+    edge = {"five": lambda rng: (rng.standard_normal((5, WIDTH)),)}
+    report = check(ring(Ring, WritesTheEnd, 8, edge_inputs=edge))
+    wrong = {tensor.input for parity in report.parity for tensor in parity.tensors if not tensor.equal}
+    assert wrong == {"five, called again"}
+
+
+def test_what_the_reference_fails_at_is_not_asked():
+    report = check(ring(Full, Wraps, 9))
+    assert report.passed, report
 
 
 @pytest.mark.parametrize("reference", [Reference, Anew])
