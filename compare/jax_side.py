@@ -121,6 +121,14 @@ class PortSide:
         other._programs, other._compiled, other._output_shapes = {}, {}, {}
         return other
 
+    def take_graphs(self, other: PortSide) -> None:
+        """Takes what is compiled of the same port with other weights, where these are all that is other in it."""
+        self._is_sound, self._was_quick = other._is_sound, other._was_quick
+        with self.context():
+            same = {mode for mode, program in other._programs.items() if self.program(mode).is_like(program)}
+        for mine, theirs in ((self._compiled, other._compiled), (self._output_shapes, other._output_shapes)):
+            mine.update({key: value for key, value in theirs.items() if key[0] in same})  # type: ignore[attr-defined]
+
     def _build(self, variant: str, state_dict: Mapping[str, np.ndarray], seed: int) -> nnx.Module:
         """The module with the weights: abstract first, since initial values that are overwritten take seconds."""
         make = self.case.models[variant]

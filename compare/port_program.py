@@ -54,6 +54,14 @@ class PortProgram:
         self._case = case
         self._loss = case.loss[1] if case.loss else None
 
+    def is_like(self, other: PortProgram) -> bool:
+        """Whether a graph of the other one is one of this, too: all that is static is the same, and all shapes are."""
+
+        def shapes(program: PortProgram) -> Any:
+            return jtu.tree_map(lambda x: (np.shape(x), x.dtype), (program.params, program.rest))
+
+        return self.graphdef == other.graphdef and shapes(self) == shapes(other)
+
     @property
     def optimizer(self) -> optax.GradientTransformation:
         assert self._case.optimizer is not None  # the case saw to that

@@ -30,6 +30,7 @@ from .dropout_rates import dropout_warnings
 from .judge import Judge, Key, Question, Truth
 from .lost_nan import lost_nan
 from .narrower import narrower_reference
+from .other_weights import OtherWeights, with_other_weights
 from .precision import Again as Redrawn
 from .precision import Precision
 from .scales import Scales
@@ -176,10 +177,10 @@ class Examination:
             del exact
         with quiet():
             again = None if usual is None else self._again(usual, side, variant)
-            tensors = self._tensors(differences, answers, again) + own.tensors
+            tensors = self.tensors(differences, answers, again) + own.tensors
         # of a port that is wrong anyway, a gradient that differs at a kink says nothing more
         warnings = own.warnings if all(t.equal for t in tensors) else []
-        left = Again()
+        left, others = Again(), OtherWeights()
         if side == "jax" and usual is not None and not self.judge.is_large and all(t.equal for t in tensors):
             asked = [t.question for t in truths if t.question.mode == "inference" and t.question.is_random]
             with quiet():
@@ -188,7 +189,10 @@ class Examination:
                 left = second_call(self, port)
                 if left.tensors and (sound := port.soundly()) is not None:
                     left = second_call(self, self.keep(sound, variant))
-            tensors += left.tensors
+                if not left.tensors:
+                    others = with_other_weights(self, variant, self.port_side(variant, "float64"))
+            tensors += left.tensors + others.tensors
+            notes += others.notes
         if side == "jax" and usual is not None:
             warnings += self._untold(usual, truths, tensors)  # type: ignore[arg-type]
         if apart.trained:
@@ -200,7 +204,7 @@ class Examination:
         if side == "jax" and "train_step" in self.case.modes:
             found = self._optimizer
             (notes if isinstance(found, str) else tensors).append(found)  # type: ignore[arg-type]
-        seen = self._seen_inside(variant, tensors) if side == "jax" else Diagnosis()
+        seen = self.seen_inside(variant, tensors) if side == "jax" and not others.tensors else Diagnosis()
         self._ports.clear()
         notes += seen.notes
         readings: dict[str, str] = {}
@@ -215,18 +219,18 @@ class Examination:
             side=side,  # type: ignore[arg-type]
             equal=all(t.equal for t in tensors),
             precise=all(t.precise for t in tensors),
-            inputs=list(dict.fromkeys([*(truth.question.label for truth in truths), *own.labels])),
+            inputs=list(dict.fromkeys([*(truth.question.label for truth in truths), *own.labels, *others.labels])),
             tensors=tensors,
             notes=list(dict.fromkeys(notes)),
             readings=readings,
             dtype=self.dtype,
-            divergences=seen.divergences + left.divergences,
+            divergences=seen.divergences + left.divergences + others.divergences,
             modules=seen.modules,
             warnings=[*self._coverage, *warnings] if side == "jax" else warnings,
             duration_s=time.perf_counter() - start,
         )
 
-    def _seen_inside(self, variant: str, tensors: Sequence[Tensor]) -> Diagnosis:
+    def seen_inside(self, variant: str, tensors: Sequence[Tensor]) -> Diagnosis:
         if self.locate and not all(t.equal for t in tensors):
             return diagnose(self, variant, tensors)
         if self.locate and not all(t.precise for t in tensors):
@@ -329,10 +333,13 @@ class Examination:
 
         return draw
 
-    def _tensors(
-        self, differences: list[dict[Key, Difference]], answers: list[Observation] | None, again: Redrawn | None
+    def tensors(
+        self,
+        differences: list[dict[Key, Difference]],
+        answers: list[Observation] | None = None,
+        again: Redrawn | None = None,
     ) -> list[Tensor]:
-        """Every tensor's verdicts, the worst over all inputs."""
+        """Every tensor's verdicts, the worst over all inputs; its precision is judged by the answers, if any."""
         judged = []
         for mode in self.case.modes:
             rows = [i for i in range(len(differences)) if self.truths[i].question.mode == mode]

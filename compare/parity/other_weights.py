@@ -1,0 +1,111 @@
+"""A port with other weights than the first: what one initialisation hides, such as a branch that no input takes then.
+
+A network whose densities are all below zero renders nothing, and nothing that is wrong behind them is seen, whatever
+its inputs are.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..case import CaseError
+from ..report.records import Divergence, Tensor
+from ..trees import is_floating
+from .differences import Differences
+from .doubts import settled, unequal
+from .judge import Judge, Truth
+from .scales import Scales
+
+if TYPE_CHECKING:
+    from ..jax_side import PortSide
+    from .examination import Examination
+
+SEED = 1  # more than the first weights'
+LABEL = "other weights"
+
+
+@dataclass
+class OtherWeights:
+    """What is off with them, and where; nothing mostly.
+
+    Attributes:
+      labels: of the inputs that were asked.
+    """
+
+    labels: list[str] = field(default_factory=list)
+    tensors: list[Tensor] = field(default_factory=list)
+    divergences: list[Divergence] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def with_other_weights(exam: Examination, variant: str, port: PortSide) -> OtherWeights:
+    """Asks a port that is equal on all that it was asked the first random input again, with the weights that the
+    reference draws from another seed.
+
+    Nothing is asked where it draws none, where the case brings weights of its own, and where the reference does not
+    answer in finite numbers.
+
+    Args:
+      exam: whose judge answered.
+      variant: of the port.
+      port: in float64.
+    """
+    other = _examined_with_other_weights(exam)
+    if other is None:
+        return OtherWeights()
+    exact = other.port_side(variant, "float64")
+    exact.take_graphs(port)
+    apart = Differences(other.case, other.judge, other.scales)
+    differences = [apart.of(truth, other.answer(exact, truth, "jax", variant)) for truth in other.truths]
+    exact, _, differences, notes = settled(other, variant, exact, other.truths, differences)
+    found = OtherWeights([truth.question.label for truth in other.truths])
+    if unequal(differences):
+        found.tensors = [each for each in other.tensors(differences) if not each.equal]
+        seen = other.seen_inside(variant, found.tensors)
+        found.divergences, found.notes = seen.divergences, notes + seen.notes
+    return found
+
+
+def _examined_with_other_weights(exam: Examination) -> Examination | None:
+    case = exam.case
+    if case.pretrained is not None and not exam.judge.missing_weights:
+        return None
+    try:
+        judge = Judge(case, seed=exam.seed + SEED, dtype=exam.dtype, device=exam.device)
+    except CaseError:
+        return None
+    if judge.state_dict.keys() != exam.judge.state_dict.keys() or _are_same(judge, exam.judge):
+        return None
+    truths = _answers(judge, exam.truths)
+    if not truths:
+        return None
+    other = copy.copy(exam)
+    other.judge, other.truths, other.scales = judge, truths, Scales(truths)
+    other._ports, other._sound = {}, set(exam._sound)
+    return other
+
+
+def _are_same(judge: Judge, first: Judge) -> bool:
+    return all(np.array_equal(value, first.state_dict[name]) for name, value in judge.state_dict.items())
+
+
+def _answers(judge: Judge, truths: Sequence[Truth]) -> list[Truth]:
+    """To the first random input of each mode; none where one of them is not finite."""
+    found = []
+    for truth in truths:
+        question = truth.question
+        if question.label != "random 0" or question.mode == "train_step":
+            continue
+        try:
+            answer = judge.own_truth(replace(question, label=f"{question.label}, {LABEL}"))
+        except Exception:
+            return []
+        if not all(np.isfinite(x).all() for _, _, x in answer.reference.tensors() if is_floating(x)):
+            return []
+        found.append(answer)
+    return found

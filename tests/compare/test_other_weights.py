@@ -1,0 +1,107 @@
+"""What the first weights hide shows with others."""
+
+import jax.numpy as jnp
+import pytest
+import torch
+from flax import nnx
+from graphmode.compare import Case, check
+
+LABEL = "random 0, other weights"
+FIRST, SECOND = 1.54, 0.66  # what PyTorch draws with the seeds 0 and 1, about
+BETWEEN = 1.0
+
+
+class Gated(torch.nn.Module):
+    """Doubles what it is given where a parameter is small, which it is with the second seed alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.gate = torch.nn.Parameter(torch.randn(()))
+
+    def small(self, x):
+        return 2 * x
+
+    def forward(self, x):
+        return self.gate * (self.small(x) if self.gate < BETWEEN else x)
+
+
+class Undefined(Gated):
+    def small(self, x):
+        return x / 0
+
+
+class Failing(Gated):
+    def small(self, x):
+        raise ValueError("not for small ones")
+
+
+class Fixed(Gated):
+    """Draws nothing."""
+
+    def __init__(self):
+        super().__init__()
+        torch.nn.init.constant_(self.gate, FIRST)
+
+
+class Port(nnx.Module):
+    factor, traces = 2, 0
+
+    def __init__(self, rngs):
+        self.gate = nnx.Param(jnp.zeros(()))
+
+    def __call__(self, x):
+        type(self).traces += 1
+        return self.gate[...] * jnp.where(self.gate[...] < BETWEEN, self.factor * x, x)
+
+
+class Thrice(Port):
+    factor = 3
+
+
+def case(reference=Gated, port=Port, **fields):
+    return Case(
+        name="c",
+        summary="s",
+        reference=reference,
+        model=port,
+        inputs=lambda rng: (rng.standard_normal((4, 3)),),
+        modes=("inference",),
+        adversarial=(),
+        **fields,
+    )
+
+
+def asked(report):
+    return [label for label in report.parity[0].inputs if label.endswith("other weights")]
+
+
+def test_a_branch_that_the_first_weights_do_not_take_is_seen():
+    right = check(case())
+    assert right.passed, right
+    assert asked(right) == [LABEL]
+    wrong = check(case(port=Thrice))
+    assert not wrong.equal
+    (each,) = wrong.divergences
+    assert each.input == LABEL
+    assert [cause.id for cause in each.causes] == ["scale"], each.causes
+
+
+def test_no_graph_is_compiled_for_it():
+    before = Port.traces
+    check(case(), draws=1)
+    whole, before = Port.traces - before, Port.traces
+    check(case(reference=Fixed), draws=1)
+    assert whole == Port.traces - before
+
+
+@pytest.mark.parametrize("reference", [Undefined, Failing, Fixed])
+def test_what_is_not_defined_there_or_the_same_is_not_asked(reference):
+    report = check(case(reference, Thrice))
+    assert report.passed, report
+    assert not asked(report)
+
+
+def test_weights_of_the_cases_own_stay():
+    report = check(case(port=Thrice, pretrained=lambda: {"gate": torch.tensor(FIRST)}))
+    assert report.passed, report
+    assert not asked(report)
