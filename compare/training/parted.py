@@ -24,6 +24,7 @@ DIVIDES_BY = (
 )
 CLIPS_ITSELF = f"Does the port clip at all? {DIVIDES_BY}."
 BY_EPSILON = 0.1  # what an epsilon beside the norm makes of a factor, at most
+BY_FLOAT32 = 1e-6  # what its rounding makes of a factor, at most
 NOISE = 1e-6  # of the largest gradient: what Adam makes of less is decided by rounding
 ALIKE = 1e-6  # of a factor that all elements share
 
@@ -176,7 +177,14 @@ def _of_moves(number: int, port: Taken, reference: Taken) -> str:
         return f"{says} PyTorch's script leaves them as they are."
     factor = _shared_factor([known[name] for name in off], 0.0)
     if factor == 0 and not any(ours.any() for ours, _ in known.values()):
-        says += " The port moves nothing: its step has to train the module that model_step was given, in place."
+        says += (
+            " The port moves nothing: its rate is 0 in this step, as where a schedule counts from another step, or its "
+            "step does not train the module that model_step was given, in place."
+        )
+        clipped = False
+    elif factor is not None and abs(factor - 1) < BY_FLOAT32:
+        says += f" The port moves them 1 {factor - 1:+.2g} times as far, as where a rate or a factor is of float32."
+        clipped = False
     elif factor is not None:
         says += f" The port moves them {factor:.6g} times as far."
     elif (decay := _decay(off, known, reference)) is not None:

@@ -55,3 +55,48 @@ def test_what_no_grad_keeps_from_learning_is_told(by_network):
     assert [each.module for each in report.divergences] == [""]
     (cause,) = report.divergences[0].causes
     assert (cause.id, "torch.no_grad" in cause.says) == ("stop-gradient", True)
+
+
+class Adversary(torch.nn.Module):
+    """A critic that learns by its own loss, and is frozen in the actor's."""
+
+    def __init__(self):
+        super().__init__()
+        self.actor, self.critic = torch.nn.Linear(WIDTH, WIDTH), torch.nn.Linear(WIDTH, 1)
+
+    def forward(self, x, reward):
+        loss = (self.critic(reward) ** 2).mean()
+        self.critic.requires_grad_(False)
+        value = self.critic(self.actor(x).tanh()).mean()
+        self.critic.requires_grad_(True)
+        return loss, value
+
+
+class AdversaryPort(nnx.Module):
+    def __init__(self, rngs, freezes):
+        self.actor, self.critic = nnx.Linear(WIDTH, WIDTH, rngs=rngs), nnx.Linear(WIDTH, 1, rngs=rngs)
+        self.freezes = freezes
+
+    def __call__(self, x, reward):
+        graph, state = nnx.split(self.critic)
+        critic = nnx.merge(graph, jax.lax.stop_gradient(state)) if self.freezes else self.critic
+        return (self.critic(reward) ** 2).mean(), critic(jax.numpy.tanh(self.actor(x))).mean()
+
+
+def test_a_call_in_which_the_reference_freezes_parameters_is_told():
+    def case(freezes):
+        rows = lambda rng: rng.standard_normal((5, WIDTH)).astype(np.float32)  # noqa: E731
+        return Case(
+            name="c",
+            summary="s",
+            reference=Adversary,
+            model=lambda rngs: AdversaryPort(rngs, freezes),
+            inputs=lambda rng: (rows(rng), rows(rng)),
+            adversarial=(),
+        )
+
+    assert check(case(freezes=True)).passed
+    (each,) = check(case(freezes=False)).divergences
+    (cause,) = each.causes
+    assert cause.id == "stop-gradient"
+    assert "that of a call (critic, call 2) in which the reference freezes them" in cause.says

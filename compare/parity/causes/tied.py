@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...report.records import Cause
+from ..inside.calls import CallId
 from ..yardstick import difference
 from .target import EXPLAINED
 from .wrong_call import WrongCall
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
 
 def other_uses_missing(look: Look, call: WrongCall) -> Cause | None:
     """The cause where all that is off is gradients of the module's parameters, of which the port has just the part that
-    this call adds, and the reference more; or, of a parameter that is read from outside, the part that the module which
-    holds it adds. None otherwise.
+    this call adds, and the reference more, or less, where it freezes them for one call; or, of a parameter that is read
+    from outside, the part that the module which holds it adds. None otherwise.
 
     Args:
       look: in which the call was seen.
@@ -36,6 +37,10 @@ def other_uses_missing(look: Look, call: WrongCall) -> Cause | None:
     if residual > EXPLAINED:
         return None
     names = ", ".join(name for _, name in wrong)
+    if (frozen := _frozen_in(look, [name for _, name in wrong])) is not None:
+        says = f"adds to the gradient by {names} that of a call ({frozen}) in which the reference freezes them"
+        fix = "call a copy of the module there whose parameters have gone through jax.lax.stop_gradient"
+        return Cause(id="stop-gradient", says=says, fix=fix, residual=residual)
     holder = "the module that holds it" if look.read_from.keys() & {name for _, name in wrong} else "this module"
     says = f"has of the gradient by {names} what {holder} adds alone: what the reference's other uses of it add is "
     if _is_off_forward(look) or any(_has_a_copy(look, name) for _, name in wrong):
@@ -44,6 +49,16 @@ def other_uses_missing(look: Look, call: WrongCall) -> Cause | None:
     says = f"has of the gradient by {names} what {holder} adds alone: none comes from where it is used again"
     fix = "let it through where it is used again: no jax.lax.stop_gradient, and no copy of its value"
     return Cause(id="stop-gradient", says=says, fix=fix, residual=residual)
+
+
+def _frozen_in(look: Look, names: list[str]) -> CallId | None:
+    """The first call in which the reference does not train these parameters, of several of which it does in one."""
+    for name in names:
+        calls = [look.calls[look.matches[at]] for at in look.calls_holding(name)]
+        frozen = [each for each in calls if name.removeprefix(f"{each.id.path}.") in each.frozen]
+        if frozen and len(frozen) < len(calls):
+            return frozen[0].id
+    return None
 
 
 def _is_off_forward(look: Look) -> bool:

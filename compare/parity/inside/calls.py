@@ -44,6 +44,7 @@ class Call:
       merged: by name of an input that is the same tensor as an earlier one, and that a port has in fewer places: the
         name of that one, which has the gradients of all of them.
       in_no_grad: whether it was made under `torch.no_grad`.
+      frozen: its parameters, and those of modules inside, that were not to be trained then, by the module's own names.
       parent: the call that it was made in; None for the model's own.
       arguments, result: what it took, `(args, kwargs)`, and gave, as whole trees of detached tensors.
       lines: how lines are laid end to end here, by name, of what it received and of its output.
@@ -60,6 +61,7 @@ class Call:
     arguments: Any = ((), {})
     result: Any = None
     in_no_grad: bool = False
+    frozen: frozenset[str] = frozenset()
     lines: Mapping[str, Mapping[str, EndToEnd]] = field(default_factory=lambda: {"received": {}, "output": {}})
 
     def merge(self, names: Sequence[str]) -> None:

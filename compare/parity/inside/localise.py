@@ -18,7 +18,7 @@ from ..causes.changed import Evidence
 from ..causes.every_call import EveryCall
 from ..causes.replay import Replay
 from ..judge import Question, largest_beside_inputs
-from ..yardstick import SMALLEST_GRADIENT, Difference, difference, magnitude
+from ..yardstick import Difference, difference, magnitude
 from .borders import Backward, Seen
 from .calls import CallId, Calls, counts
 from .matching import Node, match_modules, port_nodes, reference_nodes, stacked_layers, uncounted
@@ -29,9 +29,7 @@ from .suspects import Activation, Suspect, What, finding_of, source_of
 from .torch_calls import recorded
 
 ROOT = CallId("")
-SMALLEST = (
-    1e-4  # of the largest gradient: what is smaller is rounding where exact arithmetic has zero, as before a norm
-)
+LEAST_GRADIENT = 1e-3  # of the largest of the model: an error of 1e-13 of that is rounding, as of a bias before a norm
 
 
 class Look:
@@ -219,12 +217,12 @@ class Look:
         paths = {at.path for at in calls}
         named = {k: v for k, v in self.observed.parameter_gradients.items() if self.holder(k) in paths}
         ours = backward.by_parameters
-        largest = SMALLEST_GRADIENT * self.largest_gradient
+        largest = LEAST_GRADIENT * self.largest_gradient
         errors = [difference(ours[k], v, max(magnitude(v), largest)) for k, v in named.items() if k in ours]
         return not all(each.equal for each in [*map(self._gradient_error, given), *errors])
 
     def _gradient_error(self, seen: Seen) -> Difference:
-        scale = max(magnitude(seen.reference), SMALLEST_GRADIENT * self.largest_gradient)
+        scale = max(magnitude(seen.reference), LEAST_GRADIENT * self.largest_gradient)
         return difference(seen.port, seen.reference, scale)
 
     @functools.cached_property
@@ -293,7 +291,7 @@ class Look:
         for name, wanted in theirs.items():
             if name not in ours:
                 continue
-            scale = None if largest is None else max(magnitude(wanted), SMALLEST_GRADIENT * largest)
+            scale = None if largest is None else max(magnitude(wanted), LEAST_GRADIENT * largest)
             found = difference(ours[name], wanted, scale)
             if found.equal:
                 continue
@@ -317,7 +315,7 @@ class Look:
         path = calls[0].path
         if path not in self._own:
             self._own[path] = self.run.own_gradients(self.matches, self.calls, path)
-        scale = max(magnitude(self.observed.parameter_gradients[name]), SMALLEST_GRADIENT * self.largest_gradient)
+        scale = max(magnitude(self.observed.parameter_gradients[name]), LEAST_GRADIENT * self.largest_gradient)
         return around if difference(self._own[path][name], self.gradient_by_calls(name), scale).equal else None
 
     def gradient_by_calls(self, name: str) -> np.ndarray:

@@ -39,6 +39,7 @@ def recorded(module: torch.nn.Module) -> Iterator[Calls]:
         def hook(child: torch.nn.Module, args: Any, kwargs: Any) -> Any:
             call = Call(CallId(path, numbers[path]), type(child).__name__, running[-1][0].id if running else None)
             call.in_no_grad = not torch.is_grad_enabled()
+            call.frozen = frozenset(name for name, p in child.named_parameters() if not p.requires_grad)
             numbers[path] += 1
             calls[call.id] = call
             copies: list[_Copy] = []
