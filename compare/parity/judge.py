@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 TIMED_DRAWS = 2
 JITTERS = 2
 MOVES = 6  # of PyTorch, to see which integers hang on rounding
+MOST_BESIDE = 10  # times as many elements as rounding moves: more of them are off for another reason
 FURTHER = 1000  # a draw that nobody has asked about
 MOST_UNREST = 1e-6  # of its scale, by which rounding in float64 is taken to move a tensor
 MOST_PARAMETERS = 30_000_000  # of a model that is not large: a look at one takes seconds, and no gigabytes
@@ -362,15 +363,18 @@ class Judge:
         shared = truth.shared_scale(key) if shares_scale(key[0]) else 0.0
         return max(shared, yardstick.magnitude(truth.reference.get(key)))
 
-    def is_decided_by_rounding(self, truth: Truth, off: Iterable[Key]) -> bool:
+    def is_decided_by_rounding(self, truth: Truth, off: Iterable[Key], answer: Observation) -> bool:
         """Whether rounding of parameters, or of what operations give, moves each of these tensors in float64 by more
-        than `MOST_UNREST` of its scale: it decides something, such as the sign of a sum that is zero but for it."""
+        than `MOST_UNREST` of its scale, as it does where it decides something, such as the sign of a sum that is zero
+        but for it; and moves about as many of their elements as are off in the answer."""
+        question = truth.question
         with quiet():
-            moved, shaken = (run(truth.question, truth.reference) for run in (self._unrest, self._shaken))
+            moved = [self._moved.run(question.inputs, question.mode, question.cotangents), self._run_shaken(question)]
 
         def decides(key: Key) -> bool:
-            size = max(moved.get(key, 0.0), shaken.get(key, 0.0))
-            return size > 0 and size > MOST_UNREST * self._scale(truth, key)
+            reference, limit = truth.reference.get(key), MOST_UNREST * self._scale(truth, key)
+            ours, *theirs = (_elements_off(each.find(key), reference, limit) for each in (answer, *moved))
+            return 0 < ours <= MOST_BESIDE * max(theirs)
 
         return all(map(decides, off))
 
@@ -408,10 +412,13 @@ class Judge:
 
     def _shaken(self, question: Question, reference: Observation) -> dict[Key, float]:
         """The same for the smallest change of what each operation gives."""
+        return _distances(self._run_shaken(question), reference)
+
+    def _run_shaken(self, question: Question) -> Observation:
         from ..moved_results import MovedResults
 
         with MovedResults("float64", self.seed):
-            return _distances(self.exact.run(question.inputs, question.mode, question.cotangents), reference)
+            return self.exact.run(question.inputs, question.mode, question.cotangents)
 
     def _jitter(self, question: Question, index: int) -> Inputs:
         """The question's inputs, each floating element moved by up to half an ulp before it is rounded again."""
@@ -436,6 +443,17 @@ def _distances(answer: Observation, reference: Observation) -> dict[Key, float]:
         (kind, name): difference(array, reference.get((kind, name)), 1.0).error
         for kind, name, array in answer.tensors()
     }
+
+
+def _elements_off(array: np.ndarray | None, reference: np.ndarray, limit: float) -> int:
+    """How many elements differ: integers at all, others by more than a limit; all of them where there is none."""
+    if array is None or array.shape != reference.shape:
+        return reference.size
+    if not is_floating(reference):
+        return int((array != reference).sum())
+    with np.errstate(invalid="ignore"):
+        near = (np.abs(array - reference) <= limit) | (array == reference) | (np.isnan(array) & np.isnan(reference))
+    return int((~near).sum())
 
 
 def _errors(answer: Observation, reference: Observation) -> dict[Key, float]:
