@@ -245,28 +245,31 @@ class PortSide:
 
     def called_after(
         self,
-        earlier: Sequence[tuple[Inputs, Mapping[str, np.ndarray] | None]],
+        earlier: Sequence[tuple[Mode, Inputs, Mapping[str, np.ndarray] | None]],
         inputs: Inputs,
         mode: Mode,
         cotangents: Mapping[str, np.ndarray] | None = None,
-    ) -> tuple[Observation, list[str]]:
+    ) -> tuple[Observation, list[str]] | None:
         """What a call gives on the state that earlier ones left, and the names of what they wrote.
 
         Args:
-          earlier: inputs and cotangents of each.
+          earlier: mode, inputs and cotangents of each.
           inputs, mode, cotangents: as of `run`.
+
+        Returns:
+          None where the module has other state in one of the modes than in another.
         """
         with self.context():
-            program = self.program(mode)
-            calls = [
-                self._call(mode, given, self.place(given, mode, by_output))
-                for given, by_output in (*earlier, (inputs, cotangents))
-            ]
-            rest = program.rest
+            asked = [*earlier, (mode, inputs, cotangents)]
+            first, *others = (self.program(each).rest for each, *_ in asked)
+            if any(jtu.tree_structure(each) != jtu.tree_structure(first) for each in others):
+                return None
+            calls = [self._call(each, given, self.place(given, each, starts)) for each, given, starts in asked]
+            rest = first
             for call in calls[:-1]:
                 _, rest = call(rest)
             outputs, after = calls[-1](rest)
-            wrote = changed(by_path(program.rest), by_path(rest))
+            wrote = changed(by_path(first), by_path(rest))
             return dataclasses.replace(self.observe(outputs, None), buffers=self.named_state(mode, after)), wrote
 
     def _call(self, mode: Mode, inputs: Inputs, batch: PortBatch) -> Callable[[Any], tuple[Any, Any]]:

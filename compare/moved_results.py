@@ -25,6 +25,8 @@ EXACT = re.compile(
 """Names of operations that round nothing: they give numbers that they were given, or that nobody computed."""
 EXACT_OF_WHOLE = re.compile(r"_?(add|sub|rsub|mul|square|sum|cumsum|prod|mm|bmm|mv|dot|addmm|index_add|scatter_add)_?")
 """Names of those that round nothing where all numbers are whole, as counts are."""
+INSIDE = re.compile(r"_?(linalg_|cholesky|lu_|slogdet|logdet|det$|inverse|triangular_solve|lstsq)\w*")
+"""Names of those that round on their way more than in what they give: their arguments are moved, too."""
 COMPLEX = {"float64": torch.complex128, "float32": torch.complex64}
 
 
@@ -45,8 +47,10 @@ class MovedResults(TorchDispatchMode):
         self._generators: dict[torch.device, torch.Generator] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        given = func(*args, **(kwargs or {}))
-        name, leaves = func.overloadpacket.__name__, pytree.tree_leaves((args, kwargs))
+        name = func.overloadpacket.__name__
+        if INSIDE.match(name):
+            args = pytree.tree_map_only(torch.Tensor, self._moved, args)
+        given, leaves = func(*args, **(kwargs or {})), pytree.tree_leaves((args, kwargs))
         if EXACT.fullmatch(name) or (EXACT_OF_WHOLE.fullmatch(name) and all(map(_is_whole, leaves))):
             return given
         held = {x.data_ptr() for x in leaves if isinstance(x, torch.Tensor)}
@@ -59,6 +63,13 @@ class MovedResults(TorchDispatchMode):
             if not is_view:
                 self._move(result)
         return given
+
+    def _moved(self, argument: torch.Tensor) -> torch.Tensor:
+        if argument.dtype not in self.dtypes or not argument.numel():
+            return argument
+        copy = argument.clone()
+        self._move(copy)
+        return copy
 
     def _move(self, result: torch.Tensor) -> None:
         device = result.device

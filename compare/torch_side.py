@@ -249,15 +249,18 @@ class TorchSide:
         with Snapshot.of_buffers(module).restored(), torch.no_grad():
             return self.observe(module(*batch.args, **batch.kwargs)).outputs
 
-    def called_after(self, earlier: Sequence[Inputs], inputs: Inputs, mode: Mode) -> tuple[Observation, list[str]]:
+    def called_after(
+        self, earlier: Sequence[tuple[Mode, Inputs]], inputs: Inputs, mode: Mode
+    ) -> tuple[Observation, list[str]]:
         """What a call gives on the buffers that earlier ones left, and the names of those that they wrote."""
-        module, batches = self.set_mode(mode), [self.place(each, mode) for each in (*earlier, inputs)]
+        module = self.module
         with Snapshot.of_buffers(module).restored(), torch.no_grad():
             before = self.buffers
-            for batch in batches[:-1]:
-                module(*batch.args, **batch.kwargs)
-            wrote = changed(before, self.buffers)
-            outputs = module(*batches[-1].args, **batches[-1].kwargs)
+            for each, given in earlier:
+                batch = self.place(given, each)
+                self.set_mode(each)(*batch.args, **batch.kwargs)
+            wrote, batch = changed(before, self.buffers), self.place(inputs, mode)
+            outputs = self.set_mode(mode)(*batch.args, **batch.kwargs)
             return dataclasses.replace(self.observe(outputs), buffers=self.buffers), wrote
 
     def run_recorded(

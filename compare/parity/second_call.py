@@ -47,7 +47,7 @@ class Again:
 
 def second_call(exam: Examination, port: PortSide) -> Again:
     """Calls both sides on the first random input after several others, and, in each mode in which one of them writes
-    state, on the case's edge inputs after it.
+    state, on the case's edge inputs after it; after training in evaluation, too.
 
     After calls on the same input a running mean would be where it was, whatever its share is.
 
@@ -61,7 +61,7 @@ def second_call(exam: Examination, port: PortSide) -> Again:
     found = Again()
     for mode in (mode for mode in exam.case.modes if mode != "train_step"):
         asked = [t for t in exam.truths if t.question.mode == mode and not t.question.is_timed]
-        for first in (t for t in asked if t.question.label == "random 0"):
+        for first in (t for t in asked if _is_first(t.question, mode)):
             others = (exam.judge.other_inputs(first.question, number) for number in range(EARLIER))
             drawn = [replace(first.question, inputs=inputs) for inputs in others if inputs is not None]
             earlier = drawn or [first.question] * EARLIER
@@ -70,7 +70,15 @@ def second_call(exam: Examination, port: PortSide) -> Again:
             _compare(exam, port, first, earlier, found)
             for truth in (t for t in asked if t.question.label in exam.case.edge_inputs):
                 _compare(exam, port, truth, [first.question], found)
+            if mode == "forward_backward" and "inference" in exam.case.modes and not found.tensors:
+                evaluated = (t for t in exam.truths if _is_first(t.question, "inference"))
+                for truth in evaluated:
+                    _compare(exam, port, truth, earlier, found)
     return found
+
+
+def _is_first(question: Question, mode: str) -> bool:
+    return question.mode == mode and question.label == "random 0" and not question.is_timed
 
 
 def _compare(exam: Examination, port: PortSide, truth: Truth, earlier: Sequence[Question], into: Again) -> bool:
@@ -80,18 +88,23 @@ def _compare(exam: Examination, port: PortSide, truth: Truth, earlier: Sequence[
     if answer is None:
         return False
     theirs, written, count = answer
-    before = [(each.inputs, each.cotangents) for each in earlier[:count]]
+    before = [(each.mode, each.inputs, each.cotangents) for each in earlier[:count]]
     try:
-        ours, kept = port.called_after(before, question.inputs, question.mode, question.cotangents)
+        found = port.called_after(before, question.inputs, question.mode, question.cotangents)
     except Exception as error:
         where = f"when it is called again on the input {question.label!r} in {question.mode}"
         raise CaseError(f"case {exam.case.name!r}: the port {port_failure(error, where)}") from error
+    if found is None:
+        return False
+    ours, kept = found
     if not kept and not written:
         return False
-    if tensors := list(_wrong(exam, truth, ours.renamed(theirs), theirs)):
+    trained_before = earlier[0].mode != question.mode
+    label = f"{question.label}, {'after training' if trained_before else 'called again'}"
+    if tensors := list(_wrong(exam, truth, label, ours.renamed(theirs), theirs)):
         into.tensors += tensors
         trained = [] if written else _written_in_training(exam, truth)
-        cause = _cause(tensors, kept, written, trained)
+        cause = _of_evaluation(kept) if trained_before else _cause(tensors, kept, written, trained)
         into.divergences.append(_divergence(exam, port, tensors, cause, kept))
     return True
 
@@ -103,7 +116,7 @@ def _reference_after(
     many, as a cache does that is full, and None where it can be called once alone."""
     for count in range(len(earlier), 0, -1):
         with contextlib.suppress(Exception):
-            before = [each.inputs for each in earlier[:count]]
+            before = [(each.mode, each.inputs) for each in earlier[:count]]
             return *exam.judge.exact.called_after(before, question.inputs, question.mode), count
     return None
 
@@ -113,10 +126,10 @@ def _written_in_training(exam: Examination, truth: Truth) -> Names:
     if truth.question.mode != "inference" or "forward_backward" not in exam.case.modes:
         return []
     inputs = truth.question.inputs
-    return exam.judge.exact.called_after([inputs], inputs, "forward_backward")[1]
+    return exam.judge.exact.called_after([("forward_backward", inputs)], inputs, "forward_backward")[1]
 
 
-def _wrong(exam: Examination, truth: Truth, ours: Observation, theirs: Observation) -> Iterator[Tensor]:
+def _wrong(exam: Examination, truth: Truth, label: str, ours: Observation, theirs: Observation) -> Iterator[Tensor]:
     for kind, name, wanted in theirs.tensors():
         given = ours.find((kind, name))
         if given is None or name.endswith("num_batches_tracked"):
@@ -131,7 +144,7 @@ def _wrong(exam: Examination, truth: Truth, ours: Observation, theirs: Observati
                 equal=False,
                 precise=False,
                 error=apart.error if np.isfinite(apart.error) else None,
-                input=f"{truth.question.label}, called again",
+                input=label,
                 index=apart.index,
                 port_value=apart.port,
                 reference_value=apart.reference,
@@ -163,6 +176,16 @@ def _divergence(exam: Examination, port: PortSide, tensors: Sequence[Tensor], ca
         reference_kind=type(exam.judge.exact.module).__name__ if not path else "",
         findings=findings,
         causes=[cause],
+    )
+
+
+def _of_evaluation(kept: Names) -> Cause:
+    of = ", ".join(kept) or "its state"
+    return Cause(
+        id="state-otherwise",
+        says=f"makes something else of {of} in evaluation, after training, than the reference",
+        fix="look at what is read there in evaluation: before any training it may come to the same",
+        residual=0.0,
     )
 
 

@@ -97,6 +97,39 @@ class CountsLate(nnx.Module):
         return x - self.mean[...]
 
 
+class Normed(torch.nn.Module):
+    """Divides by a standard deviation that training moves, from one."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("var", torch.ones(WIDTH))
+
+    def forward(self, x):
+        if self.training:
+            self.var.lerp_(x.detach().var(0), 0.5)
+            return x
+        return x / self.var.sqrt()
+
+
+class NormedPort(nnx.Module):
+    power = 0.5
+
+    def __init__(self, rngs: nnx.Rngs):
+        self.var, self.training = Kept(jnp.ones(WIDTH)), True
+
+    def __call__(self, x):
+        if self.training:
+            self.var[...] = 0.5 * self.var[...] + 0.5 * jax.lax.stop_gradient(x.var(0, ddof=1))
+            return x
+        return x / self.var[...] ** self.power
+
+
+class OtherPower(NormedPort):
+    """Of one, every power is the same."""
+
+    power = 1.0
+
+
 class Ring(torch.nn.Module):
     """Keeps the last rows, in a ring."""
 
@@ -236,6 +269,15 @@ def test_what_shows_after_several_calls_on_other_inputs_is_caught(right, wrong):
     assert report.passed, report
     (each,) = check(wrong).divergences
     assert [cause.id for cause in each.causes] == ["state-otherwise"]
+
+
+def test_evaluation_comes_after_training():
+    right = check(case(Normed, NormedPort, adversarial=()))
+    assert right.passed, right
+    report = check(case(Normed, OtherPower, adversarial=()))
+    (each,) = report.divergences
+    assert (each.mode, each.input) == ("inference", "random 0, after training")
+    assert each.causes[0].says.startswith("makes something else of var in evaluation, after training")
 
 
 def test_an_edge_input_comes_after_another_input():

@@ -1,4 +1,4 @@
-"""Inputs that random ones seldom are: zeros, ties, small and few values, a large mean, one sign, masks of one value, a
+"""Inputs that random ones seldom are: zeros, ties, small, large and few values, a large mean, one sign, masks of one value, a
 batch of one."""
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from ...trees import is_floating
 
 LARGE_MEAN = 100.0  # standard deviations
 SMALL = (1e-3, 1e-6, 1e-9)  # where an epsilon, of 1e-5 or of 1e-12, decides; below, float32 has no fourth power
+LARGE = 1e3  # where an exponential overflows that should have been kept from it
 NEAR_ZERO = 0.1  # of the largest
 TIES = 2.0  # steps in a standard deviation, about: a step is a power of two, so that 1, where limits lie, is met
 FEW = 3
@@ -97,6 +98,12 @@ def _small(factor: float, leaf: Leaf) -> np.ndarray:
     return np.asarray(leaf.array * factor, leaf.array.dtype)
 
 
+def _large(leaf: Leaf) -> np.ndarray:
+    if not is_floating(leaf.array) or not leaf.has_both_signs:
+        return leaf.array
+    return np.asarray(leaf.array * LARGE, leaf.array.dtype)
+
+
 def _few_values(leaf: Leaf) -> np.ndarray:
     if leaf.array.dtype.kind not in "iu" or not leaf.array.ndim or leaf.is_mask or leaf.is_arranged:
         return leaf.array
@@ -151,6 +158,7 @@ _MAKERS: dict[str, Callable[[Leaf], np.ndarray]] = {
     "zeros": _zeros,
     "ties": _ties,
     **{f"{factor:g} as large": functools.partial(_small, factor) for factor in SMALL},
+    f"{LARGE:g} as large": _large,
     FEW_VALUES: _few_values,
     FEW_PEAKS: _few_peaks,
     "a large mean": _large_mean,
