@@ -99,7 +99,8 @@ def check(
 
     Outputs in evaluation mode; outputs, gradients of every parameter and floating input, and buffers after the step in
     training mode; for `draws` random inputs, every edge input, and inputs of the check's own that are derived from them
-    (zeros, ties, small, large and few values, a large mean, one sign, masks of one value, a batch of one). With an optimizer
+    (zeros, ties, small, large and few values, a large mean, one sign, masks of one value, a batch of one); a port that
+    is equal on all of these also after further calls where it keeps state, and with other weights. With an optimizer
     also what `TRAIN_STEPS` steps of training add to each parameter, the outputs of the last one and the buffers after
     it, for the random inputs; and what the optimizer by itself makes of given gradients. The optimizers' states are not
     compared: sides that step alike may keep other numbers. The verdict *equal* is found in float64, *precise* in

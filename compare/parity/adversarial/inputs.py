@@ -1,5 +1,5 @@
-"""Inputs that random ones seldom are: zeros, ties, small, large and few values, a large mean, one sign, masks of one value, a
-batch of one."""
+"""Inputs that random ones seldom are: zeros, ties, small, large and few values, a large mean, one sign, masks of one
+value, a batch of one."""
 
 from __future__ import annotations
 
