@@ -103,6 +103,14 @@ def diagnose(exam: Examination, variant: str, tensors: Sequence[Tensor]) -> Diag
                 with contextlib.suppress(Exception):
                     yield look_at(question, look.judge)
 
+        def at_random(look: Look) -> Look | None:
+            """The same at the first random input of the mode, where this is at another kind."""
+            if exam.judge.is_large or look.question.is_random:
+                return None
+            asked = (t.question for t in exam.truths if t.question.mode == look.question.mode)
+            question = next((q for q in asked if q.is_random and not q.is_timed), None)
+            return None if question is None else look_at(question, look.judge)
+
         for question in questions(exam, tensors):
             if dead is not None and question.mode == dead.mode and only_gradients:
                 continue
@@ -139,6 +147,7 @@ def diagnose(exam: Examination, variant: str, tensors: Sequence[Tensor]) -> Diag
                     elsewhere = Elsewhere(
                         functools.cache(functools.partial(_second_look, exam, each, deadline - took)),
                         functools.partial(at_edges, each),
+                        functools.partial(at_random, each),
                     )
                     divergences = _explained_by(each, divergences, deadline, elsewhere, is_first=each is look)
             except Exception as error:

@@ -49,7 +49,7 @@ NOT_JUDGED = (
 )
 NOT_ASKED = "the check asked none of its own inputs, since something differs on the case's"
 DRAWS = 3
-REDRAWS = 4  # of an edge input in which a candidate seems imprecise
+REDRAWS = 4  # of an input in which a candidate seems imprecise
 
 
 class Examination:
@@ -324,7 +324,7 @@ class Examination:
         return answer
 
     def _again(self, candidate: TorchSide | PortSide, side: str, variant: str) -> Redrawn:
-        """Further draws of an edge input, with the candidate's answers."""
+        """Further draws of an input, with the candidate's answers."""
 
         @functools.cache
         def draw(row: int) -> list[tuple[Truth, Observation]]:

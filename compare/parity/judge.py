@@ -238,9 +238,12 @@ class Judge:
         return self._answers(drawn, modes, is_timed=True)
 
     def redrawn(self, question: Question, count: int) -> list[Truth]:
-        """Its answers on further draws of an edge input."""
-        indices = range(1, count + 1)
-        drawn = [(question.label, edge_input(self.case, self.seed, question.label, i), False) for i in indices]
+        """Its answers on further draws of an input; of a random one, on those of the same shapes."""
+        if question.is_random:
+            others = [self.other_inputs(question, number) for number in range(count)]
+        else:
+            others = [edge_input(self.case, self.seed, question.label, i) for i in range(1, count + 1)]
+        drawn = [(question.label, inputs, question.is_random) for inputs in others if inputs is not None]
         return self._answers(drawn, [question.mode])
 
     def another(self, question: Question) -> Question | None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .examination import Examination
 
 MOST_BY_LUCK = 4.0  # times the ratio that is allowed: further off, one draw tells
-Again = Callable[[int], Sequence[tuple[Truth, Observation]]]  # further draws of an edge, and the candidate's answers
+Again = Callable[[int], Sequence[tuple[Truth, Observation]]]  # further draws of an input, and the candidate's answers
 
 
 class Precision:
@@ -31,8 +31,8 @@ class Precision:
     ) -> tuple[float | None, bool, str]:
         """The worst error ratio, the verdict, and what to say about it: random inputs pooled, each edge by itself.
 
-        An edge is one draw, and on either side so is its rounding, which a model may multiply. Where it tells against
-        the candidate, `again` is asked for more draws, and their median counts.
+        An edge is one draw, and the random ones are few; so is their rounding on either side, which a model may
+        multiply. Where they tell against the candidate, `again` is asked for more of them, and all together count.
         """
         truths = self.exam.truths
         edges = [[i] for i in rows if not truths[i].question.is_random] if key[0] == "output" else []
@@ -42,7 +42,7 @@ class Precision:
         for pool in filter(None, pools):
             answers = [(truths[i], usual[i]) for i in pool]
             ratio, blame = self._ratio(mode, key, pool, answers, notes)
-            if again is not None and pool in edges and ratio and 1 < ratio / PRECISE_RATIO < MOST_BY_LUCK:
+            if again is not None and ratio and 1 < ratio / PRECISE_RATIO < MOST_BY_LUCK:
                 ratio, blame = self._ratio(mode, key, pool, [*answers, *again(pool[0])], notes)
             if blame:
                 return worst, False, blame

@@ -9,7 +9,7 @@ import pytest
 import torch
 from flax import nnx
 from graphmode.compare import Case, CaseError, check
-from graphmode.compare.draw import edge_input
+from graphmode.compare.draw import check_inputs, edge_input
 from graphmode.compare.parity.adversarial import KINDS
 
 from graphmode.weights import Drop, Rename, WeightsError
@@ -90,7 +90,8 @@ def test_a_correct_port_passes_with_evidence():
     assert {t.name for t in parity.tensors if t.kind == "parameter_gradient"} == set(Reference().state_dict())
     assert all(t.error is not None for t in parity.tensors)
     assert parity.inputs[:5] == ["random 0", "random 1", "random 2", "zeros", "one"]
-    assert set(parity.inputs[5:]) == set(KINDS) - {"zeros", "few values", "masks of zeros", "masks of ones"}
+    kinds = set(KINDS) - {"zeros", "few values", "masks of zeros", "masks of ones"}
+    assert set(parity.inputs[5:]) == kinds | {"random 0, other weights"}
     assert "passed" in str(report)
 
 
@@ -178,6 +179,20 @@ def test_one_unlucky_draw_of_an_edge_is_no_loss_of_digits_and_many_are(unlucky, 
 
     rough = case(TriplesRoughly, reference=Triples, inputs=sample, edge_inputs={"rough": edge})
     seed = next(s for s in range(100) if edge_input(rough, s, "rough")[0][0] == 1)
+    report = check(rough, seed=seed)
+    assert report.equal
+    assert report.precise == precise, str(report)
+
+
+@pytest.mark.parametrize(("unlucky", "precise"), [(0.2, True), (1.0, False)])
+def test_nor_are_unlucky_random_draws(unlucky, precise):
+    def sample(rng):
+        x = rng.standard_normal(200)
+        x[0] = rng.random() < unlucky
+        return (x,)
+
+    rough = case(TriplesRoughly, reference=Triples, inputs=sample, adversarial=())
+    seed = next(s for s in range(1000) if sum(check_inputs(rough, s, i)[0][0] for i in range(3)) >= 2)
     report = check(rough, seed=seed)
     assert report.equal
     assert report.precise == precise, str(report)

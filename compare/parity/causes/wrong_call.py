@@ -141,10 +141,13 @@ class Elsewhere(NamedTuple):
     Attributes:
       second: gives one at another input of the same kind, or None where there is none.
       edges: gives those at edge inputs, where lengths and sizes are others.
+      usual: gives one at a random input, or None where the first is at one: an edge is often so plain that much does
+        the same there.
     """
 
     second: Callable[[], Look | None]
     edges: Callable[[], Iterable[Look]]
+    usual: Callable[[], Look | None] = lambda: None
 
 
 NOWHERE = Elsewhere(lambda: None, tuple)
@@ -184,8 +187,18 @@ class Again:
     @functools.cached_property
     def at_edges(self) -> list[WrongCall]:
         """The calls on edge inputs, of whatever shapes, in which the same functions are called."""
-        seen = [self._wrong(look) or self._right(look) for look in self.elsewhere.edges()]
-        return [call for call in seen if call is not None and call.functions() == self.first.functions()]
+        return [call for look in self.elsewhere.edges() if (call := self._seen(look)) is not None]
+
+    @functools.cached_property
+    def usual(self) -> WrongCall | None:
+        """The call on a random input, where the first is on an edge, and the same functions are called."""
+        with contextlib.suppress(Exception):
+            return self._seen(self.elsewhere.usual())
+        return None
+
+    def _seen(self, look: Look | None) -> WrongCall | None:
+        call = self._wrong(look) or self._right(look)
+        return call if call is not None and call.functions() == self.first.functions() else None
 
     def _right(self, look: Look | None) -> WrongCall | None:
         with contextlib.suppress(Exception):
@@ -211,10 +224,12 @@ class Again:
         return call if call.settle() and call.target.before > EXPLAINED else None
 
     def holds(self, change: Change) -> bool:
-        """Whether nothing on the second input speaks against a change."""
+        """Whether nothing on the second input, or on a random one, speaks against a change."""
         if self.call is not None:
-            return self.call.holds(change, also_in_part=True)
-        return self.right is None or self.right.holds(change)
+            holds = self.call.holds(change, also_in_part=True)
+        else:
+            holds = self.right is None or self.right.holds(change)
+        return holds and (self.usual is None or self.usual.holds(change, also_in_part=True))
 
     def holds_at_edges(self, change: Change) -> bool:
         """Likewise on edge inputs."""

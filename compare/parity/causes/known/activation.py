@@ -118,6 +118,16 @@ def limits(call: Called) -> Iterator[Fit]:
             yield Fit("limits", says, f"give {name}={{known}}", float(known), _number(call, name), (0.0, 1.0, 6.0))
 
 
+@of("hardtanh", "clamp", "clip", "clamp_min", "clamp_max")
+def no_limits(call: Called) -> Iterator[Variant]:
+    fix = "limit it as the reference does: jnp.clip, jnp.maximum or jnp.minimum"
+    yield Variant("limits", f"leaves {call.name} out", fix, _of_first(lambda x: x.clone()))
+    if call.name in ("clamp", "clip") and None not in (call.get("min"), call.get("max")):
+        for name, side in (("min", "lower"), ("max", "upper")):
+            says = f"has no {side} limit in {call.name}"
+            yield Variant("limits", says, fix, call.with_(**{name: None}))
+
+
 @of("softmax", "log_softmax", "softmin", "glu")
 def axis(call: Called) -> Iterator[Variant]:
     x, dim = call.args[0], call.get("dim", -1)
