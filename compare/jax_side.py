@@ -127,7 +127,7 @@ class PortSide:
         with self.context():
             same = {mode for mode, program in other._programs.items() if self.program(mode).is_like(program)}
         for mine, theirs in ((self._compiled, other._compiled), (self._output_shapes, other._output_shapes)):
-            mine.update({key: value for key, value in theirs.items() if key[0] in same})  # type: ignore[attr-defined]
+            mine.update({key: value for key, value in theirs.items() if key[0] in same})
 
     def _build(self, variant: str, state_dict: Mapping[str, np.ndarray], seed: int) -> nnx.Module:
         """The module with the weights: abstract first, since initial values that are overwritten take seconds."""
@@ -262,7 +262,7 @@ class PortSide:
         with self.context():
             asked = [*earlier, (mode, inputs, cotangents)]
             first, *others = (self.program(each).rest for each, *_ in asked)
-            if any(jtu.tree_structure(each) != jtu.tree_structure(first) for each in others):
+            if len({jtu.tree_structure(each) for each in (first, *others)}) > 1:
                 return None
             calls = [self._call(each, given, self.place(given, each, starts)) for each, given, starts in asked]
             rest = first
