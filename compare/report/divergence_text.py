@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .records import Astray, Divergence, Finding
+from .records import Astray, Cause, Divergence, Finding
 from .wording import count
 
 _BORDERS = (("received", "to_model"), ("output", "to_reference"), ("received_cotangent", "loss"))
@@ -46,7 +46,7 @@ def told(divergence: Divergence) -> Iterator[str]:
         yield f"{happens(d)} {place(d)}{there}, on {d.input!r} in {d.mode}"
     if d.causes:
         for cause in d.causes:
-            yield f"  cause ({cause.id}): {cause.says}"
+            yield f"  cause ({cause.id}): {said(cause)}"
             yield f"  fix: {cause.fix}"
     elif not d.outside:
         yield f"  cause: {unexplained(d)}"
@@ -56,6 +56,11 @@ def told(divergence: Divergence) -> Iterator[str]:
         yield f"  {evidence(finding)}"
     if len(d.findings) > 3:
         yield f"  and {count(len(d.findings) - 3, 'further tensor')}"
+
+
+def said(cause: Cause) -> str:
+    """What the port does, and on which line the reference does otherwise."""
+    return f"{cause.says} (the reference's line is {cause.reference})" if cause.reference else cause.says
 
 
 def unexplained(divergence: Divergence) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .divergence_text import evidence, leaves, unexplained
+from .divergence_text import evidence, leaves, said, unexplained
 from .page import Block, Bullets, Column, Entry, Paragraph, Section, Table
 from .records import Divergence, ModuleEvidence, Parity, Tensor
 from .wording import count, dtype_text, elapsed, error_text, plain
@@ -190,7 +190,7 @@ def _tensor_row(p: Parity, why: str, t: Tensor) -> tuple[Entry, ...]:
 
 
 def _place_row(p: Parity, d: Divergence) -> tuple[Entry, ...]:
-    causes = "; or ".join(cause.says for cause in d.causes) or unexplained(d)
+    causes = "; or ".join(map(said, d.causes)) or unexplained(d)
     if d.astray is not None:
         causes += f"; {leaves(d.astray)}"
     return (

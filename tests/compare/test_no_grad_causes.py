@@ -1,5 +1,7 @@
 """What a reference computes under `torch.no_grad`, and a port lets the gradient through."""
 
+from pathlib import Path
+
 import jax
 import numpy as np
 import pytest
@@ -100,3 +102,41 @@ def test_a_call_in_which_the_reference_freezes_parameters_is_told():
     (cause,) = each.causes
     assert cause.id == "stop-gradient"
     assert "that of a call (critic, call 2) in which the reference freezes them" in cause.says
+
+
+class TwoTargets(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x, reward):
+        y = self.fc(x)
+        near = y - y.mean(0).detach()
+        return near * y.std(1, keepdim=True).detach()  # the second
+
+
+class OneTarget(nnx.Module):
+    def __init__(self, rngs):
+        self.fc = nnx.Linear(WIDTH, WIDTH, rngs=rngs)
+
+    def __call__(self, x, reward):
+        y = self.fc(x)
+        return (y - jax.lax.stop_gradient(y.mean(0))) * y.std(1, keepdims=True, ddof=1)
+
+
+def test_of_two_that_are_detached_the_line_is_told():
+    rows = lambda rng: rng.standard_normal((5, WIDTH)).astype(np.float32)  # noqa: E731
+    case = Case(
+        name="c",
+        summary="s",
+        reference=TwoTargets,
+        model=OneTarget,
+        inputs=lambda rng: (rows(rng), rows(rng)),
+        adversarial=(),
+    )
+    report = check(case)
+    (cause,) = report.divergences[0].causes
+    lines = Path(__file__).read_text().splitlines()
+    line = next(i for i, text in enumerate(lines, 1) if "# the second" in text)
+    assert (cause.id, cause.reference) == ("stop-gradient", f"{Path(__file__).name}:{line}")
+    assert f"(the reference's line is {cause.reference})" in " ".join(str(report).split())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,6 +23,15 @@ def instruction(site: Site) -> Any:
     wherever its line is called from, and in all modules of a class."""
     own = next((i for i, each in enumerate(site.place) if not is_of_a_library(each[0].co_filename)), len(site.place))
     return site.name, tuple(each[:2] for each in site.place[: own + 1])
+
+
+def source(site: Site) -> str:
+    """The file and line of the reference's own code that a call comes from; nothing where there is none."""
+    for code, at, *_ in site.place:
+        if not is_of_a_library(code.co_filename):
+            lines = [line for start, stop, line in code.co_lines() if start <= at < stop and line is not None]
+            return f"{Path(code.co_filename).name}:{lines[0]}" if lines else ""
+    return ""
 
 
 def _of_one_module(site: Site) -> Any:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable
 
 import numpy as np
 
 from ...report.records import Cause
-from .change import Change
+from .change import Change, Site
 from .fit import plain, solve
 from .limit import Limit
+from .sites import source
 from .target import EXPLAINED
 from .variants import Fit
 from .wrong_call import Again, WrongCall
@@ -77,7 +79,7 @@ class Trial:
             return
         left = self._residual(change)
         if self.target.explains(left) and not self._is_by_chance(id) and self._holds_elsewhere(id, change):
-            self.add(Cause(id=id, says=says + self._part, fix=fix, residual=left))
+            self.add(Cause(id=id, says=says + self._part, fix=fix, residual=left, reference=self._source(change)))
 
     def fit(self, fit: Fit, change: Callable[[float], Change]) -> None:
         """Adds a cause where the change by some number does, with that number."""
@@ -118,6 +120,7 @@ class Trial:
                     says=fit.says.format(**words) + self._part,
                     fix=fit.fix.format(**words),
                     residual=residual,
+                    reference=self._source(change(value)),
                 )
             )
 
@@ -157,6 +160,15 @@ class Trial:
         if self.elsewhere is not None and not self.call.in_part and not self.elsewhere.holds(change):
             return False
         return self.again.holds(change) and (not _is_arithmetic(id) or self.again.holds_at_edges(change))
+
+    def _source(self, change: Change) -> str:
+        """Where the calls are that it changes, if one line makes them all."""
+        lines = {source(site) for site in self._sites if site.number in change.sites}
+        return lines.pop() if len(lines) == 1 else ""
+
+    @functools.cached_property
+    def _sites(self) -> list[Site]:
+        return self.replay.sites()
 
     @property
     def _part(self) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -16,7 +15,6 @@ from torch.utils import _pytree as pytree
 
 from graphmode.weights import as_numpy
 
-from ...errors import is_of_a_library
 from ..inside.calls import CallId, is_inside
 from ..inside.hooking import taken_apart, with_theirs
 from ..inside.lanes import in_all_lanes
@@ -26,7 +24,7 @@ from .change import Change, Site
 from .graph import Graph, Operation, Run
 from .limit import Limit
 from .replay import Replay
-from .sites import instruction
+from .sites import instruction, source
 from .values import LARGEST, Values
 
 if TYPE_CHECKING:
@@ -146,7 +144,7 @@ def _reference(replay: Replay) -> list[Made]:
     def note(site: Site) -> None:
         given, results = (_arrays(tree) for tree in ((site.args, site.kwargs), site.result))
         if results:
-            found.append(Made(instruction(site), _source(site), given, results))
+            found.append(Made(instruction(site), source(site), given, results))
 
     replay.run(Change(), note=note, forward_only=True)
     return found
@@ -160,14 +158,6 @@ def _constants(replay: Replay) -> Iterator[np.ndarray]:
 def _arrays(tree: Any) -> list[np.ndarray]:
     tensors = [x for x in pytree.tree_leaves(tree) if isinstance(x, torch.Tensor) and x.numel() <= LARGEST]
     return [as_numpy(x.detach().clone()) for x in tensors]
-
-
-def _source(site: Site) -> str:
-    for code, at, _ in site.place:
-        if not is_of_a_library(code.co_filename):
-            lines = [line for start, stop, line in code.co_lines() if start <= at < stop and line is not None]
-            return f"{Path(code.co_filename).name}:{lines[0]}" if lines else ""
-    return ""
 
 
 def _port(look: Look, at: CallId, limit: Limit) -> tuple[list[Step], list[Any]]:

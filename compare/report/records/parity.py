@@ -66,13 +66,14 @@ class Cause:
     """A known difference that makes the reference's module give what the port's module gives.
 
     `says` is what the port does, `fix` what to write instead; `residual` is the error that is left with it, of that
-    which was there.
+    which was there; `reference` is the file and line, in the reference, of what is done otherwise, where it is a call.
     """
 
     id: str
     says: str
     fix: str
     residual: float
+    reference: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
