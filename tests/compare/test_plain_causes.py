@@ -227,6 +227,25 @@ def test_a_number_of_many_digits_is_not_told_beside_a_plain_one():
     assert [says for _, says in told] == ["adds 1e-05"]
 
 
+@pytest.mark.parametrize(
+    ("right", "wrong", "says"),
+    [
+        (lambda x: x - 0.25, lambda x: x - 0.7, "subtracts 0.7"),
+        (lambda x: 1.5 - x * x, lambda x: 0.7 - x * x, "subtracts from 0.7"),
+    ],
+)
+def test_another_number_that_is_subtracted_is_told_as_that(right, wrong, says):
+    class Less(Linear):
+        def after(self, x):
+            return torch.tanh(right(x))
+
+    class Other(Port):
+        def after(self, x):
+            return jnp.tanh(wrong(x))
+
+    assert says in [told for _, told in causes(Less, Other, rows)]
+
+
 def test_a_summand_left_out_before_the_greatest_is_taken_is_not_one_that_is_repeated_otherwise():
     class Best(torch.nn.Module):
         def __init__(self):

@@ -24,7 +24,8 @@ def summands(call: Called) -> Iterator[Variant | Fit]:
     a, b = call.args[0], call.args[1] if len(call.args) > 1 else None
     if not isinstance(b, torch.Tensor):
         if isinstance(b, int | float):
-            yield from _constant(call, float(b), "adds")
+            verb = "subtracts from" if call.name == "__rsub__" else "subtracts" if "sub" in call.name else "adds"
+            yield from _constant(call, float(b), verb)
             yield from _beside_a_number(call, b)
         return
     if not (isinstance(a, torch.Tensor) and a.is_floating_point() and b.is_floating_point()):
