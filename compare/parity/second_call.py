@@ -201,7 +201,7 @@ def _cause(tensors: Sequence[Tensor], kept: Names, written: Names, trained: Name
         says = f"keeps nothing of what the reference writes into {', '.join(written)}"
     else:
         id = "state-otherwise"
-        fix = "look at what is made of what it held: a factor of zero, a count and where a write begins hide in first calls"
+        fix = "look at what is made of what it held: a factor of zero, a count, and a place to write at hide at first"
         off = ", ".join(t.name for t in tensors if t.kind == "buffer")
         says = f"makes {off or 'something'} otherwise than the reference of what the call before left"
     return Cause(id=id, says=says, fix=fix, residual=0.0)
