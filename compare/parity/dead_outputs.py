@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 MODE: Mode = "forward_backward"
 FIX = (
     "let the reference keep it (no torch.no_grad, detach or .item() in its forward), or stop it in the port, too, where "
-    "the reference does, since other outputs may be made of what it detaches (jax.lax.stop_gradient); where nothing is "
-    "to be trained: modes=('inference',)"
+    "it does, since other outputs may be made of what it detaches (jax.lax.stop_gradient); where nothing is to be "
+    "trained: modes=('inference',)"
 )
 
 
