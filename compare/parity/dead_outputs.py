@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 MODE: Mode = "forward_backward"
 FIX = (
-    "let the reference keep it (no torch.no_grad, detach or .item() in its forward), or stop it in the port, too, where "
-    "it does, since other outputs may be made of what it detaches (jax.lax.stop_gradient); where nothing is to be "
+    "let the reference keep it (no torch.no_grad, detach or .item() in its forward), or stop it in the port, too, "
+    "where it does: other outputs may be made of what it detaches (jax.lax.stop_gradient); where nothing is to be "
     "trained: modes=('inference',)"
 )
 
