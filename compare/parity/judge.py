@@ -240,11 +240,13 @@ class Judge:
     def redrawn(self, question: Question, count: int) -> list[Truth]:
         """Its answers on further draws of an input; of a random one, on those of the same shapes."""
         if question.is_random:
-            others = [self.other_inputs(question, number) for number in range(count)]
+            drawn = [self.other_inputs(question, number) for number in range(count)]
+            label = f"{question.label}, drawn again"
         else:
-            others = [edge_input(self.case, self.seed, question.label, i) for i in range(1, count + 1)]
-        drawn = [(question.label, inputs, question.is_random) for inputs in others if inputs is not None]
-        return self._answers(drawn, [question.mode])
+            drawn = [edge_input(self.case, self.seed, question.label, i) for i in range(1, count + 1)]
+            label = question.label
+        others = [(label, inputs, question.is_random) for inputs in drawn if inputs is not None]
+        return self._answers(others, [question.mode])
 
     def another(self, question: Question) -> Question | None:
         """A further draw of the same kind of input, in the same mode; None where there is none."""
