@@ -377,7 +377,10 @@ class Judge:
             moved = [self._moved.run(question.inputs, question.mode, question.cotangents), self._run_shaken(question)]
 
         def decides(key: Key) -> bool:
-            reference, limit = truth.reference.get(key), MOST_UNREST * self._scale(truth, key)
+            reference = truth.reference.find(key)
+            if reference is None:  # the port alone has it
+                return False
+            limit = MOST_UNREST * self._scale(truth, key)
             ours, *theirs = (_elements_off(each.find(key), reference, limit) for each in (answer, *moved))
             return 0 < ours <= MOST_BESIDE * max(theirs)
 

@@ -26,8 +26,8 @@ def normal(shape=(4, 3), seed=0):
 def test_each_kind_is_what_its_name_says():
     x = normal()
     found = {kind: inputs[0] for kind, inputs in made(x).items()}
-    small = {"0.001 as large", "1e-06 as large", "1e-09 as large"}
-    assert found.keys() == {"zeros", "ties", *small, "a large mean", "all positive", "all negative", "a batch of one"}
+    scaled = {"0.001 as large", "1e-06 as large", "1e-09 as large", "1000 as large"}
+    assert found.keys() == {"zeros", "ties", *scaled, "a large mean", "all positive", "all negative", "a batch of one"}
     assert not found["zeros"].any()
     assert len(np.unique(found["ties"])) < len(np.unique(x))
     np.testing.assert_allclose(found["1e-06 as large"], 1e-6 * x, rtol=1e-6)
