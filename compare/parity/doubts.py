@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from .adversarial import OwnInputs
 from .differences import Differences
-from .judge import MOST_UNREST, Key, Truth
+from .judge import Key, Truth
 from .port_draws import draws_note
+from .rounding import MOST_UNREST
 from .scales import Scales
 from .yardstick import Difference
 
@@ -116,7 +117,7 @@ class _Doubts:
         off = [unequal([differences]) > 0 for differences in found]
         if not all(each.error <= MOST_UNREST for differences in found for each in differences.values()):
             return
-        shaken = [exam.judge.with_unrest(t) if bad else t for t, bad in zip(self.truths, off, strict=True)]
+        shaken = [exam.judge.rounding.with_unrest(t) if bad else t for t, bad in zip(self.truths, off, strict=True)]
         timed = [t for t in exam.truths if t.question.is_timed]
         apart = Differences(exam.case, exam.judge, Scales(shaken + timed))
         pairs = zip(shaken, found, off, strict=True)
@@ -141,7 +142,7 @@ class _Doubts:
             off = [key for key, each in found.items() if not each.equal]
             if off:
                 answer = self.exam.answer(self.port, truth, "jax", self.variant)
-                if not self.exam.judge.is_decided_by_rounding(truth, off, answer):
+                if not self.exam.judge.rounding.is_decided_by_rounding(truth, off, answer):
                     return
             told += [
                 f"{truth.question.mode}: on {truth.question.label!r} the {kind.replace('_', ' ')} {name} is off, and "

@@ -204,7 +204,7 @@ class Examination:
         if side == "jax" and "train_step" in self.case.modes:
             found = self._optimizer
             (notes if isinstance(found, str) else tensors).append(found)  # type: ignore[arg-type]
-        seen = self.seen_inside(variant, tensors) if side == "jax" and not others.tensors else Diagnosis()
+        seen = self.seen_inside(variant, tensors) if side == "jax" else Diagnosis()
         self._ports.clear()
         notes += seen.notes
         readings: dict[str, str] = {}

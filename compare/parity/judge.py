@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ from graphmode.weights import Drop, as_numpy
 
 from ..case import Case, CaseError, Inputs, Mode
 from ..draw import check_inputs, edge_input, edge_inputs, generator, random_inputs, signature
-from ..dtypes import HALF_ULP, allow_tf32, check_dtype
+from ..dtypes import allow_tf32, check_dtype
 from ..errors import describe_with_line
 from ..observation import Observation
 from ..quiet import quiet
@@ -23,20 +22,18 @@ from ..release import trim
 from ..trees import is_floating
 from . import yardstick
 from .coverage import Sides
-from .yardstick import difference, largest
+from .yardstick import largest
 
 if TYPE_CHECKING:
     import torch
 
     from ..report.records import Work
     from ..torch_side import TorchSide
+    from .rounding import Rounding
 
 TIMED_DRAWS = 2
 JITTERS = 2
-MOVES = 6  # of PyTorch, to see which integers hang on rounding
-MOST_BESIDE = 10  # times as many elements as rounding moves: more of them are off for another reason
 FURTHER = 1000  # a draw that nobody has asked about
-MOST_UNREST = 1e-6  # of its scale, by which rounding in float64 is taken to move a tensor
 MOST_PARAMETERS = 30_000_000  # of a model that is not large: a look at one takes seconds, and no gigabytes
 
 Key = tuple[str, str]  # kind and name of a tensor
@@ -168,7 +165,7 @@ class Judge:
 
     @functools.cached_property
     def exact(self) -> TorchSide:
-        return self._side("float64")
+        return self.side("float64")
 
     @property
     def asked(self) -> set[str]:
@@ -185,7 +182,7 @@ class Judge:
 
         dropped = [rule for rule in self.case.weights if isinstance(rule, Drop)]
         carried = {name for name in self.state_dict if not any(rule.matches(name) for rule in dropped)}
-        side, make = self._side("float64"), next(iter(self.case.references.values()))
+        side, make = self.side("float64"), next(iter(self.case.references.values()))
         try:
             with torch.random.fork_rng(devices=[]):
                 changed = [] if self.is_large else take_constants(side.module, make, carried)
@@ -197,16 +194,16 @@ class Judge:
 
     @functools.cached_property
     def usual(self) -> TorchSide:
-        return self._side(self.dtype)
+        return self.side(self.dtype)
 
     @functools.cached_property
-    def _moved(self) -> TorchSide:
-        """In float64, its parameters moved by half an ulp."""
-        side = self._side("float64")
-        side.move_parameters(HALF_ULP["float64"], self.seed)
-        return side
+    def rounding(self) -> Rounding:
+        """What it does to the answers."""
+        from .rounding import Rounding
 
-    def _side(self, dtype: str) -> TorchSide:
+        return Rounding(self)
+
+    def side(self, dtype: str) -> TorchSide:
         from ..torch_side import TorchSide
 
         return TorchSide(self.references[self.name], self.case, dtype=dtype, device=self.torch_device)
@@ -317,14 +314,15 @@ class Judge:
     def _truth(self, question: Question) -> Truth:
         try:
             reference = self._reference(question)
+            jitters = JITTERS if question.is_random and question.mode != "inference" else 0
+            jittered = [self.rounding.jittered(question, i) for i in range(jitters)]
             jitter = tuple(
-                _errors(self.usual.run(self._jitter(question, i), question.mode, question.cotangents), reference)
-                for i in range(JITTERS if question.is_random and question.mode != "inference" else 0)
+                _errors(self.usual.run(inputs, question.mode, question.cotangents), reference) for inputs in jittered
             )
             with quiet() as printed:
                 usual = self.usual.run(question.inputs, question.mode, question.cotangents)
             trains = question.mode == "train_step" and not question.is_timed
-            unrest = self._unrest(question, reference) if trains else {}
+            unrest = self.rounding.of_parameters(question, reference) if trains else {}
             floating = {key: error for key, error in unrest.items() if is_floating(reference.get(key))}
             return Truth(question, reference, usual, jitter, floating, printed.lines)
         except CaseError:
@@ -342,66 +340,6 @@ class Judge:
         reference = self.exact.run(question.inputs, question.mode, question.cotangents)
         return Truth(question, reference, self.usual.run(question.inputs, question.mode, question.cotangents))
 
-    def own_unrest(self, truth: Truth) -> dict[Key, float]:
-        """How far rounding alone moves each tensor of such an answer in float64: infinitely far, for an integer.
-
-        There it may part two right answers: a norm over what is constant divides the rounding of its mean by the root
-        of epsilon, and norm after norm does it again. Parameters that move keep what is constant constant, so what
-        each operation gives is moved, too.
-        """
-        with quiet():
-            moved, shaken = (run(truth.question, truth.reference) for run in (self._unrest, self._shaken))
-        return {key: max(moved[key], shaken[key]) for key in moved}
-
-    def with_unrest(self, truth: Truth) -> Truth:
-        """The same answer, and how far the rounding of its operations moves each floating tensor in float64, but those
-        that it moves by more than `MOST_UNREST` of their scale: there it decides something."""
-        with quiet():
-            shaken = self._shaken(truth.question, truth.reference)
-
-        floating = {key: error for key, error in shaken.items() if is_floating(truth.reference.get(key))}
-        small = {key: error for key, error in floating.items() if error <= MOST_UNREST * self._scale(truth, key)}
-        return dataclasses.replace(truth, unrest=small)
-
-    @staticmethod
-    def _scale(truth: Truth, key: Key) -> float:
-        shared = truth.shared_scale(key) if shares_scale(key[0]) else 0.0
-        return max(shared, yardstick.magnitude(truth.reference.get(key)))
-
-    def is_decided_by_rounding(self, truth: Truth, off: Iterable[Key], answer: Observation) -> bool:
-        """Whether rounding of parameters, or of what operations give, moves each of these tensors in float64 by more
-        than `MOST_UNREST` of its scale, as it does where it decides something, such as the sign of a sum that is zero
-        but for it; and moves about as many of their elements as are off in the answer."""
-        question = truth.question
-        with quiet():
-            moved = [self._moved.run(question.inputs, question.mode, question.cotangents), self._run_shaken(question)]
-
-        def decides(key: Key) -> bool:
-            reference = truth.reference.find(key)
-            if reference is None:  # the port alone has it
-                return False
-            limit = MOST_UNREST * self._scale(truth, key)
-            ours, *theirs = (_elements_off(each.find(key), reference, limit) for each in (answer, *moved))
-            return 0 < ours <= MOST_BESIDE * max(theirs)
-
-        return all(map(decides, off))
-
-    def unsteady(self, truth: Truth, key: Key) -> np.ndarray:
-        """By how much PyTorch itself gets the elements of an integer output wrong, in the dtype that people run, where
-        its inputs and its results are moved in their last digits: float64, of the output's shape."""
-        from ..moved_results import MovedResults
-
-        question, wanted = truth.question, truth.reference.get(key)
-        found = np.zeros(wanted.shape)
-        with quiet():
-            for i in range(MOVES):
-                with MovedResults(self.dtype, self.seed + i):
-                    moved = self.usual.run(self._jitter(question, i), question.mode, question.cotangents)
-                array = moved.find(key)
-                if array is not None and array.shape == wanted.shape:
-                    found = np.maximum(found, np.abs(array.astype(float) - wanted.astype(float)))
-        return found
-
     def _reference(self, question: Question) -> Observation:
         """The answer in float64; the first of each mode is given twice, watched, to see whether it can judge."""
         if question.label != "random 0" or question.mode == "train_step":
@@ -413,55 +351,9 @@ class Judge:
         check_repeats(self.case, self.name, question, once, answer)
         return answer
 
-    def _unrest(self, question: Question, reference: Observation) -> dict[Key, float]:
-        """How far the smallest change of the parameters moves each tensor in float64: infinitely far, for an integer
-        that it changes."""
-        return _distances(self._moved.run(question.inputs, question.mode, question.cotangents), reference)
-
-    def _shaken(self, question: Question, reference: Observation) -> dict[Key, float]:
-        """The same for the smallest change of what each operation gives."""
-        return _distances(self._run_shaken(question), reference)
-
-    def _run_shaken(self, question: Question) -> Observation:
-        from ..moved_results import MovedResults
-
-        with MovedResults("float64", self.seed):
-            return self.exact.run(question.inputs, question.mode, question.cotangents)
-
-    def _jitter(self, question: Question, index: int) -> Inputs:
-        """The question's inputs, each floating element moved by up to half an ulp before it is rounded again."""
-        rng = generator(self.case, self.seed, f"jitter {question.label}", index)
-
-        def move(leaf: np.ndarray) -> np.ndarray:
-            if not is_floating(leaf):
-                return leaf
-            noise = rng.uniform(-1, 1, leaf.shape) * 2 * HALF_ULP[self.dtype]
-            return np.asarray(leaf * (1 + noise), leaf.dtype)
-
-        return jtu.tree_map(move, question.inputs)
-
 
 def _are_same(a: Inputs, b: Inputs) -> bool:
     return all(map(np.array_equal, jtu.tree_leaves(a), jtu.tree_leaves(b)))
-
-
-def _distances(answer: Observation, reference: Observation) -> dict[Key, float]:
-    """The largest absolute difference in each tensor: infinite for integers that differ."""
-    return {
-        (kind, name): difference(array, reference.get((kind, name)), 1.0).error
-        for kind, name, array in answer.tensors()
-    }
-
-
-def _elements_off(array: np.ndarray | None, reference: np.ndarray, limit: float) -> int:
-    """How many elements differ: integers at all, others by more than a limit; all of them where there is none."""
-    if array is None or array.shape != reference.shape:
-        return reference.size
-    if not is_floating(reference):
-        return int((array != reference).sum())
-    with np.errstate(invalid="ignore"):
-        near = (np.abs(array - reference) <= limit) | (array == reference) | (np.isnan(array) & np.isnan(reference))
-    return int((~near).sum())
 
 
 def _errors(answer: Observation, reference: Observation) -> dict[Key, float]:

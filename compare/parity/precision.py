@@ -78,7 +78,7 @@ class Precision:
         if reference.dtype.kind not in "iub" or port.shape != reference.shape:
             return False
         wrong = (port != reference) & (torch == reference)
-        usual = self.exam.judge.unsteady(truth, key)
+        usual = self.exam.judge.rounding.unsteady(truth, key)
         off = np.abs(port.astype(float) - reference.astype(float))
         return bool((usual[wrong] > 0).all()) and off[wrong].max() <= PRECISE_RATIO * usual.max()
 

@@ -246,6 +246,28 @@ def test_another_number_that_is_subtracted_is_told_as_that(right, wrong, says):
     assert says in [told for _, told in causes(Less, Other, rows)]
 
 
+@pytest.mark.parametrize(
+    ("right", "wrong", "says"),
+    [
+        (lambda x: x.clamp(min=0.1), lambda x: x, "does not limit: clamp is left out"),
+        (lambda x: x.clamp_max(0.1), lambda x: x, "does not limit: clamp_max is left out"),
+        (TF.hardtanh, lambda x: x, "does not limit: hardtanh is left out"),
+        (lambda x: x.clamp(-0.2, 0.3), lambda x: jnp.maximum(x, -0.2), "has no upper limit in clamp"),
+    ],
+    ids=["clamp", "clamp_max", "hardtanh", "one side"],
+)
+def test_a_limit_that_is_left_out_is_told(right, wrong, says):
+    class Limited(Linear):
+        def after(self, x):
+            return torch.sin(right(x))
+
+    class Other(Port):
+        def after(self, x):
+            return jnp.sin(wrong(x))
+
+    assert any(told.startswith(says) for _, told in causes(Limited, Other, rows))
+
+
 def test_a_summand_left_out_before_the_greatest_is_taken_is_not_one_that_is_repeated_otherwise():
     class Best(torch.nn.Module):
         def __init__(self):

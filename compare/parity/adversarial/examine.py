@@ -279,7 +279,7 @@ class OwnInputs:
         if key not in self._unrests:
             self._unrests[key] = {}
             with contextlib.suppress(Exception), self._calls[truth.question.mode].limit:
-                self._unrests[key] = self.exam.judge.own_unrest(truth)
+                self._unrests[key] = self.exam.judge.rounding.unrest(truth)
         return self._unrests[key]
 
     def _rounding(self, array: np.ndarray, rough: np.ndarray) -> float:

@@ -74,12 +74,7 @@ def another_activation(call: Called) -> Iterator[Variant]:
     for name, function in ACTIVATIONS.items():
         if name != usual and not (usual == "gelu" and name.startswith("gelu")):
             yield Variant("activation", f"computes {name} for {usual}", write, _of_first(function))
-    if usual == "hardtanh":  # which cannot be told from limits beyond all values
-        says = "does not limit: hardtanh is left out, or min_val and max_val are beyond every value here"
-        low, high = call.get("min_val", -1.0), call.get("max_val", 1.0)
-        fix = f"limit by min_val={low} and max_val={high}"
-        yield Variant("limits", says, fix, _of_first(lambda x: x.clone()))
-    elif usual not in PLAIN:
+    if usual not in (*PLAIN, "hardtanh"):  # which has limits, as clamp has
         yield Variant("activation-missing", f"leaves {usual} out", write, _of_first(lambda x: x.clone()))
     yield Variant("activation-twice", f"applies {usual} twice", write, lambda f, a, k: f(f(*a, **k), *a[1:], **k))
 
@@ -120,8 +115,10 @@ def limits(call: Called) -> Iterator[Fit]:
 
 @of("hardtanh", "clamp", "clip", "clamp_min", "clamp_max")
 def no_limits(call: Called) -> Iterator[Variant]:
+    """Left out, which cannot be told from limits beyond all values."""
     fix = "limit it as the reference does: jnp.clip, jnp.maximum or jnp.minimum"
-    yield Variant("limits", f"leaves {call.name} out", fix, _of_first(lambda x: x.clone()))
+    says = f"does not limit: {call.name} is left out, or its limits are beyond every value here"
+    yield Variant("limits", says, fix, _of_first(lambda x: x.clone()))
     if call.name in ("clamp", "clip") and None not in (call.get("min"), call.get("max")):
         for name, side in (("min", "lower"), ("max", "upper")):
             says = f"has no {side} limit in {call.name}"

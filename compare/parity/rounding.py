@@ -1,0 +1,144 @@
+"""What rounding does to the judge's answers: how far it moves them, and what it decides."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import jax.tree_util as jtu
+import numpy as np
+
+from ..case import Inputs
+from ..draw import generator
+from ..dtypes import HALF_ULP
+from ..moved_results import MovedResults
+from ..observation import Observation
+from ..quiet import quiet
+from ..trees import is_floating
+from .judge import Judge, Key, Question, Truth, shares_scale
+from .yardstick import difference, magnitude
+
+if TYPE_CHECKING:
+    from ..torch_side import TorchSide
+
+MOVES = 6  # of PyTorch, to see which integers hang on rounding
+MOST_BESIDE = 10  # times as many elements as rounding moves: more of them are off for another reason
+MOST_UNREST = 1e-6  # of its scale, by which rounding in float64 is taken to move a tensor
+
+
+class Rounding:
+    """Of one judge."""
+
+    def __init__(self, judge: Judge):
+        self.judge = judge
+
+    @functools.cached_property
+    def _moved(self) -> TorchSide:
+        """In float64, its parameters moved by half an ulp."""
+        side = self.judge.side("float64")
+        side.move_parameters(HALF_ULP["float64"], self.judge.seed)
+        return side
+
+    def unrest(self, truth: Truth) -> dict[Key, float]:
+        """How far rounding alone moves each tensor of such an answer in float64: infinitely far, for an integer.
+
+        There it may part two right answers: a norm over what is constant divides the rounding of its mean by the root
+        of epsilon, and norm after norm does it again. Parameters that move keep what is constant constant, so what
+        each operation gives is moved, too.
+        """
+        with quiet():
+            moved, shaken = (run(truth.question, truth.reference) for run in (self.of_parameters, self._shaken))
+        return {key: max(moved[key], shaken[key]) for key in moved}
+
+    def with_unrest(self, truth: Truth) -> Truth:
+        """The same answer, and how far the rounding of its operations moves each floating tensor in float64, but those
+        that it moves by more than `MOST_UNREST` of their scale: there it decides something."""
+        with quiet():
+            shaken = self._shaken(truth.question, truth.reference)
+
+        floating = {key: error for key, error in shaken.items() if is_floating(truth.reference.get(key))}
+        small = {key: error for key, error in floating.items() if error <= MOST_UNREST * _scale(truth, key)}
+        return dataclasses.replace(truth, unrest=small)
+
+    def is_decided_by_rounding(self, truth: Truth, off: Iterable[Key], answer: Observation) -> bool:
+        """Whether rounding of parameters, or of what operations give, moves each of these tensors in float64 by more
+        than `MOST_UNREST` of its scale, as it does where it decides something, such as the sign of a sum that is zero
+        but for it; and moves about as many of their elements as are off in the answer."""
+        question = truth.question
+        with quiet():
+            moved = [self._moved.run(question.inputs, question.mode, question.cotangents), self._run_shaken(question)]
+
+        def decides(key: Key) -> bool:
+            reference = truth.reference.find(key)
+            if reference is None:  # the port alone has it
+                return False
+            limit = MOST_UNREST * _scale(truth, key)
+            ours, *theirs = (_elements_off(each.find(key), reference, limit) for each in (answer, *moved))
+            return 0 < ours <= MOST_BESIDE * max(theirs)
+
+        return all(map(decides, off))
+
+    def unsteady(self, truth: Truth, key: Key) -> np.ndarray:
+        """By how much PyTorch itself gets the elements of an integer output wrong, in the dtype that people run, where
+        its inputs and its results are moved in their last digits: float64, of the output's shape."""
+        question, wanted = truth.question, truth.reference.get(key)
+        found = np.zeros(wanted.shape)
+        with quiet():
+            for i in range(MOVES):
+                with MovedResults(self.judge.dtype, self.judge.seed + i):
+                    moved = self.judge.usual.run(self.jittered(question, i), question.mode, question.cotangents)
+                array = moved.find(key)
+                if array is not None and array.shape == wanted.shape:
+                    found = np.maximum(found, np.abs(array.astype(float) - wanted.astype(float)))
+        return found
+
+    def of_parameters(self, question: Question, reference: Observation) -> dict[Key, float]:
+        """How far the smallest change of the parameters moves each tensor in float64: infinitely far, for an integer
+        that it changes."""
+        return _distances(self._moved.run(question.inputs, question.mode, question.cotangents), reference)
+
+    def _shaken(self, question: Question, reference: Observation) -> dict[Key, float]:
+        """The same for the smallest change of what each operation gives."""
+        return _distances(self._run_shaken(question), reference)
+
+    def _run_shaken(self, question: Question) -> Observation:
+        with MovedResults("float64", self.judge.seed):
+            return self.judge.exact.run(question.inputs, question.mode, question.cotangents)
+
+    def jittered(self, question: Question, index: int) -> Inputs:
+        """The question's inputs, each floating element moved by up to half an ulp before it is rounded again."""
+        rng = generator(self.judge.case, self.judge.seed, f"jitter {question.label}", index)
+
+        def move(leaf: np.ndarray) -> np.ndarray:
+            if not is_floating(leaf):
+                return leaf
+            noise = rng.uniform(-1, 1, leaf.shape) * 2 * HALF_ULP[self.judge.dtype]
+            return np.asarray(leaf * (1 + noise), leaf.dtype)
+
+        return jtu.tree_map(move, question.inputs)
+
+
+def _scale(truth: Truth, key: Key) -> float:
+    shared = truth.shared_scale(key) if shares_scale(key[0]) else 0.0
+    return max(shared, magnitude(truth.reference.get(key)))
+
+
+def _distances(answer: Observation, reference: Observation) -> dict[Key, float]:
+    """The largest absolute difference in each tensor: infinite for integers that differ."""
+    return {
+        (kind, name): difference(array, reference.get((kind, name)), 1.0).error
+        for kind, name, array in answer.tensors()
+    }
+
+
+def _elements_off(array: np.ndarray | None, reference: np.ndarray, limit: float) -> int:
+    """How many elements differ: integers at all, others by more than a limit; all of them where there is none."""
+    if array is None or array.shape != reference.shape:
+        return reference.size
+    if not is_floating(reference):
+        return int((array != reference).sum())
+    with np.errstate(invalid="ignore"):
+        near = (np.abs(array - reference) <= limit) | (array == reference) | (np.isnan(array) & np.isnan(reference))
+    return int((~near).sum())
