@@ -23,11 +23,12 @@ from ..speed.machine import processors
 from ..untraceable import port_failure
 from .adversarial import Found, OwnInputs
 from .coverage import coverage_warnings, listed, nan_notes
-from .diagnosis import Diagnosis, diagnose, diagnose_precision, look_inside
+from .diagnosis import Diagnosis, diagnose, look_inside
 from .differences import Differences
 from .doubts import settled, unequal
 from .dropout_rates import dropout_warnings
 from .judge import Judge, Key, Question, Truth
+from .lost_digits import diagnose_precision
 from .lost_nan import lost_nan
 from .narrower import narrower_reference
 from .other_weights import OtherWeights, with_other_weights

@@ -82,6 +82,12 @@ class Change:
     input: Callable[[torch.Tensor], torch.Tensor] | None = None
     output: Callable[[torch.Tensor], torch.Tensor] | None = None
 
+    @property
+    def is_of_sites_alone(self) -> bool:
+        """Whether nothing but `sites` names calls and tensors by the order in which they come."""
+        by_number = (self.rewired, self.replaced, self.held, self.exchanged, self.moved, self.cut_before)
+        return not any(by_number)
+
     def nudged(self, names: Iterable[str], factor: float) -> Change:
         """The same, with the parameters of these names multiplied by a number."""
 

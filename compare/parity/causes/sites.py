@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from ...errors import is_of_a_library
-from .change import Site
+from .change import Change, Site
 
 
 def numbers(sites: list[Site]) -> frozenset[int]:
@@ -73,6 +74,35 @@ def groups(sites: list[Site]) -> list[list[Site]]:
             keyed.setdefault(key, []).append(site)
     several = [same for keyed in found for same in keyed.values() if len(same) > 1]
     return [same for i, same in enumerate(several) if same not in several[:i]]
+
+
+def at_same_instructions(change: Change, here: list[Site], there: list[Site]) -> Change | None:
+    """A change of the calls that some instructions make here, at those that they make in another run: of all of them,
+    or of the first or the last that each makes.
+
+    Args:
+      change: found here.
+      here, there: the function calls of the two runs, which may differ in how often a loop turns.
+
+    Returns:
+      The same change there; None where it is of other calls, or names tensors or calls by their numbers.
+    """
+    if not change.is_of_sites_alone:
+        return None
+    made, elsewhere = _grouped(here, instruction), {instruction(same[0]): same for same in _grouped(there, instruction)}
+    changed: list[Site] = []
+    for same in made:
+        wanted = [site.number in change.sites for site in same]
+        found = elsewhere.get(instruction(same[0]), [])
+        if all(wanted):
+            changed += found
+        elif sum(wanted) == 1 and wanted[0]:
+            changed += found[:1]
+        elif sum(wanted) == 1 and wanted[-1]:
+            changed += found[-1:]
+        elif any(wanted):
+            return None
+    return replace(change, sites=numbers(changed))
 
 
 def is_floating(value: Any) -> bool:

@@ -8,12 +8,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from ...report.records import Divergence
 from ..inside.calls import CallId
 from ..yardstick import difference
-from .change import Change
+from .change import Change, Site
 from .every_call import EveryCall, of_call
 from .replay import Replay
+from .sites import at_same_instructions
 from .target import EXPLAINED, TELLING, Aim, Target, target_of, totals_of
 
 if TYPE_CHECKING:
@@ -114,9 +117,21 @@ class WrongCall:
     def _shapes(self) -> Any:
         return {name: value.shape for name, value in self.replay.call.inputs.items()}
 
+    @functools.cached_property
+    def sites(self) -> list[Site]:
+        """The function calls in it."""
+        return self.replay.sites()
+
     def functions(self) -> list[str]:
         """The names of those that are called, in order."""
-        return [site.name for site in self.replay.sites()]
+        return [site.name for site in self.sites]
+
+    def taken_from(self, change: Change, other: WrongCall) -> Change | None:
+        """The change that this is here, found at another call, whose loops may have had other turns; None where there
+        is none that is the same."""
+        if self.functions() == other.functions():
+            return change
+        return at_same_instructions(change, other.sites, self.sites)
 
 
 def another_call(look: Look, divergence: Divergence, first: WrongCall) -> WrongCall | None:
@@ -173,6 +188,12 @@ class Again:
         return call if call is not None and call.is_like(self.first) else None
 
     @functools.cached_property
+    def unlike(self) -> WrongCall | None:
+        """The call there, where other functions are called in it, as by a loop over the values."""
+        call = None if self.call or self.right else self._seen(self._second)
+        return call if call is not None and call.functions() != self.first.functions() else None
+
+    @functools.cached_property
     def right(self) -> WrongCall | None:
         """The call there, where the suspect does not go wrong in it; None where it does, or nothing can be told."""
         call = self._right(self._second)
@@ -186,19 +207,18 @@ class Again:
 
     @functools.cached_property
     def at_edges(self) -> list[WrongCall]:
-        """The calls on edge inputs, of whatever shapes, in which the same functions are called."""
+        """The calls on edge inputs, of whatever shapes."""
         return [call for look in self.elsewhere.edges() if (call := self._seen(look)) is not None]
 
     @functools.cached_property
     def usual(self) -> WrongCall | None:
-        """The call on a random input, where the first is on an edge, and the same functions are called."""
+        """The call on a random input, where the first is on an edge."""
         with contextlib.suppress(Exception):
             return self._seen(self.elsewhere.usual())
         return None
 
     def _seen(self, look: Look | None) -> WrongCall | None:
-        call = self._wrong(look) or self._right(look)
-        return call if call is not None and call.functions() == self.first.functions() else None
+        return self._wrong(look) or self._right(look)
 
     def _right(self, look: Look | None) -> WrongCall | None:
         with contextlib.suppress(Exception):
@@ -229,8 +249,25 @@ class Again:
             holds = self.call.holds(change, also_in_part=True)
         else:
             holds = self.right is None or self.right.holds(change)
-        return holds and (self.usual is None or self.usual.holds(change, also_in_part=True))
+        return holds and all(self._agrees(call, change, untold=False) for call in (self.unlike, self.usual))
 
     def holds_at_edges(self, change: Change) -> bool:
         """Likewise on edge inputs."""
-        return all(call.holds(change, also_in_part=True) for call in self.at_edges)
+        return all(self._agrees(call, change, untold=True) for call in self.at_edges)
+
+    def _agrees(self, call: WrongCall | None, change: Change, *, untold: bool) -> bool:
+        """Whether a change leaves nothing at another call.
+
+        Args:
+          call: that one, if there is one.
+          change: found at the first.
+          untold: what is given where the change cannot be found there, since other functions are called in it, and it
+            may fit the first call by chance: one of some turns of a loop alone, or of tensors where integers are off.
+        """
+        if call is None:
+            return True
+        there = call.taken_from(change, self.first)
+        if there is None:
+            tells = not change.is_of_sites_alone and self.first.target.kinds_of_change() == np.inf
+            return untold or tells
+        return call.holds(there, also_in_part=True)
