@@ -331,3 +331,51 @@ def test_of_a_port_that_calls_a_module_within_a_while_loop():
     found, _ = checked(Settles, SettlesOtherwise, lambda rng: (rng.standard_normal((3, 6)),), modes=("inference",))
     (line,) = lines_with("after the loop")
     assert [each.split(" ")[0] for each in found.port] == [line]
+
+
+class UntilEnough(torch.nn.Module):
+    """Adds up the steps of each line, until that is enough."""
+
+    def __init__(self):
+        super().__init__()
+        self.steps = torch.nn.Linear(6, 9)
+
+    def forward(self, x):
+        lines = []
+        for line in torch.exp(self.steps(x)):
+            total = line.new_zeros(())
+            for step in line:
+                total = total + torch.log1p(step)
+                if total > 4:
+                    break
+            lines.append(torch.sqrt(total) * total)
+        return torch.stack(lines)
+
+
+class PortOfUntilEnough(nnx.Module):
+    def __init__(self, rngs):
+        self.steps = gm.nn.Linear(6, 9, rngs=rngs)
+
+    def __call__(self, x):
+        added = jnp.log1p(jnp.exp(self.steps(x)))  # of all steps, where the reference has those before it is enough
+        before = jnp.cumsum(added, 1) - added
+        total = jnp.where(before > 4, 0, added).sum(1)
+        return jnp.cbrt(total) * total  # another root
+
+
+@pytest.mark.slow
+def test_more_than_the_reference_has_that_comes_to_nothing_is_not_told():
+    found, text = checked(
+        UntilEnough, PortOfUntilEnough, lambda rng: (rng.standard_normal((5, 6)),), modes=("inference",)
+    )
+    assert [line.split()[0] for line in found.port] == lines_with("another root"), text
+
+
+def test_parts_that_others_lack():
+    draw = np.random.default_rng(0).standard_normal
+    rows, others = draw((4, 6)), draw((2, 6))
+    known = Values([*rows, *draw(3)])
+    lacking = known.lacking(np.concatenate([rows[:3], others]))
+    assert lacking.axes == (0,) and list(np.flatnonzero(lacking.which)) == [3, 4]
+    np.testing.assert_array_equal(lacking.replaced(np.concatenate([rows[:3], others])), rows[[0, 1, 2, 0, 1]])
+    assert known.lacking(rows) is None and known.lacking(others) is None

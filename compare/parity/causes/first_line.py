@@ -19,17 +19,22 @@ import numpy as np
 from ...report.records import Astray, Divergence
 from ..inside.calls import CallId, is_inside
 from .limit import Limit
-from .values import Values
+from .values import Lacking, Values
 from .ways import LateError, Made, Step, Ways, check, ways
 
 if TYPE_CHECKING:
     from ..inside.localise import Look
 
 MOST_LINES = 3  # of the port, and of the reference
+MOST_TRIED = 32  # operations, whose results have parts that the reference's have not
 LONGEST_S = 30.0
 COUNTS = "iota"  # what counts, and computes nothing
 SAME = ("broadcast_in_dim", "convert_element_type", "reshape", "squeeze")  # what PyTorch leaves to the next operation
-MOVES = (  # what computes no number
+MOVING = (  # what computes no number
+    *("slice", "dynamic_slice", "gather", "concatenate", "pad", "rev", "reshape", "squeeze", "expand_dims"),
+    *("transpose", "broadcast_in_dim", "copy", "convert_element_type"),
+)
+MOVES = (  # likewise of PyTorch's functions
     *("__getitem__", "select", "narrow", "chunk", "split", "unbind", "gather", "index_select", "flip", "roll"),
     *("view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "stack", "cat", "concat"),
     *("permute", "transpose", "movedim", "moveaxis", "t", "mT", "T", "contiguous", "clone", "detach", "to"),
@@ -61,7 +66,9 @@ def _astray(look: Look, divergence: Divergence, limit: Limit, others: Sequence[L
     if not both.made:  # it is scripted, or calls no function of its own: nothing of it can be seen
         return None
     first = _leaving(both, both.theirs(others), limit)
-    lines = _lines((step.operation.source, step.operation.eqn.primitive.name) for step in first)
+    computing = [step for step in first if step.operation.eqn.primitive.name not in MOVING] or first
+    computing.sort(key=lambda step: not _is_floating(step))  # a mask of what is padded has no counterpart by nature
+    lines = _lines((step.operation.source, step.operation.eqn.primitive.name) for step in computing)
     if not lines:
         return None
     used = Values(value for step in first for value in step.given)
@@ -76,28 +83,64 @@ def _elsewhere(look: Look, first: Sequence[Step], module: str) -> str:
 
 
 def _leaving(both: Ways, theirs: Values, limit: Limit) -> list[Step]:
-    """Back from what is wrong, the operations that are given nothing but what the reference has, in order."""
-    maker = {id(x): step for step in both.steps for x in step.results if all(x is not each for each in step.given)}
+    """Back from what is wrong, the operations that are given nothing but what the reference has, in order: that, too,
+    which has more parts than the reference's, as at a fixed size, and gives the same with others in their place."""
+    back = _Back(both, theirs, limit)
+    strict = back.leaving()
+    lacking = [(step, parts) for step in back.around if any(parts := list(map(theirs.lacking, step.results)))]
+    with contextlib.suppress(LateError):
+        back.known.update(id(x) for step in _idle(both, lacking[:MOST_TRIED]) for x in step.results)
+        return back.leaving() or strict
+    return strict
 
-    def is_known(value: Any) -> bool:
-        step = maker.get(id(value))
+
+def _idle(both: Ways, lacking: Sequence[tuple[Step, list[Lacking | None]]]) -> list[Step]:
+    """The operations whose lacking parts may be others, and the port gives the same."""
+    if not lacking:
+        return []
+    if both.gives_the_same({step.operation.number: parts for step, parts in lacking}):
+        return [step for step, _ in lacking]
+    half = len(lacking) // 2
+    return [*_idle(both, lacking[:half]), *_idle(both, lacking[half:])] if half else []
+
+
+class _Back:
+    """The way back from what is wrong.
+
+    Attributes:
+      known: by identity, values that the reference has, beside those that are found among its own.
+      around: the operations on the way, in order, that make what the reference has not.
+    """
+
+    def __init__(self, both: Ways, theirs: Values, limit: Limit):
+        self.both, self.theirs, self.limit = both, theirs, limit
+        self.known: set[int] = set()
+        self.around: list[Step] = []
+        made = ((id(x), step) for step in both.steps for x in step.results if all(x is not each for each in step.given))
+        self._maker = dict(made)
+
+    def leaving(self) -> list[Step]:
+        """Those of the operations that are given nothing but what is known."""
+        around: dict[int, Step] = {}
+        waiting = [value for value in self.both.wrong if id(value) in self._maker]
+        seen = set(map(id, waiting))
+        while waiting:
+            check(self.limit)
+            step = self._maker[id(waiting.pop())]
+            around[step.operation.number] = step
+            for value in step.given:
+                if id(value) not in seen and not self._is_known(value):
+                    waiting.append(value)
+                    seen.add(id(value))
+        self.around = [step for _, step in sorted(around.items())]
+        return [step for step in self.around if not any(id(value) in seen for value in step.given)]
+
+    def _is_known(self, value: Any) -> bool:
+        step = self._maker.get(id(value))
         name = "" if step is None else step.operation.eqn.primitive.name
-        if step is None or name == COUNTS or theirs.have(value):
+        if step is None or name == COUNTS or id(value) in self.known or self.theirs.have(value):
             return True
-        return name in SAME and is_known(step.given[0])
-
-    around: dict[int, Step] = {}
-    waiting = [value for value in both.wrong if id(value) in maker]
-    seen = set(map(id, waiting))
-    while waiting:
-        check(limit)
-        step = maker[id(waiting.pop())]
-        around[step.operation.number] = step
-        for value in step.given:
-            if id(value) not in seen and not is_known(value):
-                waiting.append(value)
-                seen.add(id(value))
-    return [step for _, step in sorted(around.items()) if not any(id(value) in seen for value in step.given)]
+        return name in SAME and self._is_known(step.given[0])
 
 
 def _instead(never: Sequence[Made], used: Values) -> list[str]:
@@ -106,6 +149,10 @@ def _instead(never: Sequence[Made], used: Values) -> list[str]:
     of_these = same or never
     computing = [each for each in of_these if each.name not in MOVES and all(x.dtype.kind == "f" for x in each.results)]
     return _lines((each.source, each.name) for each in computing or of_these)
+
+
+def _is_floating(step: Step) -> bool:
+    return any(np.asarray(value).dtype.kind == "f" for value in step.results)
 
 
 def _lines(places: Iterable[tuple[str, str]]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -50,13 +51,26 @@ class Values:
             return True
         if self._has(array):
             return True
-        cuts = [axis for axis, length in enumerate(array.shape) if 1 < length < min(array.size, MOST_PARTS)]
-        if any(all(map(self._has, np.moveaxis(array, axis, 0))) for axis in cuts):
+        if any(all(map(self._has, parts)) for _, parts in _cuts(array)):
             return True
         return array.size > 1 and self._parts_of(array.size).have(array)
 
+    def lacking(self, value: Any) -> Lacking | None:
+        """The parts of a value that are none of them, where some are and others are not; None otherwise."""
+        array = np.asarray(value)
+        if array.dtype.kind not in NUMBERS or not 1 < array.size <= LARGEST:
+            return None
+        for axes, parts in _cuts(_real(array)) if array.dtype.kind != "c" else ():
+            lack = np.array([not self._has_part(part) for part in parts])
+            if not lack.all():
+                return Lacking(axes, lack) if lack.any() else None
+        return None
+
     def _has(self, array: np.ndarray) -> bool:
         return array.size in self._whole and self._whole[array.size].have(array)
+
+    def _has_part(self, part: np.ndarray) -> bool:
+        return self._has(part) or (part.size > 1 and self._parts_of(part.size).have(part))
 
     def _parts_of(self, size: int) -> _OfOneSize:
         if size not in self._parts:
@@ -72,6 +86,34 @@ class Values:
                 for axis, length in enumerate(each.array.shape):
                     if length % count == 0:
                         yield from np.split(each.array, count, axis)
+
+
+class Lacking(NamedTuple):
+    """Parts of an array: the axes along which it is cut, and which of the parts are meant, bool `[parts]`."""
+
+    axes: tuple[int, ...]
+    which: np.ndarray
+
+    def replaced(self, array: np.ndarray) -> np.ndarray:
+        """The array with others of its parts in their place."""
+        front = tuple(range(len(self.axes)))
+        moved = np.moveaxis(array, self.axes, front).copy()
+        parts = moved.reshape(len(self.which), -1)
+        lack, others = np.flatnonzero(self.which), np.flatnonzero(~self.which)
+        parts[lack] = parts[np.resize(others, len(lack))]
+        return np.moveaxis(parts.reshape(moved.shape), front, self.axes)
+
+
+def _cuts(array: np.ndarray) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
+    """An array cut along each axis, along the first two, and into its elements where those are no counts, which are
+    like others by chance: the axes, and the parts one after the other."""
+    cuts: list[tuple[int, ...]] = [(axis,) for axis in range(array.ndim) if 1 < array.shape[axis] < array.size]
+    cuts += [(0, 1)] if array.ndim > 2 else []
+    cuts += [tuple(range(array.ndim))] if (array != np.round(array)).all() else []
+    for axes in cuts:
+        moved = np.moveaxis(array, axes, range(len(axes)))
+        if 1 < (count := math.prod(moved.shape[: len(axes)])) < MOST_PARTS:
+            yield axes, moved.reshape(count, *moved.shape[len(axes) :])
 
 
 class _Value(NamedTuple):
@@ -108,7 +150,12 @@ def _are_alike(flat: np.ndarray, rounding: float, value: _Value) -> bool:
     within = min(rounding, value.within)  # a mask of zeros and what stands for infinity is like no scores under it
 
     def close(a: np.ndarray, b: np.ndarray) -> bool:
-        return bool(np.allclose(a, b, rtol=ALIKE, atol=within, equal_nan=True))
+        with np.errstate(invalid="ignore"):
+            far = ~((np.abs(a - b) <= within + ALIKE * np.abs(b)) & np.isfinite(b))
+        if not far.any():
+            return True
+        a, b = a[far], b[far]
+        return bool(((a == b) | (np.isnan(a) & np.isnan(b))).all())
 
     if close(flat, value.array.ravel()):
         return True

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import torch
 from jax.extend.core import get_opaque_trace_state
@@ -21,11 +22,11 @@ from ..inside.lanes import in_all_lanes
 from ..inside.packed import unpacked
 from ..yardstick import difference
 from .change import Change, Site
-from .graph import Graph, Operation, Run
+from .graph import Graph, Operation, Run, Visit
 from .limit import Limit
 from .replay import Replay
 from .sites import instruction, source
-from .values import LARGEST, Values
+from .values import LARGEST, Lacking, Values
 
 if TYPE_CHECKING:
     from ..inside.layouts import Pair
@@ -75,7 +76,8 @@ class Ways:
     def __init__(self, look: Look, at: CallId, limit: Limit):
         self.look, self.at = look, at
         self.made, self._theirs = _made(look, at)
-        self.steps, self.wrong = _port(look, at, limit) if self.made else ([], [])
+        self._port = _Port(look, at, limit) if self.made else None
+        self.steps, self.wrong = ([], []) if self._port is None else (self._port.steps, self._port.wrong)
 
     def theirs(self, others: Sequence[Look] = ()) -> Values:
         """What the reference has, and has beside its constants in other digits."""
@@ -87,6 +89,14 @@ class Ways:
         """What the port has."""
         inside = [call.path for call in self.look.run.forced if _is_within(call.path, self.at.path)]
         return Values(_had(self.steps, inside))
+
+    def gives_the_same(self, lacking: Mapping[int, Sequence[Lacking | None]]) -> bool:
+        """Whether the port gives the same at the borders of the call where parts of some results are others.
+
+        Args:
+          lacking: those parts, of each result of operations, by their numbers.
+        """
+        return self._port is not None and self._port.gives_the_same(lacking)
 
     def never(self, limit: Limit) -> Iterator[Made]:
         """What the reference makes of what the port has, and the port never: there they part."""
@@ -160,47 +170,92 @@ def _arrays(tree: Any) -> list[np.ndarray]:
     return [as_numpy(x.detach().clone()) for x in tensors]
 
 
-def _port(look: Look, at: CallId, limit: Limit) -> tuple[list[Step], list[Any]]:
-    """The operations of the port when each module has the reference's inputs and hands on its outputs, and what is
-    wrong at the borders of this call; what is within a loop's own trace leaves it not, and is not asked."""
-    run, wrong, order = look.run, [], []
-    home: list[Any] = []
+class _Port:
+    """The port when each module has the reference's inputs and hands on its outputs.
 
-    def through(call: CallId, module: Any, run_it: Any, args: Any, kwargs: Any) -> Any:
-        if not home:
-            home.append(get_opaque_trace_state())
+    Args:
+      look: in which the call was seen.
+      at: the port's call.
+      limit: of all that is looked for in it.
+
+    Attributes:
+      steps: its operations, in the order of their numbers.
+      wrong: what is wrong at the borders of this call; what is within a loop's own trace leaves it not, and is not
+        asked.
+    """
+
+    def __init__(self, look: Look, at: CallId, limit: Limit):
+        self.look, self.at, self.limit = look, at, limit
+        self.steps: list[Step] = []
+        self._shown: list[Any] = []  # at the borders, while it is traced
+        self._wanted: list[tuple[Pair, np.ndarray]] = []
+        self._home: list[Any] = []
+        with jax.disable_jit():
+            self._graph = Graph(look.port, look.question, self._through, beside=lambda: list(self._shown))
+        self._borders = self._run(self._note)
+        shown = zip(self._borders, self._wanted, strict=True)
+        self.wrong = [value for value, (pair, right) in shown if _is_off(pair, np.asarray(value), right)]
+
+    def gives_the_same(self, lacking: Mapping[int, Sequence[Lacking | None]]) -> bool:
+        """Whether nothing changes at the borders where parts of some results, by the numbers of their operations, are
+        others."""
+
+        def visit(operation: Operation, given: list[Any], wide: Run) -> list[Any]:
+            check(self.limit)
+            results = wide(given)
+            parts = lacking.get(operation.number, [None] * len(results))
+            return [
+                x if p is None else jnp.asarray(p.replaced(np.asarray(x))) for x, p in zip(results, parts, strict=True)
+            ]
+
+        try:
+            with np.errstate(all="ignore"):
+                borders = self._run(visit)
+            return all(map(_are_the_same, borders, self._borders))
+        except LateError:
+            raise
+        except Exception:  # a loop that has no end, a check that fails
+            return False
+
+    def _run(self, visit: Visit) -> list[Any]:
+        with jax.disable_jit():
+            outputs = self._graph.evaluate(visit, opened=True)
+        return outputs[len(outputs) - len(self._shown) :]
+
+    def _note(self, operation: Operation, given: list[Any], wide: Run) -> list[Any]:
+        check(self.limit)
+        results = wide(given)
+        self.steps.append(Step(operation, given, results))
+        return results
+
+    def _through(self, call: CallId, module: Any, run_it: Any, args: Any, kwargs: Any) -> Any:
+        if not self._home:
+            self._home.append(get_opaque_trace_state())
+        look = self.look
         if call not in look.run.forced:
             return run_it(module, *args, **kwargs)
-        borders = run.borders(call)
+        borders = look.run.borders(call)
         received, put_in = taken_apart((args, kwargs))
         there = look.calls[look.matches[call]]
-        args, kwargs = put_in(handed_on(received, unpacked(there.inputs)[0], borders.inputs, borders.around == at))
+        args, kwargs = put_in(
+            self._handed_on(received, unpacked(there.inputs)[0], borders.inputs, borders.around == self.at)
+        )
         given, put_out = taken_apart(run_it(module, *args, **kwargs))
-        return put_out(handed_on(given, there.outputs, borders.outputs, call == at))
+        return put_out(self._handed_on(given, there.outputs, borders.outputs, call == self.at))
 
-    def handed_on(lanes: list[Any], theirs: dict[str, np.ndarray], pairs: list[Pair], noted: bool) -> list[Any]:
+    def _handed_on(self, lanes: list[Any], theirs: dict[str, np.ndarray], pairs: list[Pair], noted: bool) -> list[Any]:
         def change(ours: list[Any]) -> list[Any]:
-            if noted and get_opaque_trace_state() == home[0]:
+            if noted and get_opaque_trace_state() == self._home[0]:
                 for pair in pairs:
-                    wrong.append(ours[pair.index])
-                    order.append((pair, theirs[pair.name]))
+                    self._shown.append(ours[pair.index])
+                    self._wanted.append((pair, theirs[pair.name]))
             return with_theirs(ours, theirs, pairs)
 
         return in_all_lanes(lanes, change)
 
-    steps: list[Step] = []
 
-    def visit(operation: Operation, given: list[Any], wide: Run) -> list[Any]:
-        check(limit)
-        results = wide(given)
-        steps.append(Step(operation, given, results))
-        return results
-
-    with jax.disable_jit():
-        outputs = Graph(look.port, look.question, through, beside=lambda: list(wrong)).evaluate(visit, opened=True)
-    values = outputs[len(outputs) - len(wrong) :]
-    off = [value for value, (pair, right) in zip(values, order, strict=True) if _is_off(pair, np.asarray(value), right)]
-    return steps, off
+def _are_the_same(a: Any, b: Any) -> bool:
+    return np.array_equal(np.asarray(a), np.asarray(b), equal_nan=True)
 
 
 def _is_off(pair: Pair, value: np.ndarray, right: np.ndarray) -> bool:
