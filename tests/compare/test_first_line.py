@@ -376,6 +376,8 @@ def test_parts_that_others_lack():
     rows, others = draw((4, 6)), draw((2, 6))
     known = Values([*rows, *draw(3)])
     lacking = known.lacking(np.concatenate([rows[:3], others]))
-    assert lacking.axes == (0,) and list(np.flatnonzero(lacking.which)) == [3, 4]
+    assert lacking.axes == (0,)
+    assert list(np.flatnonzero(lacking.which)) == [3, 4]
     np.testing.assert_array_equal(lacking.replaced(np.concatenate([rows[:3], others])), rows[[0, 1, 2, 0, 1]])
-    assert known.lacking(rows) is None and known.lacking(others) is None
+    assert known.lacking(rows) is None
+    assert known.lacking(others) is None
