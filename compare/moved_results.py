@@ -1,8 +1,9 @@
-"""What rounding does inside a PyTorch program: the result of every operation that rounds is moved in its last digit."""
+"""What rounding does inside a PyTorch program, by moving what each operation gives: in its last digit, or off kinks."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -27,10 +28,40 @@ EXACT_OF_WHOLE = re.compile(r"_?(add|sub|rsub|mul|square|sum|cumsum|prod|mm|bmm|
 """Names of those that round nothing where all numbers are whole, as counts are."""
 INSIDE = re.compile(r"_?(linalg_|cholesky|lu_|slogdet|logdet|det$|inverse|triangular_solve|lstsq)\w*")
 """Names of those that round on their way more than in what they give: their arguments are moved, too."""
+FILL = 1e30  # from which on a number stands in for infinity: what is added to one that masks a score is lost in it
 COMPLEX = {"float64": torch.complex128, "float32": torch.complex64}
 
 
-class MovedResults(TorchDispatchMode):
+class _Moved(TorchDispatchMode):
+    """Changes what operations give, not what they hand on or only look at otherwise."""
+
+    def __init__(self, seed: int):
+        super().__init__()
+        self.seed = seed
+        self._generators: dict[torch.device, torch.Generator] = {}
+
+    def _noise(self, like: torch.Tensor) -> torch.Tensor:
+        """Uniform in [-1, 1), float64; none for what stands in for infinity."""
+        device = like.device
+        if device not in self._generators:
+            self._generators[device] = torch.Generator(device).manual_seed(self.seed)
+        noise = torch.rand(like.shape, generator=self._generators[device], dtype=torch.float64, device=device)
+        noise[like.abs() > FILL] = 0.5
+        return 2 * noise - 1
+
+
+def _made(func: Any, given: Any, leaves: list[Any]) -> Iterator[torch.Tensor]:
+    """Of what an operation gives, the tensors that are no views of those it was given."""
+    held = {x.data_ptr() for x in leaves if isinstance(x, torch.Tensor)}
+    declared = [returned.alias_info for returned in func._schema.returns]
+    for i, result in enumerate(given if isinstance(given, tuple | list) else (given,)):
+        if isinstance(result, torch.Tensor) and result.numel():
+            alias = declared[i] if i < len(declared) else None
+            if not (result.data_ptr() in held if alias is None else not alias.is_write):
+                yield result
+
+
+class MovedResults(_Moved):
     """Within it, each number of one dtype that an operation rounds is moved by up to twice half an ulp; zero stays.
 
     Modules' results alone would not do: what is constant but for a rounding may be divided by an epsilon inside one.
@@ -41,10 +72,9 @@ class MovedResults(TorchDispatchMode):
     """
 
     def __init__(self, dtype: str, seed: int):
-        super().__init__()
-        self.amount, self.seed = HALF_ULP[dtype], seed
+        super().__init__(seed)
+        self.amount = HALF_ULP[dtype]
         self.dtypes = torch_dtype(dtype), COMPLEX.get(dtype)
-        self._generators: dict[torch.device, torch.Generator] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func.overloadpacket.__name__
@@ -53,14 +83,8 @@ class MovedResults(TorchDispatchMode):
         given, leaves = func(*args, **(kwargs or {})), pytree.tree_leaves((args, kwargs))
         if EXACT.fullmatch(name) or (EXACT_OF_WHOLE.fullmatch(name) and all(map(_is_whole, leaves))):
             return given
-        held = {x.data_ptr() for x in leaves if isinstance(x, torch.Tensor)}
-        declared = [returned.alias_info for returned in func._schema.returns]
-        for i, result in enumerate(given if isinstance(given, tuple | list) else (given,)):
-            if not isinstance(result, torch.Tensor) or result.dtype not in self.dtypes or not result.numel():
-                continue
-            alias = declared[i] if i < len(declared) else None
-            is_view = result.data_ptr() in held if alias is None else not alias.is_write
-            if not is_view:
+        for result in _made(func, given, leaves):
+            if result.dtype in self.dtypes:
                 self._move(result)
         return given
 
@@ -72,11 +96,31 @@ class MovedResults(TorchDispatchMode):
         return copy
 
     def _move(self, result: torch.Tensor) -> None:
-        device = result.device
-        if device not in self._generators:
-            self._generators[device] = torch.Generator(device).manual_seed(self.seed)
-        noise = torch.rand(result.shape, generator=self._generators[device], dtype=torch.float64, device=device)
-        result.mul_(1 + (noise - 0.5) * 4 * self.amount)
+        result.mul_(1 + self._noise(result) * 2 * self.amount)
+
+
+class NoExactValues(_Moved):
+    """Within it, each real number of float64 that an operation gives is moved by a little of the largest beside it,
+    zeros and equal ones, too: no value lies at a kink, and no two are tied.
+
+    Args:
+      amount: of that largest one, or of one where all are zero.
+      seed: as of `MovedResults`.
+    """
+
+    def __init__(self, amount: float, seed: int):
+        super().__init__(seed)
+        self.amount = amount
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = func(*args, **(kwargs or {}))
+        for result in _made(func, given, pytree.tree_leaves((args, kwargs))):
+            if result.dtype == torch.float64:
+                sizes = result.abs()
+                usual = sizes[sizes <= FILL]
+                scale = usual.max() if usual.numel() and usual.any() else 1.0
+                result.add_(self._noise(result) * self.amount * scale)
+        return given
 
 
 def _is_whole(x: Any) -> bool:

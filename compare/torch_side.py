@@ -17,6 +17,7 @@ from torch.utils import _pytree as pytree
 from graphmode.weights import Drop, WeightRule
 
 from .case import TRAIN_STEPS, Case, CaseError, Inputs, Mode
+from .checkpoints import no_checkpoints
 from .copied_module import copied
 from .draw import input_name
 from .dtypes import cast_module, torch_dtype
@@ -240,7 +241,8 @@ class TorchSide:
             if mode == "inference":
                 with torch.no_grad():
                     return self.observe(module(*batch.args, **batch.kwargs))
-            outputs, gradients = forward_backward(module, list(self.parameters.values()), batch, self.loss)
+            with no_checkpoints():
+                outputs, gradients = forward_backward(module, list(self.parameters.values()), batch, self.loss)
             return self.observe(outputs, gradients, batch)
 
     def outputs(self, inputs: Inputs, mode: Mode) -> dict[str, np.ndarray]:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from ..case import Case, CaseError
+from ..checkpoints import no_checkpoints
 from ..draw import input_name
 from ..observation import Observation
 from ..torch_side import Snapshot, TorchBatch, TorchSide, forward_backward
@@ -37,7 +38,7 @@ def witnessed(case: Case, name: str, side: TorchSide, question: Question) -> Obs
     before = {id(t): t.detach().clone() for t in given.values()}
     values = {name: t.detach().clone() for name, t in parameters.items()}
     gradients: Any = None
-    with Snapshot.of_buffers(module).restored():
+    with Snapshot.of_buffers(module).restored(), no_checkpoints():
         if question.mode == "inference":
             with torch.no_grad():
                 outputs = module(*batch.args, **batch.kwargs)
@@ -72,7 +73,7 @@ def without_which_gradient(side: TorchSide, question: Question) -> str:
         for name in spared:
             batch.leaves.pop(name).requires_grad_(False)
         try:
-            with Snapshot.of_buffers(module).restored():
+            with Snapshot.of_buffers(module).restored(), no_checkpoints():
                 forward_backward(module, list(side.parameters.values()), batch, side.loss)
         except Exception:  # it fails as before: another input is what it fails of
             continue

@@ -13,7 +13,7 @@ import numpy as np
 from ..case import Inputs
 from ..draw import generator
 from ..dtypes import HALF_ULP
-from ..moved_results import MovedResults
+from ..moved_results import MovedResults, NoExactValues
 from ..observation import Observation
 from ..quiet import quiet
 from ..trees import is_floating
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 MOVES = 6  # of PyTorch, to see which integers hang on rounding
 MOST_BESIDE = 10  # times as many elements as rounding moves: more of them are off for another reason
 MOST_UNREST = 1e-6  # of its scale, by which rounding in float64 is taken to move a tensor
+NEAR = 1e-7  # of the largest beside it, by which a value is moved off a kink
+NEARBY = 2  # points
+SHARE_NEARBY = 0.01  # of what a gradient is off, by which the reference's may be another one where there is no kink
 
 
 class Rounding:
@@ -80,6 +83,22 @@ class Rounding:
 
         return all(map(decides, off))
 
+    def is_at_a_kink(self, truth: Truth, key: Key, ours: np.ndarray) -> bool:
+        """Whether a gradient that differs there may do so at a kink or a tie: whether the reference's own is another
+        one nearby, where its inputs and what each operation gives are moved off zero and off each other."""
+        question, reference = truth.question, truth.reference.get(key)
+        apart = np.abs(ours - reference).max(initial=0.0)
+        with quiet():
+            for seed in range(NEARBY):
+                with NoExactValues(NEAR, self.judge.seed + seed):
+                    near = self.judge.exact.run(self._beside(question, seed), question.mode, question.cotangents)
+                array = near.find(key)
+                if array is None or array.shape != reference.shape:
+                    return True
+                if not np.abs(array - reference).max(initial=0.0) <= SHARE_NEARBY * apart:
+                    return True
+        return False
+
     def unsteady(self, truth: Truth, key: Key) -> np.ndarray:
         """By how much PyTorch itself gets the elements of an integer output wrong, in the dtype that people run, where
         its inputs and its results are moved in their last digits: float64, of the output's shape."""
@@ -106,6 +125,18 @@ class Rounding:
     def _run_shaken(self, question: Question) -> Observation:
         with MovedResults("float64", self.judge.seed):
             return self.judge.exact.run(question.inputs, question.mode, question.cotangents)
+
+    def _beside(self, question: Question, index: int) -> Inputs:
+        """The question's inputs, each floating element moved by a little of the largest."""
+        rng = generator(self.judge.case, self.judge.seed, f"beside {question.label}", index)
+
+        def move(leaf: np.ndarray) -> np.ndarray:
+            if not is_floating(leaf):
+                return leaf
+            scale = np.abs(leaf).max(initial=0.0) or 1.0
+            return np.asarray(leaf + rng.uniform(-1, 1, leaf.shape) * NEAR * scale, leaf.dtype)
+
+        return jtu.tree_map(move, question.inputs)
 
     def jittered(self, question: Question, index: int) -> Inputs:
         """The question's inputs, each floating element moved by up to half an ulp before it is rounded again."""

@@ -486,3 +486,45 @@ def test_a_large_model_is_asked_those_that_its_case_names(monkeypatch, kinds, as
     assert report.passed
     assert ("zeros" in parity.inputs) == asked
     assert any("since the model is large" in note for note in parity.notes) != asked
+
+
+class Pooled(torch.nn.Module):
+    """Means of embeddings under a mask; the first row of the table does not learn."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = torch.nn.Embedding(6, 4, padding_idx=0)
+
+    def forward(self, ids, mask):
+        weights = mask.to(self.table.weight.dtype)[..., None]
+        return (self.table(ids) * weights).sum(1) / weights.sum(1).clamp(min=1)
+
+
+class PortOfPooled(nnx.Module):
+    def __init__(self, rngs, *, learns):
+        self.table = gnn.Embedding(6, 4, padding_idx=None if learns else 0, rngs=rngs)
+
+    def __call__(self, ids, mask):
+        weights = mask.astype(self.table.weight[...].dtype)[..., None]
+        return (self.table(ids) * weights).sum(1) / jnp.maximum(weights.sum(1), 1)
+
+
+def padded(rng):
+    mask = np.arange(6) < rng.integers(2, 6, (4, 1))
+    return rng.integers(1, 6, (4, 6)) * mask, mask
+
+
+@pytest.mark.parametrize("learns", [False, True])
+def test_a_gradient_that_differs_where_no_kink_is_fails_the_port(learns):
+    case = Case(
+        name="pooled",
+        summary="s",
+        reference=Pooled,
+        model=lambda rngs: PortOfPooled(rngs, learns=learns),
+        inputs=padded,
+        adversarial=("masks of ones",),
+    )
+    report = check(case, hasty=True)
+    assert report.passed is not learns, str(report)
+    if learns:
+        assert "masks of ones" in str(report)

@@ -243,7 +243,8 @@ class OwnInputs:
             if not apart.equal:
                 found.apart[mode, label] = truth
             same_shape = array.shape == reference.shape
-            if not apart.equal and kind.endswith("gradient") and same_shape and _is_finite(array).all():
+            is_gradient = kind.endswith("gradient") and same_shape and _is_finite(array).all()
+            if not apart.equal and is_gradient and self._is_at_a_kink(truth, key, array):
                 kinks.append(f"{name} by {apart.error:.2g} of its scale")
             elif not apart.equal:
                 found.tensors.append(_failed(mode, label, key, apart))
@@ -281,6 +282,11 @@ class OwnInputs:
             with contextlib.suppress(Exception), self._calls[truth.question.mode].limit:
                 self._unrests[key] = self.exam.judge.rounding.unrest(truth)
         return self._unrests[key]
+
+    def _is_at_a_kink(self, truth: Truth, key: Key, array: np.ndarray) -> bool:
+        with contextlib.suppress(Exception), self._calls[truth.question.mode].limit:
+            return self.exam.judge.rounding.is_at_a_kink(truth, key, array)
+        return True  # nothing can be told
 
     def _rounding(self, array: np.ndarray, rough: np.ndarray) -> float:
         """What the candidate's own roundings make of this tensor in float64, by what they make of it in the run's:

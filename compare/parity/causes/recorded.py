@@ -60,7 +60,9 @@ def stub(
             places = [i for i, x in enumerate(flat) if isinstance(x, torch.Tensor)]
             given = _Recorded.apply(call, evidence, len(tensors), anchor, *tensors, *(flat[i] for i in places))
             outputs.extend(given)
-            given = tuple(_cut(x, name, call, mode.change) for name, x in zip(call.outputs, given, strict=True))
+            by_name = dict(zip(call.outputs, given, strict=True))
+            named = {name: by_name[call.merged_outputs.get(name, name)] for name in by_name}
+            given = tuple(_cut(x, name, call, mode.change) for name, x in named.items())
             for tensor in given:
                 mode.keep(tensor, f"what {call.id} gives")
             for i, tensor in zip(places, given, strict=True):

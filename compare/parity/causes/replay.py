@@ -18,6 +18,7 @@ from torch.utils import _pytree as pytree
 
 from graphmode.weights import as_numpy
 
+from ...checkpoints import no_checkpoints
 from ...torch_side import Snapshot
 from ...widened import in_float64
 from ..inside.calls import CallId, Calls
@@ -141,6 +142,7 @@ class Replay:
                 stack.enter_context(torch.autograd.graph.allow_mutation_on_saved_tensors())
             if self.in_float64:
                 stack.enter_context(in_float64())
+            stack.enter_context(no_checkpoints())
             stack.enter_context(mode)
             stack.enter_context(mode.own_functions())
             outputs = self._called(mode, args, kwargs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -43,6 +43,8 @@ class Call:
       input_gradients: what this call gives back to each of its inputs.
       merged: by name of an input that is the same tensor as an earlier one, and that a port has in fewer places: the
         name of that one, which has the gradients of all of them.
+      repeated: by name of an output that is the same tensor as an earlier one, the name of that one.
+      merged_outputs: by name of such outputs, the name of the one that has the gradients of all.
       in_no_grad: whether it was made under `torch.no_grad`.
       frozen: its parameters, and those of modules inside, that were not to be trained then, by the module's own names.
       parent: the call that it was made in; None for the model's own.
@@ -58,6 +60,8 @@ class Call:
     cotangents: dict[str, np.ndarray] = field(default_factory=dict)
     input_gradients: dict[str, np.ndarray] = field(default_factory=dict)
     merged: dict[str, str] = field(default_factory=dict)
+    repeated: dict[str, str] = field(default_factory=dict)
+    merged_outputs: dict[str, str] = field(default_factory=dict)
     arguments: Any = ((), {})
     result: Any = None
     in_no_grad: bool = False
@@ -72,6 +76,21 @@ class Call:
         if known:
             reached = [gradient for gradient in known if gradient is not None]
             self.input_gradients[first] = sum(reached[1:], reached[0]) if reached else known[0]
+
+    def give_once(self, names: Collection[str]) -> None:
+        """Makes outputs that are one tensor one: the first of them that is among these names has what reached all."""
+        groups: dict[str, list[str]] = {}
+        for again, first in self.repeated.items():
+            groups.setdefault(first, [first]).append(again)
+        for same in groups.values():
+            kept = next((name for name in same if name in names), None)
+            if kept is None:
+                continue
+            self.merged_outputs.update({name: kept for name in same if name != kept})
+            known = [self.cotangents.pop(name) for name in same if name in self.cotangents]
+            reached = [gradient for gradient in known if gradient is not None]
+            if known:
+                self.cotangents[kept] = sum(reached[1:], reached[0]) if reached else known[0]
 
     @property
     def without_gradient(self) -> list[str]:

@@ -96,9 +96,10 @@ class BackwardPass:
         replaced = with_theirs(ours, values, pairs)
         through = [] if gives else [name for name in call.without_gradient if name not in gradients]
         places = {each.name: each.index for each in pairs}
+        merged = call.merged if gives else call.merged_outputs
         for each in pairs:
-            if gives and each.name in call.merged:
-                replaced[each.index] = replaced[places[call.merged[each.name]]]
+            if each.name in merged:
+                replaced[each.index] = replaced[places[merged[each.name]]]
                 continue
             let_through = each.name in through and isinstance(ours[each.index], jax.core.Tracer)
             if each.name in gradients or let_through:

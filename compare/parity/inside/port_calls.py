@@ -218,6 +218,8 @@ class PortRun:
             names = self._names(outputs) if at == CallId("", 0) else ()
             fitting = self._compared(at, around, "output", given, call, borders.outputs, names, borders.inputs)
             made_of_it = list(fitting)
+            if forced:
+                call.give_once([each.name for each in borders.outputs])
             if forced and around is not None and _of_another_structure(call, given_to_it, made_of_it):
                 self.unlike.append(at)
                 seen[:] = [one for one in seen if one.what != "received" or at not in (one.at, one.around)]

@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 
 from graphmode.weights import as_numpy
 
+from ...checkpoints import no_checkpoints
 from ...trees import named_leaves
 from .calls import Call, CallId, Calls
 
@@ -52,9 +53,12 @@ def recorded(module: torch.nn.Module) -> Iterator[Calls]:
         return hook
 
     outer: dict[int, _Copy] = {}  # of outputs, by identity
+    again: dict[int, dict[int, int]] = {}  # by identity of the call, places of outputs given before: of the first
 
     def copied(child: torch.nn.Module, args: Any, kwargs: Any, outputs: Any) -> Any:
         leaves, structure = _flat(outputs)
+        first = {id(leaf): i for i, leaf in reversed(list(enumerate(leaves)))}
+        again[id(running[-1][0])] = {i: first[id(leaf)] for i, leaf in enumerate(leaves) if first[id(leaf)] != i}
         for i, leaf in enumerate(leaves):
             if _is_plain(leaf) and leaf.requires_grad and torch.is_grad_enabled():
                 made = _copy_of(leaf)
@@ -66,7 +70,10 @@ def recorded(module: torch.nn.Module) -> Iterator[Calls]:
         for copy in copies:
             if copy.copy._version != copy.version:
                 copy.original.copy_(copy.copy)
-        outputs, call.result = _watched(outputs, call.outputs, call.cotangents, [], outer)
+        named: dict[int, str] = {}
+        outputs, call.result = _watched(outputs, call.outputs, call.cotangents, [], outer, named)
+        places = again.pop(id(call), {}).items()
+        call.repeated = {named[place]: named[first] for place, first in places if place in named and first in named}
         return outputs
 
     seen: set[int] = set()
@@ -77,7 +84,8 @@ def recorded(module: torch.nn.Module) -> Iterator[Calls]:
             handles.append(child.register_forward_hook(copied, with_kwargs=True, prepend=True))
             handles.append(child.register_forward_hook(after, with_kwargs=True))
     try:
-        yield calls
+        with no_checkpoints():
+            yield calls
     finally:
         for handle in handles:
             handle.remove()
@@ -103,9 +111,11 @@ def _watched(
     gradients: dict[str, Any],
     copies: list[_Copy],
     copied: Mapping[int, _Copy] = MappingProxyType({}),
+    named: dict[int, str] | None = None,
 ) -> tuple[Any, Any]:
     """The tree with a copy in place of each tensor, but of those that are `copied`, by identity, whose values now and
-    gradients later are noted by name; and the values as a tree of detached tensors."""
+    gradients later are noted by name; and the values as a tree of detached tensors. The names are noted, too, by the
+    place among the leaves."""
     leaves, structure = _flat(tree)
     kept = list(leaves)
     names = {id(leaf): name for name, leaf in named_leaves(tree).items()}
@@ -115,6 +125,8 @@ def _watched(
         name = names.get(id(leaf), str(i))
         while name in values:
             name += "'"  # the same tensor again, or the same name among keyword arguments
+        if named is not None:
+            named[i] = name
         kept[i] = leaf.detach().clone()
         values[name] = as_numpy(kept[i])
         if leaf.requires_grad and torch.is_grad_enabled():
