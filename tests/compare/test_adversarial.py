@@ -528,3 +528,37 @@ def test_a_gradient_that_differs_where_no_kink_is_fails_the_port(learns):
     assert report.passed is not learns, str(report)
     if learns:
         assert "masks of ones" in str(report)
+
+
+class PortByLength(PortOfPooled):
+    """Right for masks that are one stretch from the start."""
+
+    def __call__(self, ids, mask):
+        return super().__call__(ids, jnp.arange(mask.shape[1]) < mask.sum(1, keepdims=True))
+
+
+def test_a_mask_that_is_one_stretch_gets_a_hole():
+    mask = np.arange(6) < np.array([[4], [6], [2]])
+    found = made(mask, kinds=["masks with holes"])["masks with holes"][0]
+    np.testing.assert_array_equal(found[0], [True, False, True, True, False, True])
+    np.testing.assert_array_equal(found[1:], mask[1:])
+    (at_the_end,) = made(mask[:, ::-1].astype(np.int64), kinds=["masks with holes"])["masks with holes"]
+    np.testing.assert_array_equal(at_the_end[0], [1, 0, 1, 1, 0, 1])
+    assert not made(np.array([[True, False, True], [False, True, False]]), kinds=["masks with holes"])
+
+
+@pytest.mark.parametrize("model", [PortOfPooled, PortByLength])
+def test_a_port_that_takes_a_mask_for_a_length_is_told_so(model):
+    case = Case(
+        name="pooled",
+        summary="s",
+        reference=Pooled,
+        model=lambda rngs: model(rngs, learns=False),
+        inputs=padded,
+        modes=("inference",),
+        adversarial=("masks with holes",),
+    )
+    report = check(case, hasty=True)
+    assert report.passed
+    told = [each for each in report.parity[0].warnings if "takes what a mask leaves for one stretch" in each]
+    assert bool(told) is (model is PortByLength)

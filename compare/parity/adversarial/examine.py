@@ -18,9 +18,10 @@ from ...observation import Observation
 from ...quiet import quiet
 from ...report.records import Tensor
 from ...trees import is_floating
+from ..coverage import listed
 from ..scales import allowed_unrest
 from ..yardstick import EQUAL_TOLERANCE, PRECISE_RATIO, Difference, difference, error_ratio, filled, magnitude
-from .inputs import BATCH_OF_ONE, FEW_VALUES, KINDS, adversarial_inputs
+from .inputs import BATCH_OF_ONE, FEW_VALUES, HOLES, KINDS, adversarial_inputs
 from .ties import ORDERS, Reordered, TiesNoted
 
 if TYPE_CHECKING:
@@ -227,7 +228,7 @@ class OwnInputs:
 
     def _compare(self, truth: Truth, ours: Observation, usual: Observation, found: Found) -> None:
         mode, label = truth.question.mode, truth.question.label
-        kinks = []
+        kinks, beside_holes = [], []
         for kind, name, reference in truth.reference.tensors():
             key = kind, name
             array, rough = ours.find(key), usual.find(key)
@@ -240,6 +241,9 @@ class OwnInputs:
                 continue  # the last digit of a number decides an integer, or whether there is a number at all
             if 0 < unrest < np.inf:
                 apart = difference(array, reference, max(scale, allowed_unrest(unrest)))
+            if label == HOLES:
+                beside_holes += [] if apart.equal else [name]
+                continue
             if not apart.equal:
                 found.apart[mode, label] = truth
             same_shape = array.shape == reference.shape
@@ -259,6 +263,12 @@ class OwnInputs:
                     f"on {label!r} (100 standard deviations), the output {name} has {ratio:.3g} times PyTorch's error "
                     f"in {self.exam.dtype}: a variance as E[x^2] - E[x]^2 loses its digits there"
                 )
+        if beside_holes:
+            found.warnings.append(
+                f"on {label!r}, an input of the check's own, it gives another {listed(beside_holes)}: it takes what a "
+                "mask leaves for one stretch, and the reference looks at each place; if such masks occur, add one to "
+                "edge_inputs, where it counts"
+            )
         if kinks:
             told = ", ".join(kinks[:2]) + (f" and {len(kinks) - 2} more" if len(kinks) > 2 else "")
             found.warnings.append(

@@ -147,11 +147,25 @@ def _everything(leaf: Leaf) -> np.ndarray:
     return np.ones_like(leaf.array) if leaf.is_mask else leaf.array
 
 
+def _holes(leaf: Leaf) -> np.ndarray:
+    """Of a mask whose rows are one stretch each, at the start or the end: its second element moves to the far end."""
+    if not leaf.is_mask or leaf.array.ndim < 2 or leaf.padding is None:
+        return leaf.array
+    rows = leaf.array.reshape(-1, leaf.array.shape[-1]).copy()
+    for row in rows:
+        kept = np.flatnonzero(row)
+        if len(kept) > 2 and len(kept) < len(row):
+            at_start = kept[0] == 0
+            row[kept[1] if at_start else kept[-2]], row[-1 if at_start else 0] = 0, 1
+    return rows.reshape(leaf.array.shape)
+
+
 def _one_row(leaf: Leaf) -> np.ndarray:
     return leaf.array[:1] if leaf.array.ndim else leaf.array
 
 
 BATCH_OF_ONE = "a batch of one"
+HOLES = "masks with holes"
 FEW_VALUES = "few values"
 FEW_PEAKS = "few peaks"
 _MAKERS: dict[str, Callable[[Leaf], np.ndarray]] = {
@@ -166,6 +180,7 @@ _MAKERS: dict[str, Callable[[Leaf], np.ndarray]] = {
     "all negative": _negative,
     "masks of zeros": _nothing,
     "masks of ones": _everything,
+    HOLES: _holes,
     BATCH_OF_ONE: _one_row,
 }
 KINDS = tuple(_MAKERS)
