@@ -16,7 +16,7 @@ EXACT = re.compile(
     r"_?(abs|adaptive_max_pool\w+|alias|amax|amin|arange|argm\w+|as_strided\w*|bernoulli\w*|broadcast\w*|cat|ceil|clamp\w*"
     r"|clip|clone|col2im|complex|conj\w*|constant_pad_nd|copy\w*|cummax|cummin|detach|diag\w*|dropout\w*|embedding|empty\w*"
     r"|expand\w*|eye|fill\w*|flip|floor|full\w*|gather|hard(tanh|shrink)\w*|im2col|imag|index|index_(copy|fill|put|select)\w*"
-    r"|kthvalue|lift\w*|local_scalar_dense|masked_(fill|scatter|select)\w*|max\w*|median|min\w*|mode|nan_to_num"
+    r"|kthvalue|lift\w*|linspace|local_scalar_dense|logspace|masked_(fill|scatter|select)\w*|max\w*|median|min\w*|mode|nan_to_num"
     r"|nanmedian|narrow\w*|native_dropout|neg|new_\w+|nonzero\w*|normal\w*|ones\w*|pack_padded_sequence|permute|pixel_\w+"
     r"|put|rand\w*|real|reflection_pad\w+|relu\w*|repeat\w*|replication_pad\w+|reshape\w*|resize\w*|roll|rot90|round"
     r"|scatter|select\w*|set|sgn|sign|slice\w*|sort|split\w*|squeeze\w*|stack|t|take\w*|threshold\w*"

@@ -338,13 +338,15 @@ def _is_off_forward(divergence: Divergence) -> bool:
 
 
 def questions(exam: Examination, tensors: Sequence[Tensor]) -> Iterable[Question]:
-    """Of each mode, the first inputs on which some tensor is worst: random ones before edges, and the check's own where
-    no other fails."""
+    """Of each mode, the first inputs on which some tensor is worst, after a random one, where most can be told; and the
+    check's own where no other fails."""
     failed = {(t.mode, t.input) for t in tensors if not t.equal}
+    usual = [t.question for t in exam.truths if t.question.is_random and not t.question.is_timed]
     for truths in (lambda: exam.truths, lambda: exam.own.truths):
         asked = [t.question for t in truths() if (t.question.mode, t.question.label) in failed]
         for mode in (m for m in exam.case.modes if m != "train_step"):
-            randoms = [q for q in asked if q.mode == mode and q.is_random][:1]
-            yield from [*randoms, *(q for q in asked if q.mode == mode and not q.is_random)][:LOOKS]
+            worst = [q for q in asked if q.mode == mode]
+            randoms = [q for q in worst if q.is_random] or [q for q in usual if worst and q.mode == mode]
+            yield from [*randoms[:1], *(q for q in worst if not q.is_random)][:LOOKS]
         if asked:
             return

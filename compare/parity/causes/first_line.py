@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from jax.extend import core as jex
 
 from ...report.records import Astray, Divergence
 from ..inside.calls import CallId, is_inside
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 MOST_LINES = 3  # of the port, and of the reference
 MOST_TRIED = 32  # operations, whose results have parts that the reference's have not
 LONGEST_S = 30.0
-COUNTS = "iota"  # what counts, and computes nothing
 SAME = ("broadcast_in_dim", "convert_element_type", "reshape", "squeeze")  # what PyTorch leaves to the next operation
 MOVING = (  # what computes no number
     *("slice", "dynamic_slice", "gather", "concatenate", "pad", "rev", "reshape", "squeeze", "expand_dims"),
@@ -135,10 +135,18 @@ class _Back:
         self.around = [step for _, step in sorted(around.items())]
         return [step for step in self.around if not any(id(value) in seen for value in step.given)]
 
+    def _is_constant(self, step: Step) -> bool:
+        """Whether it is made of numbers alone, as `jnp.log(2.0)` is: the reference may have that as Python's number."""
+        for atom, value in zip(step.operation.eqn.invars, step.given, strict=True):
+            maker = self._maker.get(id(value))
+            if not isinstance(atom, jex.Literal) and (maker is None or not self._is_constant(maker)):
+                return False
+        return True
+
     def _is_known(self, value: Any) -> bool:
         step = self._maker.get(id(value))
         name = "" if step is None else step.operation.eqn.primitive.name
-        if step is None or name == COUNTS or id(value) in self.known or self.theirs.have(value):
+        if step is None or id(value) in self.known or self._is_constant(step) or self.theirs.have(value):
             return True
         return name in SAME and self._is_known(step.given[0])
 
