@@ -17,7 +17,7 @@ from .draws import DRAWN, STREAM
 from .model import CHANNELS, has_own_init, is_module, is_of_others, is_self, is_super, layer_of
 from .names import UNKNOWN, torch_name
 from .objects import NotWrittenError, Objects
-from .rules import DEFAULTS, FUNCTIONS, IGNORED, METHODS, REFUSED, Rule, as_operand, as_tuple
+from .rules import DEFAULTS, FUNCTIONS, HINTS, IGNORED, LEGACY, METHODS, REFUSED, SCATTERS, Rule, as_operand, as_tuple
 from .settled import asks_how_it_runs
 from .shapes import SHAPED, as_one
 
@@ -56,11 +56,8 @@ class Calls(Objects):
         made = self._as_recorded(node, found)
         if made is not None:
             return made
-        if found is torch.Tensor:
-            if self._builds:
-                return self._created(node, "zeros")
-            self._note("torch.Tensor(...): jnp.asarray of values, or jnp.zeros of a shape")
-            return self._as_it_was(node)
+        if found is torch.Tensor or found in LEGACY:
+            return self._of_legacy_type(node, LEGACY.get(found, "jnp.float32"))
         if found is isinstance:
             with self._in_types():
                 return self._with(node)
@@ -77,7 +74,23 @@ class Calls(Objects):
         return None
 
     def _is_parameter(self, name: str) -> bool:
-        return name in self.scope.local and name not in self._tensors
+        return name in self.scope.local and name not in self._tensors | self._plain_functions
+
+    def _is_list(self, node: ast.expr) -> bool:
+        """Whether it is an argument that is said to be a list."""
+        return isinstance(node, ast.Name) and node.id in self._lists
+
+    def _of_legacy_type(self, node: ast.Call, dtype: str) -> str:
+        """`torch.FloatTensor(...)`: of values, or of a shape, as what it is given says."""
+        given = node.args[0] if len(node.args) == 1 else None
+        literal = ast.List | ast.Tuple | ast.ListComp | ast.GeneratorExp
+        if given is not None and (isinstance(given, literal) or self._is_list(given)):
+            return f"jnp.asarray({self.written(given)}, dtype={dtype})"
+        if self._builds or len(node.args) > 1 or (isinstance(given, ast.Constant) and isinstance(given.value, int)):
+            made = self._created(node, "zeros")
+            return made if dtype == "jnp.float32" else f"{made[:-1]}, dtype={dtype})"
+        self._note(f"{ast.unparse(node.func)}(...): jnp.asarray of values, or jnp.zeros of a shape")
+        return self._as_it_was(node)
 
     def _with(self, node: ast.Call, *further: str, function: str = "", drop: frozenset[str] = frozenset()) -> str:
         """The call with further arguments, and without some, laid out as it was where none goes."""
@@ -158,13 +171,30 @@ class Calls(Objects):
         if is_self(function.value):
             if function.attr == "forward":
                 return self._with(node, function="self")
+            if function.attr == "register_buffer" and len(node.args) == 2:
+                name, value = map(self.written, node.args)
+                return f"setattr(self, {name}, nnx.BatchStat({value}))"
             return self._with(node, "rngs=rngs") if self._builds and function.attr in self.model.builders else None
         if self._builds and function.attr in self.model.builders and not self._is_tensor(function.value):
             return self._with(node, "rngs=rngs")
+        if self._is_of_child_class(function):
+            return None
         holder = self.scope.find(function.value)
         if holder is not UNKNOWN and not isinstance(holder, torch.Tensor):
             return None
         return self._method(function, node, function.attr)
+
+    def _is_of_child_class(self, function: ast.Attribute) -> bool:
+        """Whether it is a method that the user's class of a module inside has, whatever tensors have of that name."""
+        holder = function.value
+        if self._builds and isinstance(holder, ast.Name) and self._is_parameter(holder.id):
+            return any(function.attr in vars(each) for each in self.model.classes)
+        if not isinstance(holder, ast.Attribute) or not is_self(holder.value) or self.owner is None:
+            return False
+        kind = self.model.children.get(self.owner, {}).get(holder.attr)
+        return kind is not None and any(
+            function.attr in vars(each) for each in kind.__mro__ if each in self.model.classes
+        )
 
     def _super_call(self, node: ast.Call, function: ast.Attribute) -> str | None:
         if function.attr == "forward":
@@ -203,12 +233,13 @@ class Calls(Objects):
         made = self._by_arguments(node, name, short)
         if made is not None:
             return made
+        self.model.helpers |= {short} & {*SCATTERS}
         rule = FUNCTIONS.get(name)
         made = self._filled(rule, name, node.args, node.keywords) if rule is not None else None
         if made is None and functional and (name.startswith("nn.functional.") or rule is None):
             return self._of_functional(node, short, functional)
         if made is None:
-            self._note(f"torch.{name} {_LEFT[rule is not None]}")
+            self._note(f"{short}: {HINTS[name]}" if name in HINTS else f"torch.{name} {_LEFT[rule is not None]}")
             return self._as_it_was(node)
         return made
 
@@ -337,6 +368,7 @@ class Calls(Objects):
             return None
         if name.endswith("_") and not name.endswith("__"):  # the value is that of what does not write in place
             return self._method(function, node, name.rstrip("_"))
+        self.model.helpers |= {name} & {*SCATTERS}
         rule = METHODS.get(name) or FUNCTIONS.get(name)
         functional = getattr(nn.functional, name, None)
         if rule is None and is_tensor and functional is not None:

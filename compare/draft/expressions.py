@@ -17,7 +17,7 @@ from graphmode import nn
 
 from .model import CHANNELS, Model, is_self
 from .names import UNKNOWN, Scope, is_of_torch, torch_name
-from .rules import DTYPES, FUNCTIONS, as_operand
+from .rules import DTYPES, FUNCTIONS, LEGACY, as_operand
 from .settled import asks_how_it_runs, settled
 from .spans import Spans
 
@@ -50,6 +50,8 @@ class Expressions:
         self._notes: list[list[str]] = [[]]
         self._builds = False
         self._tensors: set[str] = set()
+        self._lists: set[str] = set()  # arguments that are said to be lists
+        self._plain_functions: set[str] = set()  # local names of the user's functions that make no modules
         self._as_pass: set[int] = set()
         self._names_types = False
         self._draws = False
@@ -78,6 +80,8 @@ class Expressions:
             return self.spans.spliced(node, lambda part: ast.unparse(part) if part is node.left else self.written(part))
         if isinstance(node, ast.BoolOp):
             return self._what_is_open(node)
+        if isinstance(node, ast.Subscript) and self._is_own(node.value) and node.value.attr == "_modules":
+            return f"getattr(self, {self.written(node.slice)})"
         if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
             if isinstance(node.slice, ast.Compare) and self._is_tensor(node.value):
                 self._note("S01: x[mask]: gm.compact with a capacity, or what follows under the mask")
@@ -146,6 +150,8 @@ class Expressions:
             return DTYPES.get(str(found).removeprefix("torch."), None) or self._left(node)
         if isinstance(found, type) and found in _TYPES:
             return _TYPES[found]
+        if isinstance(found, type) and found in LEGACY:
+            return "jax.Array" if self._names_types else LEGACY[found]
         if isinstance(found, type) and (found in self.model.classes or issubclass(found, torch.nn.Module)):
             return self._class_named(found)
         if isinstance(found, float) and isinstance(node, ast.Attribute) and is_of_torch(self.scope.find(node.value)):
@@ -207,6 +213,8 @@ class Expressions:
         if found is UNKNOWN or name not in self.scope.outer:
             return None
         if isinstance(found, ModuleType):
+            if found is torch.nn.functional:
+                return "nn.functional"
             if not is_of_torch(found):
                 self.model.imports.add(f"import {found.__name__}" + (f" as {name}" if name != found.__name__ else ""))
         else:

@@ -13,7 +13,10 @@ from typing import Any
 import torch
 
 UNKNOWN = object()
-_HOLDERS = ("torch.nn.functional", "torch.linalg", "torch.fft", "torch.special", "torch.nn.init", "torch")
+_HOLDERS = (
+    *("torch.nn.functional", "torch.linalg", "torch.fft", "torch.special", "torch.nn.init", "torch"),
+    *("torch.nn.utils", "torch.nn.utils.parametrizations", "torch.nn.utils.rnn", "torch.utils.checkpoint"),
+)
 
 
 @dataclass(frozen=True)

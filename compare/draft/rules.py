@@ -10,6 +10,9 @@ import ast
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import torch
 
 # of memory, devices and gradients that a graph has no use for
 IGNORED = frozenset(
@@ -155,6 +158,19 @@ _REDUCED = {
     "count_nonzero": "count_nonzero",
 }
 
+# functions of `written_helpers.py`, with the arguments that PyTorch's have
+SCATTERS = ("scatter", "scatter_add", "index_add", "index_copy")
+
+LEGACY: Mapping[Any, str] = {
+    torch.FloatTensor: "jnp.float32",
+    torch.DoubleTensor: "jnp.float64",
+    torch.HalfTensor: "jnp.float16",
+    torch.LongTensor: "int",
+    torch.IntTensor: "jnp.int32",
+    torch.ByteTensor: "jnp.uint8",
+    torch.BoolTensor: "bool",
+}
+
 # by name below torch
 FUNCTIONS = _rules(
     {
@@ -171,8 +187,8 @@ FUNCTIONS = _rules(
             )
             for name, theirs in _REDUCED.items()
         },
-        "add": ("input other", "({input} + {other})"),
-        "sub subtract": ("input other", "({input} - {other})"),
+        "add": ("input other alpha", "({input} + <{alpha} * >{other})"),
+        "sub subtract": ("input other alpha", "({input} - <{alpha} * >{other})"),
         "mul multiply": ("input other", "({input} * {other})"),
         "div divide true_divide": ("input other", "({input} / {other})"),
         "cat concat concatenate": ("tensors dim|axis", "jnp.concatenate({tensors}, axis={dim})"),
@@ -246,6 +262,14 @@ FUNCTIONS = _rules(
         "flip": ("input dims", "jnp.flip({input}, {dims})"),
         "roll": ("input shifts dims", "jnp.roll({input}, {shifts}<, {dims}>)"),
         "gather": ("input dim index", "jnp.take_along_axis({input}, {index}, axis={dim})"),
+        **{
+            name: ("input dim index src|value", f"{name}({{input}}, {{dim}}, {{index}}, {{src}})")
+            for name in SCATTERS[:2]
+        },
+        **{
+            name: ("input dim index source|tensor", f"{name}({{input}}, {{dim}}, {{index}}, {{source}})")
+            for name in SCATTERS[2:]
+        },
         "take_along_dim": ("input indices dim", "jnp.take_along_axis({input}, {indices}, axis={dim})"),
         "index_select": ("input dim index", "jnp.take({input}, {index}, axis={dim})"),
         "masked_fill": ("input mask value", "jnp.where({mask}, {value}, {input})"),
@@ -313,6 +337,7 @@ METHODS = _rules(
         "numel nelement": ("input", "{input}.size"),
         "contiguous clone cpu cuda requires_grad_ coalesce": ("input", "{input}"),
         "detach": ("input", "jax.lax.stop_gradient({input})"),
+        "type": ("input dtype", "{input}.astype({dtype})"),
         "type_as": ("input other", "{input}.astype({other}.dtype)"),
         "float": ("input", "{input}.astype(jnp.float32)"),
         "double": ("input", "{input}.astype(jnp.float64)"),
@@ -337,8 +362,8 @@ METHODS = _rules(
             for name, theirs in _REDUCED.items()
             if theirs in ("sum", "mean", "prod", "all", "any", "argmax", "argmin", "max", "min")
         },
-        "add": ("input other", "({input} + {other})"),
-        "sub": ("input other", "({input} - {other})"),
+        "add": ("input other alpha", "({input} + <{alpha} * >{other})"),
+        "sub": ("input other alpha", "({input} - <{alpha} * >{other})"),
         "mul": ("input other", "({input} * {other})"),
         "div": ("input other", "({input} / {other})"),
     }
@@ -357,9 +382,6 @@ REFUSED: Mapping[str, tuple[str, str]] = {
     "bincount": ("S08", "gm.bincount with a length"),
     "multinomial": ("S17", "jax.random.categorical with a key"),
     "randperm": ("S18", "gm.random_permutation"),
-    "scatter_add": ("S09", "gm.segment_sum, or .at[].add"),
-    "scatter": ("X02", ".at[].set"),
-    "index_add": ("S09", "gm.segment_sum, or .at[].add"),
     "scatter_reduce": ("S09", "gm.segment_sum and its like"),
     "register_hook": ("G02", "gm.gradient_hook"),
     "register_forward_hook": ("G02", "gm.value_hook"),
@@ -379,6 +401,25 @@ REFUSED: Mapping[str, tuple[str, str]] = {
         ],
         ("H06", "draw with jax.random and a key of nnx.Rngs, or take the numbers as an argument"),
     ),
+}
+# what stands in for what no rule writes
+HINTS: Mapping[str, str] = {
+    **{
+        f"nn.utils.{place}weight_norm": "keep its two parameters, and compute the weight in __call__: g * v / norm(v)"
+        for place in ("", "parametrizations.")
+    },
+    **{
+        f"nn.utils.{place}spectral_norm": "keep weight and vectors, and divide by u @ W @ v in __call__"
+        for place in ("", "parametrizations.")
+    },
+    **{
+        f"nn.utils.rnn.{name}": "hand the padded batch and lengths= to the layer, which gives what is padded again"
+        for name in ("pack_padded_sequence", "pad_packed_sequence", "pack_sequence")
+    },
+    "stft": "jax.scipy.signal.stft, or frames times a window through jnp.fft.rfft",
+    "istft": "jax.scipy.signal.istft",
+    "hann_window": "0.5 - 0.5 * jnp.cos(2 * jnp.pi * jnp.arange(n) / n)",
+    "utils.checkpoint.checkpoint_sequential": "call the layers one after the other, in nnx.remat where memory is short",
 }
 DTYPES: Mapping[str, str] = {
     "float32": "jnp.float32",

@@ -302,6 +302,7 @@ def _functions(part: Part) -> list[Written]:
     found: list[Written] = []
     for item in _found_in(part.node, part.scope):
         is_users = isinstance(item, FunctionType) and not is_of_torch(item) and _is_near(item, part)
+        is_users = is_users and "." not in item.__qualname__.replace("<locals>.", "")  # a method comes with its class
         if is_users and item not in found and not only_reports(item):
             found.append(item)
     return found

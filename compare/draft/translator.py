@@ -8,6 +8,8 @@ import copy
 import inspect
 import re
 import textwrap
+from collections.abc import Iterator
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -22,6 +24,7 @@ from .settled import only_reports, settled
 
 GONE = "\0"  # stands for a statement that has no counterpart
 _CONTAINERS = (torch.nn.Sequential, torch.nn.ModuleDict, torch.nn.ModuleList)
+_MOVES = frozenset(["to", "cuda", "cpu", "float", "double", "half", "bfloat16", "train", "eval", "requires_grad_"])
 _WALKS = frozenset(["modules", "named_modules", "parameters", "named_parameters", "children", "named_children"])
 _OF_TENSORS = frozenset(METHODS) - OF_OTHERS | {"shape", "dtype", "device"}
 _IN_PLACE_OPERATORS = {ast.Add: "add", ast.Sub: "subtract", ast.Mult: "multiply", ast.Div: "divide"}
@@ -117,6 +120,7 @@ class Translator(Calls):
         self._builds = self._takes_rngs(node.name)
         is_forward = node.name == "forward"
         self._tensors = set() if self._builds else self._perhaps_tensors(node)
+        self._lists = set(_lists(node))
         arguments = self._arguments(node)
         self._scopes.append(self.scope.within(node))
         try:
@@ -239,6 +243,19 @@ class Translator(Calls):
             return None
         return self._replaced(holder, self.spans.spliced(holder, self.written), made)
 
+    def _is_plain_function(self, value: ast.expr) -> bool:
+        found = self.scope.find(value)
+        if isinstance(found, FunctionType):
+            return found.__name__ not in self.model.builders
+        return isinstance(value, ast.Lambda) and not self._makes_modules(value)
+
+    def _makes_modules(self, value: ast.Lambda) -> bool:
+        calls = [node for node in ast.walk(value.body) if isinstance(node, ast.Call)]
+        kinds = [self.scope.find(call.func) for call in calls]
+        own = [call.func.attr for call in calls if isinstance(call.func, ast.Attribute) and is_self(call.func.value)]
+        unknown = [call for call in calls if isinstance(call.func, ast.Name) and call.func.id in self.scope.local]
+        return bool(unknown) or any(map(is_module, kinds)) or bool(self.model.builders & {*own})
+
     def _adds_to_itself(self, function: ast.expr) -> bool:
         """Whether a module is given to one of Flax, which has no `add_module`, as the containers have."""
         is_own = isinstance(function, ast.Attribute) and is_self(function.value)
@@ -257,26 +274,29 @@ class Translator(Calls):
         elif not value.startswith("nnx."):
             is_buffer = isinstance(call.func, ast.Attribute) and call.func.attr == "register_buffer"
             kept = self.owner is None or literal not in self.model.transient.get(self.owner, ())
-            value = f"{('nnx.BatchStat' if kept else 'nnx.Cache') if is_buffer else 'nnx.Param'}({value})"
+            made = f"{('nnx.BatchStat' if kept else 'nnx.Cache') if is_buffer else 'nnx.Param'}({value})"
+            is_absent = self.owner is not None and literal in self.model.absent.get(self.owner, ())
+            value = f"nnx.data(None) if {value} is None else {made}" if is_absent else made
         return f"self.{literal} = {value}" if literal else f"setattr(self, {self.written(given[0])}, {value})"
 
     def _in_place(self, function: ast.Attribute, call: ast.Call, name: str) -> str | None:
-        if not isinstance(function.value, ast.Name | ast.Attribute | ast.Subscript):
+        holder = _written_to(function.value)
+        if not isinstance(holder, ast.Name | ast.Attribute | ast.Subscript):
             self._note(f"M01: {name}_ writes in place: a new array in its place")
             return None
-        if isinstance(function.value, ast.Name):  # sets and lists have no method of such a name
-            self._tensors.add(function.value.id)
-        target = self.spans.spliced(function.value, self.written)
+        if isinstance(holder, ast.Name):  # sets and lists have no method of such a name
+            self._tensors.add(holder.id)
+        target = self.written(holder) if isinstance(holder, ast.Attribute) else self.spans.spliced(holder, self.written)
         fills = {"zero": f"jnp.zeros_like({target})", "fill": f"jnp.full_like({target}, {{}})", "copy": "{}"}
         if name in fills:
             filled = fills[name].format(*(self.written(each) for each in call.args))
-            return self._replaced(function.value, target, filled)
+            return self._replaced(holder, target, filled)
         made = self._method(function, call, name)
         made = None if made is None else without_parentheses(made)
         if made is None:
             self._note(f"M01: {name}_ writes in place: a new array in its place")
             return None
-        return self._replaced(function.value, target, made)
+        return self._replaced(holder, target, made)
 
     def _replaced(self, holder: ast.expr, target: str, made: str) -> str:
         """A new array in place of one, or one with other values in place of a part of it."""
@@ -284,7 +304,9 @@ class Translator(Calls):
         return self._put(holder, "set", made) if is_part else f"{target} = {made}"  # type: ignore[arg-type]
 
     def _learn(self, target: ast.expr, value: ast.expr) -> None:
-        """Which local names are tensors."""
+        """Which local names are tensors, and which are functions that make no modules."""
+        if isinstance(target, ast.Name) and self._is_plain_function(value):
+            self._plain_functions.add(target.id)
         names = target.elts if isinstance(target, ast.Tuple) else [target]
         if self._is_tensor(value):
             self._tensors |= {name.id for name in names if isinstance(name, ast.Name)}
@@ -294,6 +316,12 @@ class Translator(Calls):
             self._note("M01: what is written to is a view: a new array in place of what it is of")
         elif isinstance(target, ast.Subscript) and self._is_tensor(target.value):
             return self._put(target, "set", self.written(value))
+        if self._ties(target, value):
+            self._note(
+                f"tied: in place of {ast.unparse(target).rpartition('.')[0]} compute x @ "
+                f"{ast.unparse(value)}[...].T, and say weights=[Tied(...)] in the case"
+            )
+            return None
         if isinstance(target, ast.Attribute) and is_self(target.value) and self.owner is not None:
             if self._builds and issubclass(self.owner, _CONTAINERS) and self._is_module_elsewhere(target.attr):
                 return f'self.add_module("{target.attr}", {self.written(value)})'
@@ -304,6 +332,11 @@ class Translator(Calls):
                 is_data = is_variable or self._is_module_elsewhere(target.attr)
                 return f"self.{target.attr} = nnx.data(None)" if is_data else None
         return None
+
+    def _ties(self, target: ast.expr, value: ast.expr) -> bool:
+        """Whether one layer is given another's weight."""
+        both = [target, value]
+        return self._builds and all(isinstance(x, ast.Attribute) and x.attr == "weight" for x in both)
 
     def _is_parameter_made(self, value: ast.expr) -> bool:
         found = self.scope.find(value.func) if isinstance(value, ast.Call) else None
@@ -367,6 +400,8 @@ class Translator(Calls):
             return True
         if not isinstance(function, ast.Attribute) or not is_self(function.value):
             return False
+        if self._builds and name in _MOVES and self.owner is not None:
+            return getattr(torch.nn.Module, name) is getattr(self.owner, name)
         return name == "apply" or (self.owner is not None and hasattr(self.owner, name) and self._initialises(name))
 
     def _is_plain(self, owner: type) -> bool:
@@ -380,6 +415,25 @@ class Translator(Calls):
 def _all_arguments(arguments: ast.arguments) -> list[ast.arg]:
     found = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
     return [*found, *(each for each in (arguments.vararg, arguments.kwarg) if each is not None)]
+
+
+def _lists(function: ast.FunctionDef) -> Iterator[str]:
+    """The arguments that are said to be lists, by what is written beside them or asked of them."""
+    for each in function.args.args:
+        if each.annotation is not None and re.search(r"\b([Ll]ist|[Tt]uple|Sequence)\b", ast.unparse(each.annotation)):
+            yield each.arg
+    for node in ast.walk(function):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance":
+            asked, kind = node.args
+            if isinstance(asked, ast.Name) and ast.unparse(kind) in ("list", "tuple", "(list, tuple)", "(tuple, list)"):
+                yield asked.id
+
+
+def _written_to(node: ast.expr) -> ast.expr:
+    """What a chain of methods that write in place begins with, as `x` of `x.mul_(2).add_(y)`."""
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and re.search(r"[^_]_$", node.func.attr):
+        node = node.func.value
+    return node
 
 
 def _attributes(owner: type) -> set[str]:

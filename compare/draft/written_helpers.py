@@ -6,6 +6,8 @@ import inspect
 from functools import partial
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 from flax import nnx
 
 
@@ -27,3 +29,28 @@ def named_children(module: nnx.Module) -> list[tuple[str, nnx.Module]]:
 def children(module: nnx.Module) -> list[nnx.Module]:
     """The modules that a module holds, in the order they came in."""
     return [each for each in vars(module).values() if isinstance(each, nnx.Module)]
+
+
+def scatter(x: jax.Array, dim: int, index: jax.Array, source: jax.Array | float) -> jax.Array:
+    """`x` with the source's elements, or a number, where `index` says along one axis."""
+    places = list(jnp.indices(index.shape, sparse=True))
+    places[dim] = index
+    values = jnp.broadcast_to(source, index.shape) if jnp.ndim(source) == 0 else jnp.asarray(source)
+    return x.at[tuple(places)].set(values[tuple(map(slice, index.shape))])
+
+
+def scatter_add(x: jax.Array, dim: int, index: jax.Array, source: jax.Array) -> jax.Array:
+    """`x` plus the source's elements where `index` says along one axis; what comes to one place is added up."""
+    places = list(jnp.indices(index.shape, sparse=True))
+    places[dim] = index
+    return x.at[tuple(places)].add(source[tuple(map(slice, index.shape))])
+
+
+def index_add(x: jax.Array, dim: int, index: jax.Array, source: jax.Array) -> jax.Array:
+    """`x` plus the source's slices at these places of one axis; what comes to one place is added up."""
+    return x.at[(slice(None),) * (dim % x.ndim) + (index,)].add(source)
+
+
+def index_copy(x: jax.Array, dim: int, index: jax.Array, source: jax.Array) -> jax.Array:
+    """`x` with the source's slices at these places of one axis."""
+    return x.at[(slice(None),) * (dim % x.ndim) + (index,)].set(source)

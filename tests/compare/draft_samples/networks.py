@@ -412,7 +412,7 @@ class Outside(nn.Module):
         h[h > 1] = 0
         cleared(h, 2)
         h = h.index_fill(1, torch.tensor([0]), 2.0)
-        h = torch.add(h, x, alpha=2)
+        h = torch.add(h, x, out=torch.empty_like(h))
         h = h - h.var(1, keepdim=True, correction=2)
         return F.dropout(h, 0.1, self.training), h.unique(), h.sum().item(), torch.stft(h, 4)
 

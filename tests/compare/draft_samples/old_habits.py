@@ -1,0 +1,101 @@
+"""Eager code as older repositories have it, which `graphmode draft` reads."""
+
+from collections import namedtuple
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+State = namedtuple("State", ["h", "c"])
+
+
+def linear_schedule(steps):
+    return torch.linspace(0.1, 0.9, steps)
+
+
+def constant_schedule(steps):
+    return torch.full((steps,), 0.5)
+
+
+class Memory(nn.Module):
+    """Has a method that tensors have, too."""
+
+    def __init__(self, places, width):
+        super().__init__()
+        self.places, self.width = places, width
+        self.register_buffer("bias", torch.Tensor(places, width).fill_(0.5))
+
+    def size(self):
+        return self.places, self.width
+
+    def forward(self, x):
+        return x @ self.bias.t()
+
+
+class Reader(nn.Module):
+    def __init__(self, memory, activation="gelu", weights=[0.2, 0.8]):  # noqa: B006
+        super().__init__()
+        self.memory = memory
+        places, width = memory.size()
+        self.places, self.width = self.memory.size()
+        self.mix = nn.Linear(places, width)
+        self.activation = getattr(F, activation)
+        if isinstance(weights, list):
+            self.weights = torch.Tensor(weights)
+
+    @staticmethod
+    def first(batch, like):
+        return State(like.new_zeros(batch, 3), torch.FloatTensor([1.0, 2.0, 3.0]).type(like.dtype).expand(batch, -1))
+
+    def forward(self, x):
+        return self.activation(self.mix(self.memory(x))) * self.weights[0].type_as(x)
+
+
+class Masked(nn.Module):
+    """A mask in some of its kind alone."""
+
+    def __init__(self, shifted):
+        super().__init__()
+        mask = None
+        if shifted:
+            mask = torch.arange(4.0)
+        self.register_buffer("mask", mask)
+
+    def forward(self, x):
+        return x if self.mask is None else x * self.mask
+
+
+class OldHabits(nn.Module):
+    """Scatters, chains that write in place, layers by name, constructors by type, and where it is to run."""
+
+    def __init__(self, schedule="linear", device="cpu"):
+        super().__init__()
+        make = constant_schedule
+        if schedule == "linear":
+            make = linear_schedule
+        register = lambda name, value: self.register_buffer(name, value.to(torch.float32))  # noqa: E731
+        register("betas", make(4))
+        self.register_buffer("seen", torch.zeros(4))
+        self.order = torch.LongTensor([2, 0, 3, 1])
+        for i in range(2):
+            self.add_module("layer_%d" % i, nn.Linear(4, 4))  # noqa: UP031
+        self.reader = Reader(Memory(5, 4))
+        self.masks = nn.ModuleList([Masked(False), Masked(True)])
+        self.to(device)
+
+    def forward(self, x, index):
+        for i in range(2):
+            x = torch.relu(self._modules["layer_%d" % i](x))  # noqa: UP031
+        for mask in self.masks:
+            x = mask(x)
+        x = self.reader(x) + self.betas
+        state = Reader.first(len(x), x)
+        x = x[:, self.order.long()] + state.c.sum() + state.h.sum()
+        if self.training:
+            self.seen.mul_(0.9).add_(x.detach().mean(0), alpha=0.1)
+        sums = x.new_zeros(3, 4)
+        sums.scatter_add_(0, index.unsqueeze(1).expand(-1, 4), x)
+        rows = torch.zeros(3, 4, dtype=x.dtype).index_add_(0, index, x)
+        onehot = torch.zeros(len(x), 3, dtype=x.dtype).scatter(1, index.unsqueeze(1), 1.0)
+        picked = x.scatter(1, index.unsqueeze(1), x[:, :1])
+        return torch.add(sums, rows, alpha=2), onehot, picked, x.index_copy(1, torch.tensor([1]), x[:, 2:3])
