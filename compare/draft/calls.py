@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import inspect
+from collections.abc import Iterator
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -51,6 +53,8 @@ class Calls(Objects):
             return self._built(node, found)
         if asks_how_it_runs(found):
             return "False"
+        if found is torch.autograd.Variable and node.args:
+            return self.written(node.args[0])
         if found in (checkpoint, torch.jit.annotate):
             return self._handed_on(node, found)
         made = self._as_recorded(node, found)
@@ -253,7 +257,8 @@ class Calls(Objects):
         if name.startswith("nn.functional.") and short in _KERNELS:
             return self._convolved(node, short)
         if name == "nn.functional.linear" and len(node.args) > 1 and self._is_of_layer(node.args[1]):
-            return self._with(node, function="nn.functional.linear")
+            with self._weights_as_laid():
+                return self._with(node, function="nn.functional.linear")
         if name == "where" and len(node.args) == 1:
             self._note("S04: where with a condition alone: gm.nonzero with a capacity")
             return self._as_it_was(node)
@@ -333,12 +338,22 @@ class Calls(Objects):
         if len(node.args) < 2:
             self._note(f"F.{name}: its weight is [*kernel, in, out] here")
             return None
-        weight = self.written(node.args[1])
+        with self._weights_as_laid():
+            weight = self.written(node.args[1])
         if not self._is_of_layer(node.args[1]):
             weight = f"{as_operand(weight)}.transpose({_KERNELS[name]})"
         rest = [self.written(each) for each in node.args[2:]]
         rest += [f"{each.arg}={self.written(each.value)}" for each in node.keywords]
         return f"nn.functional.{name}({', '.join([self.written(node.args[0]), weight, *rest, CHANNELS])})"
+
+    @contextlib.contextmanager
+    def _weights_as_laid(self) -> Iterator[None]:
+        """Where a weight goes to a function that takes it as the layers here hold it."""
+        self._as_laid = True
+        try:
+            yield
+        finally:
+            self._as_laid = False
 
     def _is_of_layer(self, node: ast.expr) -> bool:
         """Whether it is a weight that the class has from a layer, which lies as the layers here hold it."""
@@ -368,10 +383,10 @@ class Calls(Objects):
             return None
         if name.endswith("_") and not name.endswith("__"):  # the value is that of what does not write in place
             return self._method(function, node, name.rstrip("_"))
-        self.model.helpers |= {name} & {*SCATTERS}
+        self.model.helpers |= {name} & {*SCATTERS, "unfold"}
         rule = METHODS.get(name) or FUNCTIONS.get(name)
         functional = getattr(nn.functional, name, None)
-        if rule is None and is_tensor and functional is not None:
+        if rule is None and is_tensor and functional is not None and name != "unfold":
             given = [*map(self.written, [holder, *node.args]), *_as_given(functional)]
             return f"nn.functional.{name}({', '.join(given)})"
         made = None if rule is None else self._filled(rule, name, [holder, *node.args], node.keywords)

@@ -15,7 +15,7 @@ import torch
 
 from graphmode import nn
 
-from .model import CHANNELS, Model, is_self
+from .model import CHANNELS, Model, is_self, layer_of
 from .names import UNKNOWN, Scope, is_of_torch, torch_name
 from .rules import DTYPES, FUNCTIONS, LEGACY, as_operand
 from .settled import asks_how_it_runs, settled
@@ -29,6 +29,9 @@ _TYPES: dict[type, str] = {
     torch.finfo: "jnp.finfo",
     torch.iinfo: "jnp.iinfo",
 }
+
+
+_TURNED = {"Conv1d": "2, 1, 0", "Conv2d": "3, 2, 0, 1", "Conv3d": "4, 3, 0, 1, 2"}
 
 
 class Expressions:
@@ -50,6 +53,9 @@ class Expressions:
         self._notes: list[list[str]] = [[]]
         self._builds = False
         self._tensors: set[str] = set()
+        self._no_grad = False  # whether what is returned has no gradient
+        self._views: dict[str, str] = {}  # local names of views, and what each is
+        self._as_laid = False  # whether weights are written as they lie here
         self._lists: set[str] = set()  # arguments that are said to be lists
         self._plain_functions: set[str] = set()  # local names of the user's functions that make no modules
         self._as_pass: set[int] = set()
@@ -71,6 +77,9 @@ class Expressions:
     def _pair(self, node: ast.Call) -> tuple[str, str] | None:
         raise NotImplementedError
 
+    def _asks_for_values(self, test: ast.expr) -> bool:
+        raise NotImplementedError
+
     def _expression(self, node: ast.expr) -> str | None:
         if isinstance(node, ast.Call):
             return self._call(node)
@@ -80,6 +89,8 @@ class Expressions:
             return self.spans.spliced(node, lambda part: ast.unparse(part) if part is node.left else self.written(part))
         if isinstance(node, ast.BoolOp):
             return self._what_is_open(node)
+        if isinstance(node, ast.IfExp) and self._asks_for_values(node.test):
+            self._note("C01: a branch on values: gm.cond, or jnp.where")
         if isinstance(node, ast.Subscript) and self._is_own(node.value) and node.value.attr == "_modules":
             return f"getattr(self, {self.written(node.slice)})"
         if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
@@ -119,7 +130,8 @@ class Expressions:
             self._note("requires_grad: of what a gradient is taken, jax.grad says where it is called")
             return None
         if node.attr == "data":
-            return as_operand(self.written(node.value))
+            text = self.written(node.value)
+            return as_operand(text) if self._builds or self._is_buffer(node.value) else f"jax.lax.stop_gradient({text})"
         if node.attr in ("weight", "bias") and isinstance(node.value, ast.Attribute) and is_self(node.value.value):
             return self._of_child(node, node.value.attr)
         return None
@@ -138,11 +150,26 @@ class Expressions:
         return f"{text}.T"
 
     def _own(self, name: str) -> str | None:
+        if name == "_modules":
+            self._note("self._modules: PyTorch's; take the layers by their names")
         if name == "training":
             return "(not self.use_running_average)"
         if self.owner is not None and name in self.model.variables.get(self.owner, ()) and not self._builds:
-            return f"self.{name}[...]"
+            return f"self.{name}[...]{self._turned_back(name)}"
         return None
+
+    def _turned_back(self, name: str) -> str:
+        """What turns the weight of a layer that the class is derived from to PyTorch's layout."""
+        kind = layer_of(self.owner)
+        if name != "weight" or kind is None or self._as_laid:
+            return ""
+        if issubclass(kind, torch.nn.Linear):
+            return ".T"
+        if issubclass(kind, torch.nn.modules.conv._ConvTransposeNd):
+            self._note("self.weight is [*kernel, in, out] here")
+        elif issubclass(kind, torch.nn.modules.conv._ConvNd):
+            return next(f".transpose({_TURNED[each.__name__]})" for each in kind.__mro__ if each.__name__ in _TURNED)
+        return ""
 
     def _named(self, node: ast.Attribute | ast.Name, found: Any) -> str | None:
         """What stands for an object that is known before a run."""
@@ -193,7 +220,11 @@ class Expressions:
         """What stands for a function of PyTorch's that is handed on; None where nothing takes the same arguments."""
         short = name.rpartition(".")[2]
         if name.startswith("nn.functional.") and hasattr(nn.functional, short):
-            return f"nn.functional.{short}"
+            takes = inspect.signature(getattr(nn.functional, short)).parameters.get("data_format")
+            if takes is None or takes.default is None:
+                return f"nn.functional.{short}"
+            self.model.imports.add("from functools import partial")
+            return f"partial(nn.functional.{short}, {CHANNELS})"
         rule = FUNCTIONS.get(name)
         plain = re.match(r"(jnp\.\w+|jax\.\w+\.\w+|nn\.functional\.\w+)\(", rule.template) if rule else None
         if plain is not None:
@@ -202,6 +233,7 @@ class Expressions:
 
     def _left(self, node: ast.expr) -> str | None:
         holder = self.scope.find(node.value) if isinstance(node, ast.Attribute) else UNKNOWN
+        holder = getattr(self.scope.find(node), "__self__", holder)  # of a method that has a name of its own
         if isinstance(holder, type) and issubclass(holder, torch.autograd.Function):
             self._note(f"G01: {holder.__name__}, a torch.autograd.Function: jax.custom_vjp")
         else:
@@ -222,6 +254,10 @@ class Expressions:
             is_pythons = module in sys.stdlib_module_names and hasattr(sys.modules.get(module), name)
             self.model.imports.add(f"from {module if is_pythons else self.model.home} import {name}")
         return None
+
+    def _is_buffer(self, node: ast.expr) -> bool:
+        is_own = self._is_own(node) and self.owner is not None
+        return is_own and node.attr in self.model.buffers.get(self.owner, ())  # type: ignore[attr-defined, arg-type]
 
     def _is_tensor(self, node: ast.expr) -> bool:
         """Whether an expression gives a tensor, as far as its code tells."""

@@ -26,6 +26,7 @@ class Model:
       functions: likewise those functions.
       builders: the names of methods and functions that make modules, and so take `rngs`.
       variables: by class, the names of its parameters and buffers.
+      buffers: those of them that are buffers.
       absent: those that some module has none of, in the place of one.
       transient: those of the buffers that no state_dict has.
       children: by class, the modules inside, by name, and what each is.
@@ -40,6 +41,7 @@ class Model:
     functions: dict[Callable[..., Any], str] = field(default_factory=dict)
     builders: set[str] = field(default_factory=set)
     variables: dict[type, set[str]] = field(default_factory=dict)
+    buffers: dict[type, set[str]] = field(default_factory=dict)
     absent: dict[type, set[str]] = field(default_factory=dict)
     transient: dict[type, set[str]] = field(default_factory=dict)
     children: dict[type, dict[str, type]] = field(default_factory=dict)

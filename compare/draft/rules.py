@@ -337,6 +337,7 @@ METHODS = _rules(
         "numel nelement": ("input", "{input}.size"),
         "contiguous clone cpu cuda requires_grad_ coalesce": ("input", "{input}"),
         "detach": ("input", "jax.lax.stop_gradient({input})"),
+        "unfold": ("input dimension|dim size step", "unfold({input}, {dimension}, {size}, {step})"),
         "type": ("input dtype", "{input}.astype({dtype})"),
         "type_as": ("input other", "{input}.astype({other}.dtype)"),
         "float": ("input", "{input}.astype(jnp.float32)"),

@@ -23,6 +23,9 @@ class Shapes(Expressions):
         x = as_operand(self.written(holder))
         if name == "to":
             dtype = next((each for each in [*args, *named.values()] if self._is_dtype(each)), None)
+            like = next((each for each in [*args[:1], named.get("other")] if each and self._is_tensor(each)), None)
+            if dtype is None and like is not None:
+                return f"{x}.astype({as_operand(self.written(like))}.dtype)"
             return x if dtype is None else f"{x}.astype({self.written(dtype)})"
         if name in ("max", "min"):
             other = first or named.get("other")

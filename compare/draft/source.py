@@ -69,9 +69,7 @@ def parts_of(build: Any, module: torch.nn.Module, recording: Recording) -> tuple
         parts += map(_part, new)
         for cls in (*(each for part in parts for each in _named_classes(part)), *_classes_of_calls(parts, model)):
             model.classes.setdefault(cls, cls.__name__)
-    named = _named_of_others(parts)
-    parts = [_keeping(part, named) for part in parts]
-    parts = [replace(part, kept=_kept_by_all(part, parts)) for part in parts]
+    parts = _all_keeping(parts)
     for part in parts:
         waiting += _functions(part)
     functions: list[Part] = []
@@ -97,6 +95,7 @@ def _known(module: torch.nn.Module, recording: Recording) -> Model:
         for cls in _own_classes(type(inside)):
             held = {**inside._parameters, **inside._buffers}
             model.variables.setdefault(cls, set()).update(name for name, value in held.items() if value is not None)
+            model.buffers.setdefault(cls, set()).update(inside._buffers)
             model.absent.setdefault(cls, set()).update(name for name, value in held.items() if value is None)
             model.transient.setdefault(cls, set()).update(inside._non_persistent_buffers_set)
             model.children.setdefault(cls, {}).update((name, type(child)) for name, child in inside._modules.items())
@@ -173,6 +172,18 @@ def _part(item: Written) -> Part:
 def _methods_in(node: ast.AST) -> Iterator[str]:
     body = node.body if isinstance(node, ast.ClassDef) else ()
     return (each.name for each in body if isinstance(each, ast.FunctionDef))
+
+
+def _all_keeping(parts: list[Part]) -> list[Part]:
+    """The parts with the methods that each keeps: for itself, for what is derived from it, and for what others name."""
+    while True:
+        kept = [part.kept for part in parts]
+        parts = [replace(part, kept=_kept_by_all(part, parts)) for part in parts]
+        named = _named_of_others(parts)
+        parts = [_keeping(part, named) for part in parts]
+        parts = [replace(part, kept=_kept_by_all(part, parts)) for part in parts]
+        if [part.kept for part in parts] == kept:
+            return parts
 
 
 def _keeping(part: Part, named: frozenset[str]) -> Part:

@@ -24,6 +24,9 @@ from .settled import only_reports, settled
 
 GONE = "\0"  # stands for a statement that has no counterpart
 _CONTAINERS = (torch.nn.Sequential, torch.nn.ModuleDict, torch.nn.ModuleList)
+_VIEWS = frozenset(
+    ["view", "t", "transpose", "permute", "narrow", "select", "squeeze", "unsqueeze", "expand", "diagonal"]
+)
 _MOVES = frozenset(["to", "cuda", "cpu", "float", "double", "half", "bfloat16", "train", "eval", "requires_grad_"])
 _WALKS = frozenset(["modules", "named_modules", "parameters", "named_parameters", "children", "named_children"])
 _OF_TENSORS = frozenset(METHODS) - OF_OTHERS | {"shape", "dtype", "device"}
@@ -61,11 +64,22 @@ class Translator(Calls):
             return self._function(node)
         if isinstance(node, ast.Expr):
             return self._alone(node.value)
+        if isinstance(node, ast.Assign) and any(map(self._is_part_of_several, node.targets)):
+            self._note("M01: a part of a tensor among several targets: give it a name, and write that by .at[]")
         if isinstance(node, ast.Assign) and len(node.targets) == 1:
             self._learn(node.targets[0], node.value)
             return self._assigned(node.targets[0], node.value)
         if isinstance(node, ast.AnnAssign) and node.value is not None and isinstance(node.target, ast.Attribute):
             return self._assigned(node.target, node.value)
+        if isinstance(node, ast.Return) and node.value is not None and self._no_grad:
+            return f"return jax.lax.stop_gradient({without_parentheses(self.written(node.value))})"
+        if isinstance(node, ast.AugAssign) and self._is_own(node.target) and not self._builds:
+            own = node.target.attr
+            if self.owner is not None and own in self.model.variables.get(self.owner, ()):
+                between = self.spans.text(self.spans.of(node.target)[1], self.spans.of(node.value)[0])
+                return f"self.{own}[...]{between}{self.written(node.value)}"
+        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) and node.target.id in self._views:
+            self._note_view(node.target.id)
         if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Subscript):
             operator = _IN_PLACE_OPERATORS.get(type(node.op))
             if operator is not None:
@@ -114,7 +128,10 @@ class Translator(Calls):
         return isinstance(node, ast.FunctionDef) and node.name not in self.kept
 
     def _function(self, node: ast.FunctionDef) -> str:
-        outer = self._builds, self._tensors
+        outer = self._builds, self._tensors, self._no_grad, self._views
+        names = [getattr(self._called(each), "__name__", "") for each in node.decorator_list]
+        self._no_grad = any(name in ("no_grad", "inference_mode") for name in names) and not self._takes_rngs(node.name)
+        self._views = {}
         if self.owner is None and len(self._scopes) == 1:
             self._draws = any(each.__name__ == node.name for each in self.model.drawers)
         self._builds = self._takes_rngs(node.name)
@@ -127,7 +144,7 @@ class Translator(Calls):
             body = self._body(node)
         finally:
             self._scopes.pop()
-            self._builds, self._tensors = outer
+            self._builds, self._tensors, self._no_grad, self._views = outer
         decorators = [each for each in node.decorator_list if not is_of_torch(self._called(each))]
         indent = self.spans.indent(node) or ""
         head = "".join(f"@{ast.unparse(each)}\n{indent}" for each in decorators)
@@ -243,6 +260,13 @@ class Translator(Calls):
             return None
         return self._replaced(holder, self.spans.spliced(holder, self.written), made)
 
+    def _is_part_of_several(self, target: ast.expr) -> bool:
+        parts = target.elts if isinstance(target, ast.Tuple | ast.List) else []
+        return any(isinstance(part, ast.Subscript) and self._is_tensor(part.value) for part in parts)
+
+    def _note_view(self, name: str) -> None:
+        self._note(f"M02: {name} is a view, {self._views[name]}: write to what it is of, by .at[]")
+
     def _is_plain_function(self, value: ast.expr) -> bool:
         found = self.scope.find(value)
         if isinstance(found, FunctionType):
@@ -281,6 +305,8 @@ class Translator(Calls):
 
     def _in_place(self, function: ast.Attribute, call: ast.Call, name: str) -> str | None:
         holder = _written_to(function.value)
+        if isinstance(holder, ast.Name) and holder.id in self._views:
+            self._note_view(holder.id)
         if not isinstance(holder, ast.Name | ast.Attribute | ast.Subscript):
             self._note(f"M01: {name}_ writes in place: a new array in its place")
             return None
@@ -290,13 +316,19 @@ class Translator(Calls):
         fills = {"zero": f"jnp.zeros_like({target})", "fill": f"jnp.full_like({target}, {{}})", "copy": "{}"}
         if name in fills:
             filled = fills[name].format(*(self.written(each) for each in call.args))
-            return self._replaced(holder, target, filled)
+            return self._replaced(holder, target, self._without_gradient(function.value, filled))
         made = self._method(function, call, name)
         made = None if made is None else without_parentheses(made)
         if made is None:
             self._note(f"M01: {name}_ writes in place: a new array in its place")
             return None
-        return self._replaced(holder, target, made)
+        return self._replaced(holder, target, self._without_gradient(function.value, made))
+
+    def _without_gradient(self, written: ast.expr, made: str) -> str:
+        """What is written into `.data`, which records no gradient."""
+        is_data = isinstance(written, ast.Attribute) and written.attr == "data"
+        is_data = is_data or (isinstance(written, ast.Call) and ".data." in ast.unparse(written.func))
+        return f"jax.lax.stop_gradient({made})" if is_data and not self._builds else made
 
     def _replaced(self, holder: ast.expr, target: str, made: str) -> str:
         """A new array in place of one, or one with other values in place of a part of it."""
@@ -305,6 +337,10 @@ class Translator(Calls):
 
     def _learn(self, target: ast.expr, value: ast.expr) -> None:
         """Which local names are tensors, and which are functions that make no modules."""
+        if isinstance(target, ast.Name):
+            self._views.pop(target.id, None)
+            if _is_view(value) and self._is_tensor(value):
+                self._views[target.id] = ast.unparse(value)
         if isinstance(target, ast.Name) and self._is_plain_function(value):
             self._plain_functions.add(target.id)
         names = target.elts if isinstance(target, ast.Tuple) else [target]
@@ -315,6 +351,8 @@ class Translator(Calls):
         if isinstance(target, ast.Subscript) and isinstance(target.value, ast.Call):
             self._note("M01: what is written to is a view: a new array in place of what it is of")
         elif isinstance(target, ast.Subscript) and self._is_tensor(target.value):
+            if isinstance(target.value, ast.Name) and target.value.id in self._views:
+                self._note_view(target.value.id)
             return self._put(target, "set", self.written(value))
         if self._ties(target, value):
             self._note(
@@ -325,6 +363,8 @@ class Translator(Calls):
         if isinstance(target, ast.Attribute) and is_self(target.value) and self.owner is not None:
             if self._builds and issubclass(self.owner, _CONTAINERS) and self._is_module_elsewhere(target.attr):
                 return f'self.add_module("{target.attr}", {self.written(value)})'
+            if self._builds and isinstance(value, ast.List | ast.ListComp) and self._holds_modules(value):
+                return f"self.{target.attr} = nnx.List({self.written(value)})"
             is_variable = target.attr in self.model.variables.get(self.owner, ())
             if is_variable and not self._builds and not self._is_parameter_made(value):
                 return f"self.{target.attr}[...] = {self.written(value)}"
@@ -332,6 +372,10 @@ class Translator(Calls):
                 is_data = is_variable or self._is_module_elsewhere(target.attr)
                 return f"self.{target.attr} = nnx.data(None)" if is_data else None
         return None
+
+    def _holds_modules(self, value: ast.List | ast.ListComp) -> bool:
+        elements = value.elts if isinstance(value, ast.List) else [value.elt]
+        return any(isinstance(each, ast.Call) and is_module(self.scope.find(each.func)) for each in elements)
 
     def _ties(self, target: ast.expr, value: ast.expr) -> bool:
         """Whether one layer is given another's weight."""
@@ -385,6 +429,8 @@ class Translator(Calls):
             return any("no_grad" in ast.unparse(item.context_expr) for item in node.items)
         if isinstance(node, ast.If) and (always := settled(node.test, self.scope)) is not None:
             return all(map(self._vanishes, node.body if always else node.orelse))
+        if isinstance(node, ast.Assign) and self._sets_where_or_first(node):
+            return True
         if isinstance(node, ast.If | ast.For):
             return all(map(self._vanishes, [*node.body, *node.orelse]))
         if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Call):
@@ -396,13 +442,25 @@ class Translator(Calls):
         found = self.scope.find(function)
         if (torch_name(found) or "").startswith("nn.init.") or only_reports(found):
             return True
-        if self._builds and name.endswith("_") and re.search(r"\b(weight|bias)\b", ast.unparse(function)):
+        if self._builds and name.endswith("_") and re.search(r"\b(weight|bias|data)\b", ast.unparse(function)):
+            return True
+        if self._builds and name == "apply" and isinstance(function, ast.Attribute) and self._is_own(function.value):
             return True
         if not isinstance(function, ast.Attribute) or not is_self(function.value):
             return False
         if self._builds and name in _MOVES and self.owner is not None:
             return getattr(torch.nn.Module, name) is getattr(self.owner, name)
         return name == "apply" or (self.owner is not None and hasattr(self.owner, name) and self._initialises(name))
+
+    def _sets_where_or_first(self, node: ast.Assign) -> bool:
+        """Whether it names a device, or writes an initial value."""
+        target, value = node.targets[0], node.value
+        if isinstance(target, ast.Attribute) and target.attr == "data" and self._builds:
+            return True
+        if not isinstance(target, ast.Name) or len(node.targets) > 1:
+            return False
+        is_device = isinstance(value, ast.Attribute) and value.attr == "device"
+        return is_device or (isinstance(value, ast.Call) and self.scope.find(value.func) is torch.device)
 
     def _is_plain(self, owner: type) -> bool:
         """Whether nothing that it is derived from has anything to begin with."""
@@ -415,6 +473,14 @@ class Translator(Calls):
 def _all_arguments(arguments: ast.arguments) -> list[ast.arg]:
     found = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
     return [*found, *(each for each in (arguments.vararg, arguments.kwarg) if each is not None)]
+
+
+def _is_view(node: ast.expr) -> bool:
+    """Whether it shares the memory of what it is of, if that is a tensor: a part by slices, or other axes."""
+    if isinstance(node, ast.Subscript):
+        parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        return all(isinstance(part, ast.Slice | ast.Constant | ast.UnaryOp) for part in parts)
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _VIEWS
 
 
 def _lists(function: ast.FunctionDef) -> Iterator[str]:
@@ -433,7 +499,7 @@ def _written_to(node: ast.expr) -> ast.expr:
     """What a chain of methods that write in place begins with, as `x` of `x.mul_(2).add_(y)`."""
     while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and re.search(r"[^_]_$", node.func.attr):
         node = node.func.value
-    return node
+    return node.value if isinstance(node, ast.Attribute) and node.attr == "data" else node
 
 
 def _attributes(owner: type) -> set[str]:

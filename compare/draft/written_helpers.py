@@ -54,3 +54,10 @@ def index_add(x: jax.Array, dim: int, index: jax.Array, source: jax.Array) -> ja
 def index_copy(x: jax.Array, dim: int, index: jax.Array, source: jax.Array) -> jax.Array:
     """`x` with the source's slices at these places of one axis."""
     return x.at[(slice(None),) * (dim % x.ndim) + (index,)].set(source)
+
+
+def unfold(x: jax.Array, dim: int, size: int, step: int) -> jax.Array:
+    """`x.unfold(dim, size, step)`: the windows of one axis in its place, and what is in each in a last axis."""
+    dim %= x.ndim
+    starts = jnp.arange(0, x.shape[dim] - size + 1, step)
+    return jnp.moveaxis(jnp.take(x, starts[:, None] + jnp.arange(size), axis=dim), dim + 1, -1)

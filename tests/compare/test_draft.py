@@ -37,8 +37,9 @@ def drafted(folder, name, *inputs, file="networks.py"):
     return made, locate(f"{path}:CASE")
 
 
-def test_a_draft_of_older_code_is_equal_to_it(folder):
-    made, case = drafted(folder, "OldHabits", "5,4", "5:3", file="old_habits.py")
+@pytest.mark.parametrize(("name", "inputs"), [("OldHabits", ("5,4", "5:3")), ("Smoothed", ("2,3,6,6",))])
+def test_a_draft_of_older_code_is_equal_to_it(folder, name, inputs):
+    made, case = drafted(folder, name, *inputs, file="old_habits.py")
     assert not made.notes, made.text
     report = check(replace(case, adversarial=("few values",)), draws=1)
     assert report.passed, f"{report}\n{made.text}"
@@ -101,6 +102,12 @@ def test_what_wants_a_hand_is_marked(folder, name):
         at = next(i for i, each in enumerate(lines) if f"# TODO {note}" in each)
         following = next(each for each in lines[at:] if "# TODO" not in each)
         assert line in following, made.text
+
+
+def test_what_is_written_to_a_view_or_chosen_by_values_is_marked(folder):
+    made, _ = drafted(folder, "Written", "3,4", file="old_habits.py")
+    for note in ("M02: column is a view, x[:, 0]", "M01: a part of a tensor among several", "C01: a branch on values"):
+        assert f"# TODO {note}" in made.text, made.text
 
 
 def test_what_is_drawn_comes_from_a_stream(folder):

@@ -1,6 +1,7 @@
 """Eager code as older repositories have it, which `graphmode draft` reads."""
 
 from collections import namedtuple
+from functools import partial
 
 import torch
 import torch.nn as nn
@@ -99,3 +100,39 @@ class OldHabits(nn.Module):
         onehot = torch.zeros(len(x), 3, dtype=x.dtype).scatter(1, index.unsqueeze(1), 1.0)
         picked = x.scatter(1, index.unsqueeze(1), x[:, :1])
         return torch.add(sums, rows, alpha=2), onehot, picked, x.index_copy(1, torch.tensor([1]), x[:, 2:3])
+
+
+class Smoothed(nn.Conv2d):
+    """A layer's own weight, changed before it is used."""
+
+    def __init__(self):
+        super().__init__(3, 4, 3, padding=1)
+        self.register_buffer("count", torch.tensor(0.0))
+        self.register_buffer("mean", torch.zeros(4))
+        self.halves = partial(F.avg_pool2d, kernel_size=2)
+
+    @torch.no_grad()
+    def scale(self, x):
+        return x.abs().amax() + 1
+
+    def forward(self, x):
+        device = x.device
+        weight = self.weight - self.weight.mean(dim=(1, 2, 3), keepdim=True)
+        y = F.conv2d(x, weight, self.bias, self.stride, self.padding) / self.scale(x)
+        if self.training:
+            self.count += 1
+            self.mean.data.mul_(0.9).add_(y.mean((0, 2, 3)), alpha=0.1)
+        y = self.halves(y) / (y.data.std() + 1) + self.mean[:, None, None]
+        return y.unfold(3, 2, 1).sum(-1).to(y), torch.ones(2, device=device).to(y)
+
+
+class Written(nn.Module):
+    """Writes that a port has otherwise, or cannot see."""
+
+    def forward(self, x):
+        column = x[:, 0]
+        column += 1
+        rows = torch.zeros_like(x)
+        rows[0], last = x[0], x[1]
+        y = last if x.mean() > 0 else -last
+        return y * 2, rows, column
