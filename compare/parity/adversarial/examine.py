@@ -263,7 +263,7 @@ class OwnInputs:
                     f"on {label!r} (100 standard deviations), the output {name} has {ratio:.3g} times PyTorch's error "
                     f"in {self.exam.dtype}: a variance as E[x^2] - E[x]^2 loses its digits there"
                 )
-        if beside_holes:
+        if beside_holes and not any(each.startswith(f"on {label!r}") for each in found.warnings):
             found.warnings.append(
                 f"on {label!r}, an input of the check's own, it gives another {listed(beside_holes)}: it takes what a "
                 "mask leaves for one stretch, and the reference looks at each place; if such masks occur, add one to "
