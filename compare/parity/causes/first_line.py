@@ -30,6 +30,7 @@ MOST_LINES = 3  # of the port, and of the reference
 MOST_TRIED = 32  # operations, whose results have parts that the reference's have not
 LONGEST_S = 30.0
 SAME = ("broadcast_in_dim", "convert_element_type", "reshape", "squeeze")  # what PyTorch leaves to the next operation
+COUNTS = "iota"
 MOVING = (  # what computes no number
     *("slice", "dynamic_slice", "gather", "concatenate", "pad", "rev", "reshape", "squeeze", "expand_dims"),
     *("transpose", "broadcast_in_dim", "copy", "convert_element_type"),
@@ -136,7 +137,11 @@ class _Back:
         return [step for step in self.around if not any(id(value) in seen for value in step.given)]
 
     def _is_constant(self, step: Step) -> bool:
-        """Whether it is made of numbers alone, as `jnp.log(2.0)` is: the reference may have that as Python's number."""
+        """Whether it counts, or is one number made of numbers, as `jnp.log(2.0)` is, which may be Python's there."""
+        if step.operation.eqn.primitive.name == COUNTS:
+            return True
+        if any(np.size(value) > 1 for value in step.results):
+            return False
         for atom, value in zip(step.operation.eqn.invars, step.given, strict=True):
             maker = self._maker.get(id(value))
             if not isinstance(atom, jex.Literal) and (maker is None or not self._is_constant(maker)):
