@@ -1,9 +1,9 @@
-"""PyTorch's checkpointing, left out: it calls modules again in the backward pass, on values that nobody notes."""
+"""PyTorch's checkpointing: gradients through its reentrant form, and how to do without it where modules are watched."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -12,14 +12,51 @@ from torch.utils import checkpoint
 REENTRANT, NOT_REENTRANT = "CheckpointFunction", "_checkpoint_without_reentrant_generator"
 
 
+def gradients_of(
+    heads: Sequence[torch.Tensor], wanted: Sequence[torch.Tensor], starts: Sequence[Any], *, allow_unused: bool = False
+) -> Sequence[torch.Tensor | None]:
+    """`torch.autograd.grad`, also through reentrant checkpoints, which refuse that.
+
+    Args:
+      heads, wanted, starts, allow_unused: as PyTorch's; of `wanted` all are leaves.
+    """
+    if not any(map(_is_reentrant, _nodes(heads))):
+        return torch.autograd.grad(heads, wanted, starts, allow_unused=allow_unused)
+    held = [x.grad for x in wanted]
+    try:
+        for x in wanted:
+            x.grad = None
+        torch.autograd.backward(heads, starts)
+        return [x.grad for x in wanted]
+    finally:
+        for x, gradient in zip(wanted, held, strict=True):
+            x.grad = gradient
+
+
+def _nodes(heads: Sequence[torch.Tensor]) -> Iterator[Any]:
+    """What the gradient goes through."""
+    waiting = [x.grad_fn for x in heads if x.grad_fn is not None]
+    seen = set(waiting)
+    while waiting:
+        node = waiting.pop()
+        yield node
+        new = {each for each, _ in node.next_functions if each is not None} - seen
+        seen |= new
+        waiting += new
+
+
+def _is_reentrant(node: Any) -> bool:
+    return node.name() == f"{REENTRANT}Backward"
+
+
 @contextlib.contextmanager
 def no_checkpoints() -> Iterator[None]:
-    """Within it `torch.utils.checkpoint.checkpoint` calls its function and keeps what it needs: the same values and
-    gradients, in more memory, also by `torch.autograd.grad`, which the reentrant form refuses. That one has no gradient
-    where none of its arguments has one, and so it stays."""
+    """Within it `torch.utils.checkpoint.checkpoint` calls its function once, and keeps what it needs: the same values
+    and gradients, in more memory. In the backward pass it would call modules again, which counts twice what they write
+    into buffers. The reentrant form has no gradient where none of its arguments has one, and so it stays."""
     # whoever imported `checkpoint` by name has it still: these two are what it calls
     usual = {name: getattr(checkpoint, name) for name in (REENTRANT, NOT_REENTRANT) if hasattr(checkpoint, name)}
-    instead = {REENTRANT: _Reentrant, NOT_REENTRANT: _twice}
+    instead = {REENTRANT: _Reentrant, NOT_REENTRANT: _once}
     for name in usual:
         setattr(checkpoint, name, instead[name])
     try:
@@ -38,7 +75,7 @@ class _Reentrant:
             return function(*args)
 
 
-def _twice(*args: Any, **kwargs: Any) -> Iterator[None]:
+def _once(*args: Any, **kwargs: Any) -> Iterator[None]:
     """Does nothing before the function, and nothing after it."""
     del args, kwargs
     yield

@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 from graphmode.weights import Drop, WeightRule
 
 from .case import TRAIN_STEPS, Case, CaseError, Inputs, Mode
-from .checkpoints import no_checkpoints
+from .checkpoints import gradients_of
 from .copied_module import copied
 from .draw import input_name
 from .dtypes import cast_module, torch_dtype
@@ -241,8 +241,8 @@ class TorchSide:
             if mode == "inference":
                 with torch.no_grad():
                     return self.observe(module(*batch.args, **batch.kwargs))
-            with no_checkpoints():
-                outputs, gradients = forward_backward(module, list(self.parameters.values()), batch, self.loss)
+            parameters = list(self.parameters.values())
+            outputs, gradients = forward_backward(module, parameters, batch, self.loss, gradients_of)
             return self.observe(outputs, gradients, batch)
 
     def outputs(self, inputs: Inputs, mode: Mode) -> dict[str, np.ndarray]:
@@ -365,14 +365,20 @@ def _wide(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)
 
 
-def forward_backward(module: Any, parameters: list[torch.Tensor], batch: TorchBatch, loss: Any) -> tuple[Any, Any]:
-    """Outputs, and gradients by parameters and floating inputs, in that order."""
+def forward_backward(
+    module: Any,
+    parameters: Sequence[torch.Tensor],
+    batch: TorchBatch,
+    loss: Any,
+    take: Callable[..., Any] = torch.autograd.grad,
+) -> tuple[Any, Any]:
+    """Outputs, and gradients by parameters and floating inputs, in that order, which `take` gives."""
     outputs = module(*batch.args, **batch.kwargs)
     heads, starts = _heads(outputs, batch, loss)
     wanted = [*parameters, *batch.leaves.values()]
     if not heads or not wanted:
         return outputs, [None] * len(wanted)
-    return outputs, torch.autograd.grad(heads, wanted, starts, allow_unused=True)
+    return outputs, take(heads, wanted, starts, allow_unused=True)
 
 
 def train_step(

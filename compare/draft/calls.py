@@ -15,11 +15,12 @@ from torch.utils.checkpoint import checkpoint
 
 from graphmode import nn
 
-from .draws import DRAWN, STREAM
+from .draws import STREAM
 from .model import CHANNELS, has_own_init, is_module, is_of_others, is_self, is_super, layer_of
 from .names import UNKNOWN, torch_name
-from .objects import NotWrittenError, Objects
-from .rules import DEFAULTS, FUNCTIONS, HINTS, IGNORED, LEGACY, METHODS, REFUSED, SCATTERS, Rule, as_operand, as_tuple
+from .new_tensors import NewTensors
+from .objects import NotWrittenError
+from .rules import DEFAULTS, FUNCTIONS, HELPERS, HINTS, IGNORED, LEGACY, METHODS, REFUSED, Rule, as_operand, as_tuple
 from .settled import asks_how_it_runs
 from .shapes import SHAPED, as_one
 
@@ -41,7 +42,7 @@ _LEFT = ("has no counterpart that is known here", "is called otherwise in JAX")
 _KERNELS = {"conv1d": "2, 1, 0", "conv2d": "2, 3, 1, 0", "conv3d": "2, 3, 4, 1, 0"}
 
 
-class Calls(Objects):
+class Calls(NewTensors):
     """Each call by the rule that it has, or with a note."""
 
     def _call(self, node: ast.Call) -> str | None:
@@ -61,7 +62,7 @@ class Calls(Objects):
         if made is not None:
             return made
         if found is torch.Tensor or found in LEGACY:
-            return self._of_legacy_type(node, LEGACY.get(found, "jnp.float32"))
+            return self._of_legacy_type(node, LEGACY.get(found, "jnp.float32")) or self._as_it_was(node)
         if found is isinstance:
             with self._in_types():
                 return self._with(node)
@@ -79,22 +80,6 @@ class Calls(Objects):
 
     def _is_parameter(self, name: str) -> bool:
         return name in self.scope.local and name not in self._tensors | self._plain_functions
-
-    def _is_list(self, node: ast.expr) -> bool:
-        """Whether it is an argument that is said to be a list."""
-        return isinstance(node, ast.Name) and node.id in self._lists
-
-    def _of_legacy_type(self, node: ast.Call, dtype: str) -> str:
-        """`torch.FloatTensor(...)`: of values, or of a shape, as what it is given says."""
-        given = node.args[0] if len(node.args) == 1 else None
-        literal = ast.List | ast.Tuple | ast.ListComp | ast.GeneratorExp
-        if given is not None and (isinstance(given, literal) or self._is_list(given)):
-            return f"jnp.asarray({self.written(given)}, dtype={dtype})"
-        if self._builds or len(node.args) > 1 or (isinstance(given, ast.Constant) and isinstance(given.value, int)):
-            made = self._created(node, "zeros")
-            return made if dtype == "jnp.float32" else f"{made[:-1]}, dtype={dtype})"
-        self._note(f"{ast.unparse(node.func)}(...): jnp.asarray of values, or jnp.zeros of a shape")
-        return self._as_it_was(node)
 
     def _with(self, node: ast.Call, *further: str, function: str = "", drop: frozenset[str] = frozenset()) -> str:
         """The call with further arguments, and without some, laid out as it was where none goes."""
@@ -237,7 +222,6 @@ class Calls(Objects):
         made = self._by_arguments(node, name, short)
         if made is not None:
             return made
-        self.model.helpers |= {short} & {*SCATTERS}
         rule = FUNCTIONS.get(name)
         made = self._filled(rule, name, node.args, node.keywords) if rule is not None else None
         if made is None and functional and (name.startswith("nn.functional.") or rule is None):
@@ -277,62 +261,12 @@ class Calls(Objects):
             self._note(f"H06: {short} draws numbers: nn.Dropout(p, rngs=rngs) in __init__, and called here")
         return self._with(node, *further, function=f"nn.functional.{short}", drop=frozenset({"inplace"}))
 
-    def _stream(self) -> str | None:
-        """What random numbers are drawn from here; None where there is no such thing."""
-        if self._builds:
-            return None
-        if self.owner is None:
-            return STREAM if self._draws else None
-        return f"self.{STREAM}" if any(map(self._has_stream, self.owner.__mro__)) else None
-
-    def _has_stream(self, cls: type) -> bool:
-        """Whether its `__init__` gives a module a stream of random numbers."""
-        draws = any(each in self.model.drawers for each in cls.__mro__)
-        return cls in self.model.classes and "__init__" in vars(cls) and draws
-
-    def _drawn(self, name: str, node: ast.Call, given: list[ast.expr]) -> str | None:
-        """Random numbers, from the stream that there is."""
-        template, stream = DRAWN.get(name), self._stream()
-        if template is None or stream is None:
-            return None
-        dtype = [self.written(each.value) for each in node.keywords if each.arg == "dtype"]
-        values = {"key": f"{stream}()"} | ({"dtype": dtype[0]} if dtype else {})
-        if "{like}" in template:
-            values["like"] = self.written(given[0])
-        else:
-            sizes = given or [each.value for each in node.keywords if each.arg == "size"]
-            shape = self._sizes(sizes)
-            values["shape"] = as_tuple([shape]) if isinstance(sizes[0], ast.Constant) and len(sizes) == 1 else shape
-        return Rule((), template).filled(values)
-
-    def _drawn_by_method(self, name: str, holder: ast.expr, node: ast.Call) -> str | None:
-        stream = self._stream()
-        if name not in ("bernoulli", "bernoulli_") or stream is None:
-            return None
-        x = as_operand(self.written(holder))
-        if name == "bernoulli" and not node.args:
-            return f"jax.random.bernoulli({stream}(), {x}).astype({x}.dtype)"
-        odds = self.written(node.args[0]) if node.args else "0.5"
-        return f"jax.random.bernoulli({stream}(), {odds}, {x}.shape).astype({x}.dtype)"
-
     def _refused(self, short: str) -> None:
         row, instead = REFUSED[short]
         self._note(f"{row}: {short}: {instead}")
 
     def _as_it_was(self, node: ast.Call) -> str:
         return self._with(node, function=ast.unparse(node.func))
-
-    def _created(self, node: ast.Call, name: str) -> str:
-        keywords = {each.arg: each.value for each in node.keywords}
-        sizes = node.args or [each for key, each in keywords.items() if key == "size"]
-        shape = self._sizes(sizes)
-        dtype = f", dtype={self.written(keywords['dtype'])}" if "dtype" in keywords else ""
-        return f"jnp.{'zeros' if name == 'empty' else name}({shape}{dtype})"
-
-    def _sizes(self, sizes: list[ast.expr]) -> str:
-        if len(sizes) == 1 and not isinstance(sizes[0], ast.Starred):
-            return self.written(sizes[0])
-        return as_tuple([self.written(each) for each in sizes])
 
     def _convolved(self, node: ast.Call, name: str) -> str | None:
         if len(node.args) < 2:
@@ -383,10 +317,9 @@ class Calls(Objects):
             return None
         if name.endswith("_") and not name.endswith("__"):  # the value is that of what does not write in place
             return self._method(function, node, name.rstrip("_"))
-        self.model.helpers |= {name} & {*SCATTERS, "unfold"}
         rule = METHODS.get(name) or FUNCTIONS.get(name)
         functional = getattr(nn.functional, name, None)
-        if rule is None and is_tensor and functional is not None and name != "unfold":
+        if rule is None and is_tensor and functional is not None:
             given = [*map(self.written, [holder, *node.args]), *_as_given(functional)]
             return f"nn.functional.{name}({', '.join(given)})"
         made = None if rule is None else self._filled(rule, name, [holder, *node.args], node.keywords)
@@ -421,7 +354,9 @@ class Calls(Objects):
                 return None
             text = rule.filled(given)
             return text.replace(", ddof=1", "") if text is not None and biased in ("False", "0") else text
-        return rule.filled(given)
+        text = rule.filled(given)
+        self.model.helpers |= {name} & HELPERS if text is not None else set()
+        return text
 
     def _axes(self, node: ast.expr) -> str:
         """An axis, or several, of which JAX takes a tuple."""

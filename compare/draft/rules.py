@@ -159,7 +159,7 @@ _REDUCED = {
 }
 
 # functions of `written_helpers.py`, with the arguments that PyTorch's have
-SCATTERS = ("scatter", "scatter_add", "index_add", "index_copy")
+HELPERS = frozenset(["scatter", "scatter_add", "index_add", "index_copy", "unfold"])
 
 LEGACY: Mapping[Any, str] = {
     torch.FloatTensor: "jnp.float32",
@@ -264,11 +264,11 @@ FUNCTIONS = _rules(
         "gather": ("input dim index", "jnp.take_along_axis({input}, {index}, axis={dim})"),
         **{
             name: ("input dim index src|value", f"{name}({{input}}, {{dim}}, {{index}}, {{src}})")
-            for name in SCATTERS[:2]
+            for name in ("scatter", "scatter_add")
         },
         **{
             name: ("input dim index source|tensor", f"{name}({{input}}, {{dim}}, {{index}}, {{source}})")
-            for name in SCATTERS[2:]
+            for name in ("index_add", "index_copy")
         },
         "take_along_dim": ("input indices dim", "jnp.take_along_axis({input}, {indices}, axis={dim})"),
         "index_select": ("input dim index", "jnp.take({input}, {index}, axis={dim})"),

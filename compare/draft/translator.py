@@ -14,26 +14,23 @@ from typing import Any
 
 import torch
 
-from .calls import OF_OTHERS, Calls
+from .calls import OF_OTHERS
 from .draws import STREAM
-from .in_place import written_into
 from .model import has_own_init, is_module, is_self, is_super, layer_of
 from .names import is_of_torch, torch_name
 from .rules import METHODS, without_parentheses
 from .settled import only_reports, settled
+from .writes import Writes, is_view
 
 GONE = "\0"  # stands for a statement that has no counterpart
 _CONTAINERS = (torch.nn.Sequential, torch.nn.ModuleDict, torch.nn.ModuleList)
-_VIEWS = frozenset(
-    ["view", "t", "transpose", "permute", "narrow", "select", "squeeze", "unsqueeze", "expand", "diagonal"]
-)
 _MOVES = frozenset(["to", "cuda", "cpu", "float", "double", "half", "bfloat16", "train", "eval", "requires_grad_"])
 _WALKS = frozenset(["modules", "named_modules", "parameters", "named_parameters", "children", "named_children"])
 _OF_TENSORS = frozenset(METHODS) - OF_OTHERS | {"shape", "dtype", "device"}
 _IN_PLACE_OPERATORS = {ast.Add: "add", ast.Sub: "subtract", ast.Mult: "multiply", ast.Div: "divide"}
 
 
-class Translator(Calls):
+class Translator(Writes):
     """Of one class or function, statement by statement."""
 
     def written(self, node: ast.AST) -> str:
@@ -243,30 +240,6 @@ class Translator(Calls):
             return self._in_place(function, value, name[:-1])
         return self._written_into(value)
 
-    def _written_into(self, call: ast.Call) -> str | None:
-        """A call for what it writes into an argument, which takes what it gives."""
-        function = call.func
-        if self._is_own(function):
-            found = inspect.getattr_static(self.owner, function.attr, None)
-        else:
-            found = self.scope.find(function)
-        holders, gives_it = written_into(found, call, bound=self._is_own(function))
-        if not holders:
-            return None
-        (holder, *others), made = holders, self.written(call)
-        if others or not gives_it or not isinstance(holder, ast.Name | ast.Attribute | ast.Subscript):
-            told = ", ".join(map(ast.unparse, holders))
-            self._note(f"M01: {ast.unparse(call.func)} writes into {told}: let it give the new array, and take that")
-            return None
-        return self._replaced(holder, self.spans.spliced(holder, self.written), made)
-
-    def _is_part_of_several(self, target: ast.expr) -> bool:
-        parts = target.elts if isinstance(target, ast.Tuple | ast.List) else []
-        return any(isinstance(part, ast.Subscript) and self._is_tensor(part.value) for part in parts)
-
-    def _note_view(self, name: str) -> None:
-        self._note(f"M02: {name} is a view, {self._views[name]}: write to what it is of, by .at[]")
-
     def _is_plain_function(self, value: ast.expr) -> bool:
         found = self.scope.find(value)
         if isinstance(found, FunctionType):
@@ -303,43 +276,11 @@ class Translator(Calls):
             value = f"nnx.data(None) if {value} is None else {made}" if is_absent else made
         return f"self.{literal} = {value}" if literal else f"setattr(self, {self.written(given[0])}, {value})"
 
-    def _in_place(self, function: ast.Attribute, call: ast.Call, name: str) -> str | None:
-        holder = _written_to(function.value)
-        if isinstance(holder, ast.Name) and holder.id in self._views:
-            self._note_view(holder.id)
-        if not isinstance(holder, ast.Name | ast.Attribute | ast.Subscript):
-            self._note(f"M01: {name}_ writes in place: a new array in its place")
-            return None
-        if isinstance(holder, ast.Name):  # sets and lists have no method of such a name
-            self._tensors.add(holder.id)
-        target = self.written(holder) if isinstance(holder, ast.Attribute) else self.spans.spliced(holder, self.written)
-        fills = {"zero": f"jnp.zeros_like({target})", "fill": f"jnp.full_like({target}, {{}})", "copy": "{}"}
-        if name in fills:
-            filled = fills[name].format(*(self.written(each) for each in call.args))
-            return self._replaced(holder, target, self._without_gradient(function.value, filled))
-        made = self._method(function, call, name)
-        made = None if made is None else without_parentheses(made)
-        if made is None:
-            self._note(f"M01: {name}_ writes in place: a new array in its place")
-            return None
-        return self._replaced(holder, target, self._without_gradient(function.value, made))
-
-    def _without_gradient(self, written: ast.expr, made: str) -> str:
-        """What is written into `.data`, which records no gradient."""
-        is_data = isinstance(written, ast.Attribute) and written.attr == "data"
-        is_data = is_data or (isinstance(written, ast.Call) and ".data." in ast.unparse(written.func))
-        return f"jax.lax.stop_gradient({made})" if is_data and not self._builds else made
-
-    def _replaced(self, holder: ast.expr, target: str, made: str) -> str:
-        """A new array in place of one, or one with other values in place of a part of it."""
-        is_part = isinstance(holder, ast.Subscript) and self._is_tensor(holder.value)
-        return self._put(holder, "set", made) if is_part else f"{target} = {made}"  # type: ignore[arg-type]
-
     def _learn(self, target: ast.expr, value: ast.expr) -> None:
         """Which local names are tensors, and which are functions that make no modules."""
         if isinstance(target, ast.Name):
             self._views.pop(target.id, None)
-            if _is_view(value) and self._is_tensor(value):
+            if is_view(value) and self._is_tensor(value):
                 self._views[target.id] = ast.unparse(value)
         if isinstance(target, ast.Name) and self._is_plain_function(value):
             self._plain_functions.add(target.id)
@@ -389,16 +330,6 @@ class Translator(Calls):
     def _is_module_elsewhere(self, name: str) -> bool:
         assert self.owner is not None
         return name in self.model.children.get(self.owner, ())
-
-    def _put(self, target: ast.Subscript, how: str, value: str) -> str:
-        holder = self.spans.spliced(target.value, lambda part: self.spans.spliced(part, self.written))
-        if isinstance(target.slice, ast.Compare) or (isinstance(target.slice, ast.Name) and "mask" in target.slice.id):
-            self._note("S02, S03: x[mask] = v: gm.masked_fill for a number, gm.masked_scatter for values")
-        index = self.written(target.slice)
-        index = index[1:-1] if isinstance(target.slice, ast.Tuple) and index.startswith("(") else index
-        is_variable = isinstance(target.value, ast.Attribute)
-        read = f"{holder}[...]" if is_variable else holder
-        return f"{read} = {read}.at[{index}].{how}({value})"
 
     def _asks_for_values(self, test: ast.expr) -> bool:
         """Whether a condition is one of tensors, rather than of shapes and settings."""
@@ -475,14 +406,6 @@ def _all_arguments(arguments: ast.arguments) -> list[ast.arg]:
     return [*found, *(each for each in (arguments.vararg, arguments.kwarg) if each is not None)]
 
 
-def _is_view(node: ast.expr) -> bool:
-    """Whether it shares the memory of what it is of, if that is a tensor: a part by slices, or other axes."""
-    if isinstance(node, ast.Subscript):
-        parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-        return all(isinstance(part, ast.Slice | ast.Constant | ast.UnaryOp) for part in parts)
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _VIEWS
-
-
 def _lists(function: ast.FunctionDef) -> Iterator[str]:
     """The arguments that are said to be lists, by what is written beside them or asked of them."""
     for each in function.args.args:
@@ -493,13 +416,6 @@ def _lists(function: ast.FunctionDef) -> Iterator[str]:
             asked, kind = node.args
             if isinstance(asked, ast.Name) and ast.unparse(kind) in ("list", "tuple", "(list, tuple)", "(tuple, list)"):
                 yield asked.id
-
-
-def _written_to(node: ast.expr) -> ast.expr:
-    """What a chain of methods that write in place begins with, as `x` of `x.mul_(2).add_(y)`."""
-    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and re.search(r"[^_]_$", node.func.attr):
-        node = node.func.value
-    return node.value if isinstance(node, ast.Attribute) and node.attr == "data" else node
 
 
 def _attributes(owner: type) -> set[str]:

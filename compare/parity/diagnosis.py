@@ -9,10 +9,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
+from ..checkpoints import no_checkpoints
 from ..errors import describe_briefly
 from ..quiet import quiet
 from ..report.divergence_text import OPTIMIZER
 from ..report.records import Cause, Divergence, ModuleEvidence, Tensor
+from .coverage import listed
 from .dead_outputs import dead_outputs
 from .inside.calls import is_inside
 from .judge import Question
@@ -107,6 +111,7 @@ class _Looks:
             if dead is not None and question.mode == dead.mode and self._are_gradients_alone(dead.mode):
                 continue
             self._look_at(question)
+        self._note_checkpoints()
         found = {place: each for place, each in self.found.items() if not self._stands_for_another(place)}
         update = next((t for t in self.tensors if t.kind == "update" and not t.equal), None)
         if update is not None:
@@ -114,6 +119,24 @@ class _Looks:
         elif not found and (moved := [t for t in self.tensors if t.kind == "parameter" and not t.equal]):
             found[OPTIMIZER, False] = of_steps(self.exam, moved)
         return Diagnosis(list(found.values()), self.modules, self.notes)
+
+    def _note_checkpoints(self) -> None:
+        """Says where the reference's checkpoints, which call modules again on the way back, write buffers twice."""
+        wrong = {(t.mode, t.input) for t in self.tensors if t.kind == "buffer" and not t.equal}
+        for truth in self.exam.truths if not self.exam.judge.is_large else ():
+            question = truth.question
+            if question.mode != "forward_backward" or (question.mode, question.label) not in wrong:
+                continue
+            with no_checkpoints():
+                once = self.exam.judge.exact.run(question.inputs, question.mode, question.cotangents)
+            pairs = ((name, once.find(("buffer", name)), then) for name, then in truth.reference.buffers.items())
+            if twice := [name for name, now, then in pairs if now is not None and not np.array_equal(now, then)]:
+                self.notes.append(
+                    f"{question.mode}: torch.utils.checkpoint calls modules of the reference again in the backward "
+                    f"pass, which writes {listed(twice)} twice; a port writes them once, as the reference does without "
+                    "it"
+                )
+                return
 
     def _dead_outputs(self) -> Divergence | None:
         try:

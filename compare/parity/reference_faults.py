@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from ..case import Case, CaseError
-from ..checkpoints import no_checkpoints
+from ..checkpoints import gradients_of
 from ..draw import input_name
 from ..observation import Observation
 from ..torch_side import Snapshot, TorchBatch, TorchSide, forward_backward
@@ -38,12 +38,13 @@ def witnessed(case: Case, name: str, side: TorchSide, question: Question) -> Obs
     before = {id(t): t.detach().clone() for t in given.values()}
     values = {name: t.detach().clone() for name, t in parameters.items()}
     gradients: Any = None
-    with Snapshot.of_buffers(module).restored(), no_checkpoints():
+    with Snapshot.of_buffers(module).restored():
         if question.mode == "inference":
             with torch.no_grad():
                 outputs = module(*batch.args, **batch.kwargs)
         else:
-            outputs, gradients = forward_backward(module, list(side.parameters.values()), batch, side.loss)
+            learnt = list(side.parameters.values())
+            outputs, gradients = forward_backward(module, learnt, batch, side.loss, gradients_of)
         now = dict(module.named_parameters())  # it may have put others in their places
         if changed := [n for n, value in values.items() if n not in now or not _same(now[n], value)]:
             raise CaseError(
@@ -73,8 +74,8 @@ def without_which_gradient(side: TorchSide, question: Question) -> str:
         for name in spared:
             batch.leaves.pop(name).requires_grad_(False)
         try:
-            with Snapshot.of_buffers(module).restored(), no_checkpoints():
-                forward_backward(module, list(side.parameters.values()), batch, side.loss)
+            with Snapshot.of_buffers(module).restored():
+                forward_backward(module, list(side.parameters.values()), batch, side.loss, gradients_of)
         except Exception:  # it fails as before: another input is what it fails of
             continue
         return (

@@ -36,6 +36,7 @@ class Rounding:
 
     def __init__(self, judge: Judge):
         self.judge = judge
+        self._near: tuple[Question, list[Observation]] | None = None
 
     @functools.cached_property
     def _moved(self) -> TorchSide:
@@ -86,18 +87,27 @@ class Rounding:
     def is_at_a_kink(self, truth: Truth, key: Key, ours: np.ndarray) -> bool:
         """Whether a gradient that differs there may do so at a kink or a tie: whether the reference's own is another
         one nearby, where its inputs and what each operation gives are moved off zero and off each other."""
-        question, reference = truth.question, truth.reference.get(key)
-        apart = np.abs(ours - reference).max(initial=0.0)
-        with quiet():
-            for seed in range(NEARBY):
-                with NoExactValues(NEAR, self.judge.seed + seed):
-                    near = self.judge.exact.run(self._beside(question, seed), question.mode, question.cotangents)
-                array = near.find(key)
-                if array is None or array.shape != reference.shape:
-                    return True
-                if not np.abs(array - reference).max(initial=0.0) <= SHARE_NEARBY * apart:
-                    return True
+        reference = truth.reference.get(key)
+        allowed = SHARE_NEARBY * np.abs(ours - reference).max(initial=0.0)
+        for near in self._nearby(truth.question):
+            array = near.find(key)
+            if array is None or array.shape != reference.shape:
+                return True
+            if not np.abs(array - reference).max(initial=0.0) <= allowed:
+                return True
         return False
+
+    def _nearby(self, question: Question) -> list[Observation]:
+        """What the reference gives where no value is exact; kept for the last question alone."""
+        if self._near is None or self._near[0] is not question:
+            found = []
+            with quiet():
+                for seed in range(NEARBY):
+                    with NoExactValues(NEAR, self.judge.seed + seed):
+                        inputs = self._beside(question, seed)
+                        found.append(self.judge.exact.run(inputs, question.mode, question.cotangents))
+            self._near = question, found
+        return self._near[1]
 
     def unsteady(self, truth: Truth, key: Key) -> np.ndarray:
         """By how much PyTorch itself gets the elements of an integer output wrong, in the dtype that people run, where

@@ -77,6 +77,40 @@ def test_the_module_is_found_in_a_reference_that_checkpoints(reentrant):
     assert [cause.id for each in report.divergences for cause in each.causes] == ["stop-gradient"]
 
 
+class Counted(torch.nn.Module):
+    def __init__(self, reentrant):
+        super().__init__()
+        self.first, self.norm = torch.nn.Linear(4, 6), torch.nn.BatchNorm1d(6)
+        self.reentrant = reentrant
+
+    def forward(self, x):
+        return checkpoint(self.norm, self.first(x), use_reentrant=self.reentrant)
+
+
+class PortOfCounted(nnx.Module):
+    def __init__(self, rngs):
+        self.first, self.norm = gm.nn.Linear(4, 6, rngs=rngs), gm.nn.BatchNorm1d(6, rngs=rngs)
+
+    def __call__(self, x):
+        return self.norm(self.first(x))
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_statistics_that_a_checkpoint_writes_twice_are_no_ports(reentrant):
+    wrong = Case(
+        name="counted",
+        summary="s",
+        reference=lambda: Counted(reentrant),
+        model=PortOfCounted,
+        inputs=lambda rng: (rng.standard_normal((5, 4)),),
+        adversarial=(),
+    )
+    report = check(wrong, hasty=True)
+    off = {name for parity in report.parity for name in [t.name for t in parity.tensors if not t.equal]}
+    assert "norm.num_batches_tracked" in off, str(report)
+    assert any("checkpoint calls modules" in note for parity in report.parity for note in parity.notes), str(report)
+
+
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_without_checkpoints_gradients_are_the_same(reentrant):
     torch.manual_seed(0)

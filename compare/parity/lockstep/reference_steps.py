@@ -12,7 +12,7 @@ import torch
 from graphmode.weights import as_numpy
 
 from ...case import Case, CaseError, Inputs
-from ...checkpoints import no_checkpoints
+from ...checkpoints import gradients_of
 from ...draw import generator, signature
 from ...observation import Named, Observation
 from ...torch_side import Snapshot, TorchSide, forward_backward
@@ -65,8 +65,9 @@ class ReferenceTrainer:
         """
         side = self.side
         batch = side.place(inputs, "forward_backward", cotangents)
-        with no_checkpoints(), self._random(number), drawn(self.module, wanted=self.dropout) as self.masks:
-            outputs, gradients = forward_backward(self.module, list(side.parameters.values()), batch, side.loss)
+        with self._random(number), drawn(self.module, wanted=self.dropout) as self.masks:
+            parameters = list(side.parameters.values())
+            outputs, gradients = forward_backward(self.module, parameters, batch, side.loss, gradients_of)
         gradients = gradients[: len(side.parameters)], gradients[len(side.parameters) :]
         if all(g is None for g in gradients[0]):
             raise CaseError(

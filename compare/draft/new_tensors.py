@@ -1,0 +1,79 @@
+"""Tensors that code makes: of a shape, of values, or drawn at random."""
+
+from __future__ import annotations
+
+import ast
+
+from .draws import DRAWN, STREAM
+from .objects import Objects
+from .rules import Rule, as_operand, as_tuple
+
+
+class NewTensors(Objects):
+    """Of what they are made, and from which stream."""
+
+    def _stream(self) -> str | None:
+        """What random numbers are drawn from here; None where there is no such thing."""
+        if self._builds:
+            return None
+        if self.owner is None:
+            return STREAM if self._draws else None
+        return f"self.{STREAM}" if any(map(self._has_stream, self.owner.__mro__)) else None
+
+    def _has_stream(self, cls: type) -> bool:
+        """Whether its `__init__` gives a module a stream of random numbers."""
+        draws = any(each in self.model.drawers for each in cls.__mro__)
+        return cls in self.model.classes and "__init__" in vars(cls) and draws
+
+    def _drawn(self, name: str, node: ast.Call, given: list[ast.expr]) -> str | None:
+        """Random numbers, from the stream that there is."""
+        template, stream = DRAWN.get(name), self._stream()
+        if template is None or stream is None:
+            return None
+        dtype = [self.written(each.value) for each in node.keywords if each.arg == "dtype"]
+        values = {"key": f"{stream}()"} | ({"dtype": dtype[0]} if dtype else {})
+        if "{like}" in template:
+            values["like"] = self.written(given[0])
+        else:
+            sizes = given or [each.value for each in node.keywords if each.arg == "size"]
+            shape = self._sizes(sizes)
+            values["shape"] = as_tuple([shape]) if isinstance(sizes[0], ast.Constant) and len(sizes) == 1 else shape
+        return Rule((), template).filled(values)
+
+    def _drawn_by_method(self, name: str, holder: ast.expr, node: ast.Call) -> str | None:
+        stream = self._stream()
+        if name not in ("bernoulli", "bernoulli_") or stream is None:
+            return None
+        x = as_operand(self.written(holder))
+        if name == "bernoulli" and not node.args:
+            return f"jax.random.bernoulli({stream}(), {x}).astype({x}.dtype)"
+        odds = self.written(node.args[0]) if node.args else "0.5"
+        return f"jax.random.bernoulli({stream}(), {odds}, {x}.shape).astype({x}.dtype)"
+
+    def _created(self, node: ast.Call, name: str) -> str:
+        keywords = {each.arg: each.value for each in node.keywords}
+        sizes = node.args or [each for key, each in keywords.items() if key == "size"]
+        shape = self._sizes(sizes)
+        dtype = f", dtype={self.written(keywords['dtype'])}" if "dtype" in keywords else ""
+        return f"jnp.{'zeros' if name == 'empty' else name}({shape}{dtype})"
+
+    def _sizes(self, sizes: list[ast.expr]) -> str:
+        if len(sizes) == 1 and not isinstance(sizes[0], ast.Starred):
+            return self.written(sizes[0])
+        return as_tuple([self.written(each) for each in sizes])
+
+    def _of_legacy_type(self, node: ast.Call, dtype: str) -> str | None:
+        """`torch.FloatTensor(...)`: of values, or of a shape, as what it is given says; None where that does not."""
+        given = node.args[0] if len(node.args) == 1 else None
+        literal = ast.List | ast.Tuple | ast.ListComp | ast.GeneratorExp
+        if given is not None and (isinstance(given, literal) or self._is_list(given)):
+            return f"jnp.asarray({self.written(given)}, dtype={dtype})"
+        if self._builds or len(node.args) > 1 or (isinstance(given, ast.Constant) and isinstance(given.value, int)):
+            made = self._created(node, "zeros")
+            return made if dtype == "jnp.float32" else f"{made[:-1]}, dtype={dtype})"
+        self._note(f"{ast.unparse(node.func)}(...): jnp.asarray of values, or jnp.zeros of a shape")
+        return None
+
+    def _is_list(self, node: ast.expr) -> bool:
+        """Whether it is an argument that is said to be a list."""
+        return isinstance(node, ast.Name) and node.id in self._lists

@@ -1,0 +1,100 @@
+"""What is written in place, as new arrays that take the place of those before."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+
+from .calls import Calls
+from .in_place import written_into
+from .rules import without_parentheses
+
+_VIEWS = frozenset(
+    ["view", "t", "transpose", "permute", "narrow", "select", "squeeze", "unsqueeze", "expand", "diagonal"]
+)
+
+
+class Writes(Calls):
+    """Into tensors, parts and views of them, and arguments of functions."""
+
+    def _written_into(self, call: ast.Call) -> str | None:
+        """A call for what it writes into an argument, which takes what it gives."""
+        function = call.func
+        if self._is_own(function):
+            found = inspect.getattr_static(self.owner, function.attr, None)
+        else:
+            found = self.scope.find(function)
+        holders, gives_it = written_into(found, call, bound=self._is_own(function))
+        if not holders:
+            return None
+        (holder, *others), made = holders, self.written(call)
+        if others or not gives_it or not isinstance(holder, ast.Name | ast.Attribute | ast.Subscript):
+            told = ", ".join(map(ast.unparse, holders))
+            self._note(f"M01: {ast.unparse(call.func)} writes into {told}: let it give the new array, and take that")
+            return None
+        return self._replaced(holder, self.spans.spliced(holder, self.written), made)
+
+    def _is_part_of_several(self, target: ast.expr) -> bool:
+        parts = target.elts if isinstance(target, ast.Tuple | ast.List) else []
+        return any(isinstance(part, ast.Subscript) and self._is_tensor(part.value) for part in parts)
+
+    def _note_view(self, name: str) -> None:
+        self._note(f"M02: {name} is a view, {self._views[name]}: write to what it is of, by .at[]")
+
+    def _in_place(self, function: ast.Attribute, call: ast.Call, name: str) -> str | None:
+        holder = _written_to(function.value)
+        if isinstance(holder, ast.Name) and holder.id in self._views:
+            self._note_view(holder.id)
+        if not isinstance(holder, ast.Name | ast.Attribute | ast.Subscript):
+            self._note(f"M01: {name}_ writes in place: a new array in its place")
+            return None
+        if isinstance(holder, ast.Name):  # sets and lists have no method of such a name
+            self._tensors.add(holder.id)
+        target = self.written(holder) if isinstance(holder, ast.Attribute) else self.spans.spliced(holder, self.written)
+        fills = {"zero": f"jnp.zeros_like({target})", "fill": f"jnp.full_like({target}, {{}})", "copy": "{}"}
+        if name in fills:
+            filled = fills[name].format(*(self.written(each) for each in call.args))
+            return self._replaced(holder, target, self._without_gradient(function.value, filled))
+        made = self._method(function, call, name)
+        made = None if made is None else without_parentheses(made)
+        if made is None:
+            self._note(f"M01: {name}_ writes in place: a new array in its place")
+            return None
+        return self._replaced(holder, target, self._without_gradient(function.value, made))
+
+    def _without_gradient(self, written: ast.expr, made: str) -> str:
+        """What is written into `.data`, which records no gradient."""
+        is_data = isinstance(written, ast.Attribute) and written.attr == "data"
+        is_data = is_data or (isinstance(written, ast.Call) and ".data." in ast.unparse(written.func))
+        return f"jax.lax.stop_gradient({made})" if is_data and not self._builds else made
+
+    def _replaced(self, holder: ast.expr, target: str, made: str) -> str:
+        """A new array in place of one, or one with other values in place of a part of it."""
+        is_part = isinstance(holder, ast.Subscript) and self._is_tensor(holder.value)
+        return self._put(holder, "set", made) if is_part else f"{target} = {made}"  # type: ignore[arg-type]
+
+    def _put(self, target: ast.Subscript, how: str, value: str) -> str:
+        holder = self.spans.spliced(target.value, lambda part: self.spans.spliced(part, self.written))
+        if isinstance(target.slice, ast.Compare) or (isinstance(target.slice, ast.Name) and "mask" in target.slice.id):
+            self._note("S02, S03: x[mask] = v: gm.masked_fill for a number, gm.masked_scatter for values")
+        index = self.written(target.slice)
+        index = index[1:-1] if isinstance(target.slice, ast.Tuple) and index.startswith("(") else index
+        is_variable = isinstance(target.value, ast.Attribute)
+        read = f"{holder}[...]" if is_variable else holder
+        return f"{read} = {read}.at[{index}].{how}({value})"
+
+
+def is_view(node: ast.expr) -> bool:
+    """Whether it shares the memory of what it is of, if that is a tensor: a part by slices, or other axes."""
+    if isinstance(node, ast.Subscript):
+        parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        return all(isinstance(part, ast.Slice | ast.Constant | ast.UnaryOp) for part in parts)
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _VIEWS
+
+
+def _written_to(node: ast.expr) -> ast.expr:
+    """What a chain of methods that write in place begins with, as `x` of `x.mul_(2).add_(y)`."""
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and re.search(r"[^_]_$", node.func.attr):
+        node = node.func.value
+    return node.value if isinstance(node, ast.Attribute) and node.attr == "data" else node
