@@ -79,7 +79,7 @@ class Translator(Writes):
             self._note_view(node.target.id)
         if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Subscript):
             operator = _IN_PLACE_OPERATORS.get(type(node.op))
-            if operator is not None:
+            if operator is not None and not self._is_part_of_call(node.target):
                 return self._put(node.target, operator, self.written(node.value))
         if isinstance(node, ast.If):
             always = settled(node.test, self.scope)
@@ -289,9 +289,7 @@ class Translator(Writes):
             self._tensors |= {name.id for name in names if isinstance(name, ast.Name)}
 
     def _assigned(self, target: ast.expr, value: ast.expr) -> str | None:
-        if isinstance(target, ast.Subscript) and isinstance(target.value, ast.Call):
-            self._note("M01: what is written to is a view: a new array in place of what it is of")
-        elif isinstance(target, ast.Subscript) and self._is_tensor(target.value):
+        if not self._is_part_of_call(target) and isinstance(target, ast.Subscript) and self._is_tensor(target.value):
             if isinstance(target.value, ast.Name) and target.value.id in self._views:
                 self._note_view(target.value.id)
             return self._put(target, "set", self.written(value))

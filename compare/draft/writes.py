@@ -39,6 +39,16 @@ class Writes(Calls):
         parts = target.elts if isinstance(target, ast.Tuple | ast.List) else []
         return any(isinstance(part, ast.Subscript) and self._is_tensor(part.value) for part in parts)
 
+    def _is_part_of_call(self, target: ast.expr) -> bool:
+        """Whether it is a part of what a call gives, as `x.t()[0]` is, which is noted: no new array fits there."""
+        part = target
+        while isinstance(part, ast.Subscript):
+            part = part.value
+        if isinstance(target, ast.Subscript) and isinstance(part, ast.Call):
+            self._note("M01: what is written to is a view: a new array in place of what it is of")
+            return True
+        return False
+
     def _note_view(self, name: str) -> None:
         self._note(f"M02: {name} is a view, {self._views[name]}: write to what it is of, by .at[]")
 
@@ -48,6 +58,8 @@ class Writes(Calls):
             self._note_view(holder.id)
         if not isinstance(holder, ast.Name | ast.Attribute | ast.Subscript):
             self._note(f"M01: {name}_ writes in place: a new array in its place")
+            return None
+        if self._is_part_of_call(holder):
             return None
         if isinstance(holder, ast.Name):  # sets and lists have no method of such a name
             self._tensors.add(holder.id)
