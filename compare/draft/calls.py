@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import functools
 import inspect
 from collections.abc import Iterator
 from types import CodeType, FunctionType
@@ -216,6 +217,8 @@ class Calls(NewTensors):
             return drawn
         if self._builds and name in ("rand", "randn"):  # what is loaded takes the place of what is drawn
             return self._created(node, "zeros")
+        if name.startswith("nn.utils.") and (made := self._of_utils(node, name)) is not None:
+            return made
         if short in REFUSED and not (functional and name.startswith("nn.functional.")):
             self._refused(short)
             return self._as_it_was(node)
@@ -230,6 +233,15 @@ class Calls(NewTensors):
             self._note(f"{short}: {HINTS[name]}" if name in HINTS else f"torch.{name} {_LEFT[rule is not None]}")
             return self._as_it_was(node)
         return made
+
+    def _of_utils(self, node: ast.Call, name: str) -> str | None:
+        """A function that makes a parameter one that is computed; None where there is none of its name here."""
+        *holders, short = name.split(".")[2:]
+        ours = getattr(functools.reduce(getattr, holders, nn.utils), short, None)
+        if ours is None:
+            return None
+        takes_rngs = "rngs" in inspect.signature(ours).parameters
+        return self._with(node, *["rngs=rngs"] * takes_rngs, function=name)
 
     def _by_arguments(self, node: ast.Call, name: str, short: str) -> str | None:
         """Functions whose meaning depends on what they are given."""

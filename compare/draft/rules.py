@@ -406,14 +406,6 @@ REFUSED: Mapping[str, tuple[str, str]] = {
 # what stands in for what no rule writes
 HINTS: Mapping[str, str] = {
     **{
-        f"nn.utils.{place}weight_norm": "keep its two parameters, and compute the weight in __call__: g * v / norm(v)"
-        for place in ("", "parametrizations.")
-    },
-    **{
-        f"nn.utils.{place}spectral_norm": "keep weight and vectors, and divide by u @ W @ v in __call__"
-        for place in ("", "parametrizations.")
-    },
-    **{
         f"nn.utils.rnn.{name}": "hand the padded batch and lengths= to the layer, which gives what is padded again"
         for name in ("pack_padded_sequence", "pad_packed_sequence", "pack_sequence")
     },

@@ -7,7 +7,7 @@ from . import conv as _conv
 from . import distance as _distance
 from . import dropout as _dropout
 from . import embedding as _embedding
-from . import functional, init
+from . import functional, init, utils
 from . import linear as _linear
 from . import loss as _loss
 from . import norm as _norm
@@ -40,6 +40,7 @@ __all__ = [
     "autocast",
     "functional",
     "init",
+    "utils",
     *_activation.__all__,
     *_attention.__all__,
     *_container.__all__,

@@ -9,11 +9,12 @@ from typing import Any
 
 from .rules import Rename
 
-# tensors that PyTorch computes a parameter from, by what their names add to its own, and the call that ends it
+# tensors that PyTorch computes a parameter from, by what their names add to its own, the call that ends it, and the
+# function of graphmode that computes it likewise
 COMPUTED_FROM = {
-    ("_g", "_v"): "torch.nn.utils.remove_weight_norm({module})",
-    ("_orig", "_u", "_v"): 'torch.nn.utils.remove_spectral_norm({module}, "{name}")',
-    ("_orig", "_mask"): 'torch.nn.utils.prune.remove({module}, "{name}")',
+    ("_g", "_v"): ("torch.nn.utils.remove_weight_norm({module})", "nn.utils.weight_norm"),
+    ("_orig", "_u", "_v"): ('torch.nn.utils.remove_spectral_norm({module}, "{name}")', "nn.utils.spectral_norm"),
+    ("_orig", "_mask"): ('torch.nn.utils.prune.remove({module}, "{name}")', ""),
 }
 
 
@@ -59,7 +60,7 @@ def common_prefix(missing: Sequence[str], unused: Collection[str]) -> Rename | N
 
 
 def computed(missing: Collection[str], unused: Collection[str]) -> dict[str, tuple[list[str], str]]:
-    """Missing keys whose tensor PyTorch computes from unused ones: those, and the call that makes it a tensor again."""
+    """Missing keys whose tensor PyTorch computes from unused ones: those, and what to do."""
     parts: dict[str, list[str]] = {}
     for key in unused:
         if match := re.fullmatch(r"((?:.+\.)?)parametrizations\.(\w+)\..+", key):
@@ -70,9 +71,22 @@ def computed(missing: Collection[str], unused: Collection[str]) -> dict[str, tup
         module = f"reference.{module}" if module else "reference"
         if key in parts:
             call = f'torch.nn.utils.parametrize.remove_parametrizations({module}, "{name}")'
-            found[key] = parts[key], call
+            found[key] = parts[key], _advice(call, _parametrization(parts[key]))
             continue
-        for ends, call in COMPUTED_FROM.items():
+        for ends, (call, ours) in COMPUTED_FROM.items():
             if all(key + end in unused for end in ends):
-                found[key] = [key + end for end in ends], call.format(module=module, name=name)
+                found[key] = [key + end for end in ends], _advice(call.format(module=module, name=name), ours)
     return found
+
+
+def _advice(call: str, ours: str) -> str:
+    kept = f"build the layer here with graphmode.{ours}, or " if ours else ""
+    return f"{kept}call {call} before state_dict()"
+
+
+def _parametrization(keys: Collection[str]) -> str:
+    if any(key.endswith("._u") for key in keys):
+        return "nn.utils.parametrizations.spectral_norm"
+    if any(key.endswith(".original1") for key in keys):
+        return "nn.utils.parametrizations.weight_norm"
+    return "nn.utils.parametrize.register_parametrization"

@@ -71,8 +71,8 @@ def matched(
         for key in absent:
             hint = _nearest(key, unused)
             if key in sources:
-                parts, call = sources[key]
-                hint = f"; it is computed from {', '.join(parts)}: call {call} before state_dict()"
+                parts, advice = sources[key]
+                hint = f"; it is computed from {', '.join(parts)}: {advice}"
             elif not hint and not any(isinstance(leaf.variable, nnx.Param | nnx.BatchStat) for leaf in group.leaves):
                 hint = UNKEPT
             problems.append(f"{key}: missing, and {group.paths} needs it{by}{hint}")

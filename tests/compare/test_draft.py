@@ -38,7 +38,9 @@ def drafted(folder, name, *inputs, file="networks.py"):
     return made, locate(f"{path}:CASE")
 
 
-@pytest.mark.parametrize(("name", "inputs"), [("OldHabits", ("5,4", "5:3")), ("Smoothed", ("2,3,6,6",))])
+@pytest.mark.parametrize(
+    ("name", "inputs"), [("OldHabits", ("5,4", "5:3")), ("Smoothed", ("2,3,6,6",)), ("Normed", ("2,3,16",))]
+)
 def test_a_draft_of_older_code_is_equal_to_it(folder, name, inputs):
     made, case = drafted(folder, name, *inputs, file="old_habits.py")
     assert not made.notes, made.text

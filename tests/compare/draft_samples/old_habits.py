@@ -6,6 +6,7 @@ from functools import partial
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+from torch.nn.utils import spectral_norm, weight_norm
 
 State = namedtuple("State", ["h", "c"])
 
@@ -138,3 +139,41 @@ class Written(nn.Module):
         x.t()[1] += 1
         y = last if x.mean() > 0 else -last
         return y * 2, rows, column
+
+
+class Shortened(nn.Module):
+    def __init__(self, count):
+        super().__init__()
+        self.count = count
+
+    def forward(self, x):
+        return x[:, :, : -self.count].contiguous()
+
+
+class Causal(nn.Module):
+    def __init__(self, inputs, outputs, dilation):
+        super().__init__()
+        padding = 2 * dilation
+        self.conv = weight_norm(nn.Conv1d(inputs, outputs, 3, padding=padding, dilation=dilation))
+        self.net = nn.Sequential(self.conv, Shortened(padding), nn.ReLU())
+        self.again = nn.utils.parametrizations.weight_norm(nn.Conv1d(outputs, outputs, 1), dim=1)
+        self.side = spectral_norm(nn.Conv1d(inputs, outputs, 1)) if inputs != outputs else None
+        self.init_weights()
+
+    def init_weights(self):
+        self.conv.weight.data.normal_(0, 0.01)
+
+    def forward(self, x):
+        return torch.relu(self.again(self.net(x)) + (x if self.side is None else self.side(x)))
+
+
+class Normed(nn.Module):
+    """Weights that are computed from others."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Sequential(Causal(3, 8, 1), Causal(8, 8, 2))
+        self.head = nn.utils.parametrizations.spectral_norm(nn.Linear(8, 2), n_power_iterations=2)
+
+    def forward(self, x):
+        return self.head(self.net(x)[:, :, -1])

@@ -1,5 +1,6 @@
 """Keys that do not match, and what is said of them: prefixes, parametrizations, checkpoints, other arguments."""
 
+import re
 import warnings
 
 import jax.numpy as jnp
@@ -157,7 +158,10 @@ def test_a_computed_parameter_is_told_with_the_call_that_makes_it_one(change, ca
     (problem,) = problems_of(Port(), reference.state_dict())
     assert problem.startswith("fc.weight: missing, and fc.weight needs it; it is computed from fc.")
     call = f"{call}(reference.fc{', ' if name else ''}{name})"
-    assert problem.endswith(f": call {call} before state_dict()")
+    assert problem.endswith(f"call {call} before state_dict()")
+    ours = re.search(r"build the layer here with (graphmode[\w.]+), or", problem)
+    assert (ours is None) == (call.startswith("torch.nn.utils.prune"))
+    assert ours is None or callable(eval(ours[1], {"graphmode": gm}))
     eval(call, {"torch": torch, "reference": reference})
     load(Port(), reference.state_dict())
 
