@@ -12,6 +12,7 @@ from types import FunctionType, ModuleType
 from typing import Any, TypeGuard
 
 import torch
+from torch.nn.utils.rnn import PackedSequence
 
 from graphmode import nn
 
@@ -28,6 +29,7 @@ _TYPES: dict[type, str] = {
     torch.nn.Parameter: "nnx.Param",
     torch.finfo: "jnp.finfo",
     torch.iinfo: "jnp.iinfo",
+    PackedSequence: "nn.utils.rnn.PackedSequence",
 }
 
 
@@ -55,6 +57,7 @@ class Expressions:
         self._tensors: set[str] = set()
         self._no_grad = False  # whether what is returned has no gradient
         self._views: dict[str, str] = {}  # local names of views, and what each is
+        self._packed: set[str] = set()  # local names of packed sequences
         self._as_laid = False  # whether weights are written as they lie here
         self._lists: set[str] = set()  # arguments that are said to be lists
         self._plain_functions: set[str] = set()  # local names of the user's functions that make no modules
@@ -128,6 +131,9 @@ class Expressions:
             return self._own(node.attr)
         if node.attr == "requires_grad":
             self._note("requires_grad: of what a gradient is taken, jax.grad says where it is called")
+            return None
+        if node.attr == "data" and isinstance(node.value, ast.Name) and node.value.id in self._packed:
+            self._note(f"{ast.unparse(node)}: as many steps as the lengths say: .padded, and a mask of what is real")
             return None
         if node.attr == "data":
             text = self.written(node.value)

@@ -405,10 +405,6 @@ REFUSED: Mapping[str, tuple[str, str]] = {
 }
 # what stands in for what no rule writes
 HINTS: Mapping[str, str] = {
-    **{
-        f"nn.utils.rnn.{name}": "hand the padded batch and lengths= to the layer, which gives what is padded again"
-        for name in ("pack_padded_sequence", "pad_packed_sequence", "pack_sequence")
-    },
     "stft": "jax.scipy.signal.stft, or frames times a window through jnp.fft.rfft",
     "istft": "jax.scipy.signal.istft",
     "hann_window": "0.5 - 0.5 * jnp.cos(2 * jnp.pi * jnp.arange(n) / n)",

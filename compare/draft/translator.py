@@ -284,6 +284,9 @@ class Translator(Writes):
                 self._views[target.id] = ast.unparse(value)
         if isinstance(target, ast.Name) and self._is_plain_function(value):
             self._plain_functions.add(target.id)
+        called = torch_name(self.scope.find(value.func)) if isinstance(value, ast.Call) else None
+        if isinstance(target, ast.Name) and called is not None and called.startswith("nn.utils.rnn.pack"):
+            self._packed.add(target.id)
         names = target.elts if isinstance(target, ast.Tuple) else [target]
         if self._is_tensor(value):
             self._tensors |= {name.id for name in names if isinstance(name, ast.Name)}

@@ -16,6 +16,7 @@ from ..default_init import uniform
 from ..dropout.masks import Rngs, stream_from
 from ..layer import Layer
 from .functional import NONLINEARITIES, gru, lstm, rnn
+from .packed import takes_packed
 
 Array = jax.Array
 
@@ -147,6 +148,7 @@ class RNN(_Recurrent):
         )  # fmt: skip
         self.nonlinearity = as_word("nonlinearity", nonlinearity, NONLINEARITIES)
 
+    @takes_packed
     def __call__(
         self,
         input: Array,
@@ -195,6 +197,7 @@ class GRU(_Recurrent):
             deterministic, precision, param_dtype, rngs,
         )  # fmt: skip
 
+    @takes_packed
     def __call__(
         self,
         input: Array,
@@ -269,6 +272,7 @@ class LSTM(_Recurrent):
             deterministic, precision, param_dtype, rngs,
         )  # fmt: skip
 
+    @takes_packed
     def __call__(
         self,
         input: Array,
@@ -281,7 +285,8 @@ class LSTM(_Recurrent):
         """The output and `(h_n, c_n)`; D is 2 if `bidirectional`, else 1, and P `proj_size` or H.
 
         Args:
-          input: `[T, B, I]`, with `batch_first` `[B, T, I]`, or `[T, I]` for one sequence.
+          input: `[T, B, I]`, with `batch_first` `[B, T, I]`, or `[T, I]` for one sequence; or what
+            `nn.utils.rnn.pack_padded_sequence` gives of several lengths, and the output is such a one, too.
           hx: `h_0 [num_layers * D, B, P]` and `c_0 [num_layers * D, B, H]`, without `B` for one sequence; None for 0.
           lengths: `[B]` integers, how many steps of each sequence are real; see `functional.lstm`.
           rngs: what dropout draws from, in place of the layer's own.

@@ -1,6 +1,6 @@
-"""`torch.nn.utils`: parameters that are computed from others."""
+"""`torch.nn.utils`: parameters that are computed from others, and, in `rnn`, sequences of several lengths."""
 
-from . import parametrizations, parametrize
+from . import parametrizations, parametrize, rnn
 from .spectral_norm import remove_spectral_norm, spectral_norm
 from .weight_norm import remove_weight_norm, weight_norm
 
@@ -9,13 +9,13 @@ __all__ = [
     "parametrize",
     "remove_spectral_norm",
     "remove_weight_norm",
+    "rnn",
     "spectral_norm",
     "weight_norm",
 ]
 _INSTEAD = {
     "clip_grad_norm_": "gm.optim.clip_grad_norm",
     "clip_grad_value_": "gm.optim.clip_grad_value",
-    "rnn": "hand the padded batch and lengths= to RNN, LSTM or GRU, which give what is padded again",
     "prune": "multiply by a mask that is a buffer, or load weights after torch.nn.utils.prune.remove",
     "fuse_conv_bn_eval": "XLA fuses the two within the graph",
     "parameters_to_vector": "jax.flatten_util.ravel_pytree(nnx.state(model, nnx.Param))",

@@ -7,6 +7,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 from torch.nn.utils import spectral_norm, weight_norm
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 State = namedtuple("State", ["h", "c"])
 
@@ -177,3 +178,19 @@ class Normed(nn.Module):
 
     def forward(self, x):
         return self.head(self.net(x)[:, :, -1])
+
+
+class Lengths(nn.Module):
+    """Sequences of several lengths."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(50, 8, padding_idx=0)
+        self.lstm = nn.LSTM(8, 6, num_layers=2, batch_first=True, bidirectional=True)
+
+    def forward(self, x):
+        lengths = (x > 24).long().sum(1).clamp(min=1)
+        packed = pack_padded_sequence(self.embedding(x), lengths.cpu(), batch_first=True, enforce_sorted=False)
+        output, (h, _) = self.lstm(packed)
+        output, _ = pad_packed_sequence(output, batch_first=True, total_length=x.size(1))
+        return torch.tanh(output), torch.cat([h[-2], h[-1]], dim=-1)

@@ -259,3 +259,64 @@ def test_what_cannot_be_computed_is_refused():
 class Total(nnx.Module):
     def __call__(self, x):
         return x.sum()
+
+
+@pytest.mark.parametrize("batch_first", [False, True])
+@pytest.mark.parametrize("of_layer", [False, True])
+def test_packed_sequences_are_pytorchs_padded_again(batch_first, of_layer):
+    """Whatever lies first in the batch and in the layer, sorted or not."""
+    lengths = [5, 2, 4]
+    x = np.random.default_rng(0).standard_normal((3, 5, 3)).astype("float32")
+    x = x if batch_first else x.swapaxes(0, 1)
+    gru = torch.nn.GRU(3, 4, bidirectional=True, batch_first=of_layer)
+    port = nn.GRU(3, 4, bidirectional=True, batch_first=of_layer, rngs=nnx.Rngs(0))
+    load(port, gru.state_dict())
+    wanted = {}
+    for holder, one, layer in ((theirs.rnn, torch.tensor(x), gru), (ours.rnn, jnp.asarray(x), port)):
+        packed = holder.pack_padded_sequence(one, lengths, batch_first, enforce_sorted=False)
+        output, h = layer(packed)
+        padded, back = holder.pad_packed_sequence(output, batch_first, padding_value=-1.0, total_length=6)
+        wanted[holder] = [padded, h, back]
+    for one, other in zip(*wanted.values(), strict=True):
+        np.testing.assert_allclose(other, one.detach(), atol=1e-6)
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_arrays_of_several_lengths_are_padded(side):
+    arrays = [np.full((n, 2), n, "float32") for n in (3, 1, 2)]
+    wanted = theirs.rnn.pad_sequence(list(map(torch.tensor, arrays)), True, -1.0, side)
+    np.testing.assert_array_equal(ours.rnn.pad_sequence(arrays, True, -1.0, side), wanted)
+    packed = ours.rnn.pack_sequence(arrays, enforce_sorted=False)
+    np.testing.assert_array_equal(packed.lengths, [3, 1, 2])
+    assert packed.padded.shape == (3, 3, 2)
+
+
+def test_packed_sequences_go_through_jit():
+    @jax.jit
+    def run(x, lengths):
+        return ours.rnn.pad_packed_sequence(ours.rnn.pack_padded_sequence(x, lengths))[0]
+
+    np.testing.assert_array_equal(run(jnp.ones((3, 2)), jnp.array([1, 2]))[:, 0], [1, 0, 0])
+
+
+def test_what_cannot_be_packed_is_refused():
+    x = jnp.ones((3, 2, 1))
+    pack = ours.rnn.pack_padded_sequence
+    with pytest.raises(ValueError, match=r"lengths has shape \(3,\); give \(2,\)"):
+        pack(x, [1, 2, 3])
+    with pytest.raises(ValueError, match=r"lengths go from 1 to 4; give 0 to 3"):
+        pack(x, [4, 1])
+    with pytest.raises(ValueError, match=r"lengths rise, and enforce_sorted is True"):
+        pack(x, [1, 2])
+    with pytest.raises(TypeError, match=r"lengths has dtype float"):
+        pack(x, jnp.ones(2))
+    with pytest.raises(AttributeError, match=r"no data, whose shape depends on the lengths; its padded batch is .pad"):
+        pack(x, [2, 1]).data  # noqa: B018
+    with pytest.raises(ValueError, match=r"lengths were given, and input is a PackedSequence"):
+        nn.GRU(1, 2, rngs=nnx.Rngs(0))(pack(x, [2, 1]), lengths=jnp.array([2, 1]))
+    with pytest.raises(TypeError, match=r"sequence is ArrayImpl; give what pack_padded_sequence or a layer gives"):
+        ours.rnn.pad_packed_sequence(x)
+    with pytest.raises(ValueError, match=r"sequences is empty"):
+        ours.rnn.pad_sequence([])
+    with pytest.raises(ValueError, match=r"sequences have the further axes \[\(1,\), \(2,\)\]"):
+        ours.rnn.pad_sequence([jnp.ones((1, 1)), jnp.ones((1, 2))])
