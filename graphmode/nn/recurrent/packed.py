@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +14,7 @@ import numpy as np
 from ..arguments import as_integer, as_word, check_array
 
 Array = jax.Array
+Call = TypeVar("Call", bound=Callable[..., Any])
 
 
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["padded", "lengths"], meta_fields=["batch_first"])
@@ -163,7 +164,7 @@ def pack_sequence(sequences: Sequence[Array], enforce_sorted: bool = True) -> Pa
     return pack_padded_sequence(pad_sequence(sequences), lengths, enforce_sorted=enforce_sorted)
 
 
-def takes_packed(call: Callable[..., Any]) -> Callable[..., Any]:
+def takes_packed(call: Call) -> Call:
     """A recurrent layer's call, which takes a `PackedSequence` too and gives its output as one."""
 
     @functools.wraps(call)
@@ -176,4 +177,4 @@ def takes_packed(call: Callable[..., Any]) -> Callable[..., Any]:
         output, state = call(self, packed.padded, *args, **{**kwargs, "lengths": packed.lengths})
         return PackedSequence(output, packed.lengths, self.batch_first), state
 
-    return called
+    return cast(Call, called)
