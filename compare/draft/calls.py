@@ -17,13 +17,24 @@ from torch.utils.checkpoint import checkpoint
 from graphmode import nn
 
 from .draws import STREAM
-from .model import CHANNELS, has_own_init, is_module, is_of_others, is_self, is_super, layer_of
+from .left import HELPERS, HINTS, IGNORED, LEGACY, REFUSED
+from .model import (
+    CHANNELS,
+    has_own_init,
+    is_function_of_gradients,
+    is_module,
+    is_of_others,
+    is_self,
+    is_super,
+    layer_of,
+)
 from .names import UNKNOWN, torch_name
 from .new_tensors import NewTensors
 from .objects import NotWrittenError
-from .rules import DEFAULTS, FUNCTIONS, HELPERS, HINTS, IGNORED, LEGACY, METHODS, REFUSED, Rule, as_operand, as_tuple
+from .rules import Rule, as_operand, as_tuple
 from .settled import asks_how_it_runs
 from .shapes import SHAPED, as_one
+from .tables import DEFAULTS, FUNCTIONS, METHODS
 
 # methods that lists, sets, dicts or strings have, too
 OF_OTHERS = frozenset(
@@ -53,6 +64,9 @@ class Calls(NewTensors):
             return f"nnx.Param({self.written(node.args[0])})" if node.args else None
         if is_module(found):
             return self._built(node, found)
+        if is_function_of_gradients(getattr(found, "__self__", None)) and not node.keywords:
+            self.model.helpers.add("apply_function")
+            return f"apply_function({', '.join([self.model.classes[found.__self__], *map(self.written, node.args)])})"
         if asks_how_it_runs(found):
             return "False"
         if found is torch.autograd.Variable and node.args:
@@ -360,15 +374,40 @@ class Calls(NewTensors):
             given[known.lstrip("*")] = self._axes(keyword.value) if known == "dim" else self.written(keyword.value)
         if name in ("norm", "linalg.vector_norm") and "dim" not in given and "input" in given:
             given["input"] = f"{as_operand(given['input'])}.ravel()"  # of a matrix JAX would take another norm
-        if name in ("var", "std"):
-            biased = given.pop("unbiased", given.pop("correction", "1"))
-            if biased not in ("True", "False", "1", "0"):
-                return None
-            text = rule.filled(given)
-            return text.replace(", ddof=1", "") if text is not None and biased in ("False", "0") else text
+        made = self._by_choice(rule, name, given)
+        if made is not None:
+            return made[0]
         text = rule.filled(given)
         self.model.helpers |= {name} & HELPERS if text is not None else set()
         return text
+
+    @staticmethod
+    def _by_choice(rule: Rule, name: str, given: dict[str, str]) -> tuple[str | None] | None:
+        """What an argument that chooses between functions makes of a call; None where there is none."""
+        short = name.rpartition(".")[2]
+        if short in ("var", "std", "var_mean", "std_mean"):
+            biased = given.pop("unbiased", given.pop("correction", "1"))
+            if biased not in ("True", "False") and not biased.isdigit():
+                return (None,)
+            text, less = rule.filled(given), {"True": "1", "False": "0"}.get(biased, biased)
+            return (text and text.replace(", ddof=1", "" if less == "0" else f", ddof={less}"),)
+        if short in ("div", "divide") and "rounding_mode" in given:
+            mode = given.pop("rounding_mode").strip("'\"")
+            x, y = given["input"], given["other"]
+            floor, trunc = f"jnp.floor_divide({x}, {y})", f"jnp.trunc({as_operand(x)} / {as_operand(y)})"
+            return ({"floor": floor, "trunc": trunc, "None": f"({as_operand(x)} / {as_operand(y)})"}.get(mode),)
+        if short in ("searchsorted", "bucketize") and "right" in given:
+            right = given.pop("right")
+            if right not in ("True", "False"):
+                return (None,)
+            return (rule.filled({**given, **({"side": '"right"'} if right == "True" else {})}),)
+        if short == "index_put" and "accumulate" in given:
+            adds = given.pop("accumulate")
+            text = rule.filled(given)
+            if text is None or adds not in ("True", "False"):
+                return (None,)
+            return (text.replace("].set(", "].add(") if adds == "True" else text,)
+        return None
 
     def _axes(self, node: ast.expr) -> str:
         """An axis, or several, of which JAX takes a tuple."""

@@ -16,19 +16,26 @@ from torch.nn.utils.rnn import PackedSequence
 
 from graphmode import nn
 
-from .model import CHANNELS, Model, is_self, layer_of
+from .left import DTYPES, LEGACY
+from .model import CHANNELS, Model, is_function_of_gradients, is_self, layer_of
 from .names import UNKNOWN, Scope, is_of_torch, torch_name
-from .rules import DTYPES, FUNCTIONS, LEGACY, as_operand
+from .rules import as_operand
 from .settled import asks_how_it_runs, settled
 from .spans import Spans
+from .tables import FUNCTIONS
 
 _OF_SHAPES = frozenset(["size", "dim", "numel", "nelement", "ndimension", "append", "is_floating_point"])
+_GIVE_MASKS = frozenset(
+    ["bool", "isnan", "isinf", "isfinite", "isclose", "eq", "ne", "lt", "le", "gt", "ge"]
+    + [f"logical_{name}" for name in ("and", "or", "not", "xor")]
+)
 _TYPES: dict[type, str] = {
     torch.Tensor: "jax.Array",
     torch.nn.Module: "nnx.Module",
     torch.nn.Parameter: "nnx.Param",
     torch.finfo: "jnp.finfo",
     torch.iinfo: "jnp.iinfo",
+    torch.autograd.Function: "object",
     PackedSequence: "nn.utils.rnn.PackedSequence",
 }
 
@@ -57,6 +64,7 @@ class Expressions:
         self._tensors: set[str] = set()
         self._no_grad = False  # whether what is returned has no gradient
         self._views: dict[str, str] = {}  # local names of views, and what each is
+        self._masks: set[str] = set()  # local names of masks
         self._packed: set[str] = set()  # local names of packed sequences
         self._as_laid = False  # whether weights are written as they lie here
         self._lists: set[str] = set()  # arguments that are said to be lists
@@ -97,7 +105,7 @@ class Expressions:
         if isinstance(node, ast.Subscript) and self._is_own(node.value) and node.value.attr == "_modules":
             return f"getattr(self, {self.written(node.slice)})"
         if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
-            if isinstance(node.slice, ast.Compare) and self._is_tensor(node.value):
+            if self._is_mask(node.slice) and self._is_tensor(node.value):
                 self._note("S01: x[mask]: gm.compact with a capacity, or what follows under the mask")
             return self._part_of_pair(node.value, node.slice)
         return None
@@ -129,6 +137,8 @@ class Expressions:
                 return pair[node.attr == "indices"]
         if is_self(node.value):
             return self._own(node.attr)
+        if node.attr == "saved_variables":
+            return f"{self.written(node.value)}.saved_tensors"
         if node.attr == "requires_grad":
             self._note("requires_grad: of what a gradient is taken, jax.grad says where it is called")
             return None
@@ -240,10 +250,11 @@ class Expressions:
     def _left(self, node: ast.expr) -> str | None:
         holder = self.scope.find(node.value) if isinstance(node, ast.Attribute) else UNKNOWN
         holder = getattr(self.scope.find(node), "__self__", holder)  # of a method that has a name of its own
-        if isinstance(holder, type) and issubclass(holder, torch.autograd.Function):
-            self._note(f"G01: {holder.__name__}, a torch.autograd.Function: jax.custom_vjp")
-        else:
-            self._note(f"{ast.unparse(node)} is PyTorch's")
+        if is_function_of_gradients(holder) and getattr(self.scope.find(node), "__name__", "") == "apply":
+            self.model.helpers.add("apply_function")
+            self.model.imports.add("from functools import partial")
+            return f"partial(apply_function, {self.model.classes[holder]})"  # type: ignore[index]
+        self._note(f"{ast.unparse(node)} is PyTorch's")
         return None
 
     def _name(self, name: str, found: Any) -> str | None:
@@ -274,6 +285,8 @@ class Expressions:
         if isinstance(node, ast.Attribute):
             if is_self(node.value):
                 return self.owner is not None and node.attr in self.model.variables.get(self.owner, ())
+            if node.attr in ("saved_tensors", "saved_variables"):
+                return True
             return node.attr in ("T", "mT", "real", "imag", "data") and self._is_tensor(node.value)
         if isinstance(node, ast.Subscript):
             return self._is_tensor(node.value)
@@ -281,6 +294,23 @@ class Expressions:
         if isinstance(node, ast.Compare):
             return any(map(self._is_tensor, [node.left, *node.comparators]))
         return any(self._is_tensor(getattr(node, name)) for name in parts.get(type(node), ()))
+
+    def _is_mask(self, node: ast.expr) -> bool:
+        """Whether an expression gives a tensor of truth values, as far as its code tells."""
+        if isinstance(node, ast.Name):
+            return node.id in self._masks or (node.id in self._tensors and "mask" in node.id)
+        if isinstance(node, ast.Compare):
+            return self._is_tensor(node)
+        if isinstance(node, ast.UnaryOp):
+            return isinstance(node.op, ast.Invert) and self._is_mask(node.operand)
+        if isinstance(node, ast.BinOp):
+            joins = isinstance(node.op, ast.BitAnd | ast.BitOr | ast.BitXor)
+            return joins and self._is_mask(node.left) and self._is_mask(node.right)
+        if not isinstance(node, ast.Call):
+            return False
+        method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+        name = (torch_name(self.scope.find(node.func)) or method).rpartition(".")[2]
+        return name in _GIVE_MASKS
 
     def _gives_tensors(self, call: ast.Call) -> bool:
         found = self.scope.find(call.func)

@@ -61,6 +61,12 @@ def is_module(found: Any) -> bool:
     return isinstance(found, type) and issubclass(found, torch.nn.Module)
 
 
+def is_function_of_gradients(found: Any) -> bool:
+    """Whether it is a user's `torch.autograd.Function`."""
+    is_one = isinstance(found, type) and issubclass(found, torch.autograd.Function)
+    return is_one and not is_of_torch(found)
+
+
 def layer_of(cls: type | None) -> type | None:
     """The layer of PyTorch's that a class is derived from; None where it is a plain module."""
     base = next((each for each in cls.__mro__ if is_module(each) and is_of_torch(each)), None) if cls else None

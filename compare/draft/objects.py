@@ -13,10 +13,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from .left import DTYPES
 from .model import is_module
 from .names import torch_name
-from .rules import DTYPES, FUNCTIONS, as_tuple
+from .rules import as_tuple
 from .shapes import Shapes
+from .tables import FUNCTIONS
 
 
 class NotWrittenError(Exception):

@@ -64,6 +64,13 @@ def draft(location: str, inputs: tuple[str, ...] = ()) -> Draft:
     case = _case(name, original, shapes, "rngs=rngs" if takes_rngs else "")
     if "taking" in model.helpers:
         model.imports |= {"import inspect", "from functools import partial", "from typing import Any"}
+    if model.helpers & {"hann_window", "hamming_window", "blackman_window"}:
+        model.helpers.add("cosine_window")
+    if model.helpers & {"cosine_window", "stft", "istft"}:
+        model.imports.add("import numpy as np")
+    if "apply_function" in model.helpers:
+        model.helpers.add("Context")
+        model.imports |= {"import numpy as np", "from typing import Any"}
     helpers = [textwrap.dedent(inspect.getsource(getattr(written_helpers, name))) for name in sorted(model.helpers)]
     text = "\n\n\n".join([*map(str.rstrip, helpers), *body, case]) + "\n"
     head = _head(text, name, original, sorted(model.imports))

@@ -17,7 +17,7 @@ import torch
 
 from ..case import CaseError
 from .draws import drawers
-from .model import Model, is_module, is_of_others, is_self
+from .model import Model, is_function_of_gradients, is_module, is_of_others, is_self
 from .names import Scope, is_of_torch, torch_name
 from .recording import Recording
 from .settled import only_reports
@@ -138,7 +138,10 @@ def _taken_when_read(part: Part) -> set[Any]:
 
 
 def _of_alias(found: Any) -> list[Any]:
-    """An object and, of a partial, what it calls."""
+    """An object and, of a partial, what it calls; of the `apply` of an autograd function, that."""
+    holder = getattr(found, "__self__", None)
+    if is_function_of_gradients(holder):
+        return [holder]
     return [found, *_of_alias(found.func)] if isinstance(found, partial) else [found]
 
 
@@ -257,7 +260,7 @@ def _found_in(node: ast.AST, scope: Scope) -> Iterator[Any]:
 
 
 def _is_users_module(found: Any) -> bool:
-    return is_module(found) and not is_of_torch(found)
+    return (is_module(found) and not is_of_torch(found)) or is_function_of_gradients(found)
 
 
 def _is_of_modules(found: Any) -> bool:

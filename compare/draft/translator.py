@@ -18,8 +18,9 @@ from .calls import OF_OTHERS
 from .draws import STREAM
 from .model import has_own_init, is_module, is_self, is_super, layer_of
 from .names import is_of_torch, torch_name
-from .rules import METHODS, without_parentheses
+from .rules import without_parentheses
 from .settled import only_reports, settled
+from .tables import METHODS
 from .writes import Writes, is_view
 
 GONE = "\0"  # stands for a statement that has no counterpart
@@ -80,7 +81,7 @@ class Translator(Writes):
         if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Subscript):
             operator = _IN_PLACE_OPERATORS.get(type(node.op))
             if operator is not None and not self._is_part_of_call(node.target):
-                return self._put(node.target, operator, self.written(node.value))
+                return self._changed(node.target, operator, node)
         if isinstance(node, ast.If):
             always = settled(node.test, self.scope)
             if always is not None:
@@ -119,7 +120,7 @@ class Translator(Writes):
             with self._in_types() if id(part) in bases else contextlib.nullcontext():
                 return self.written(part)
 
-        return self.spans.spliced(node, written)
+        return re.sub(r"^class (\w+)\(object\):", r"class \1:", self.spans.spliced(node, written))
 
     def _is_left_out(self, node: ast.stmt) -> bool:
         return isinstance(node, ast.FunctionDef) and node.name not in self.kept
@@ -132,7 +133,7 @@ class Translator(Writes):
         if self.owner is None and len(self._scopes) == 1:
             self._draws = any(each.__name__ == node.name for each in self.model.drawers)
         self._builds = self._takes_rngs(node.name)
-        is_forward = node.name == "forward"
+        is_forward = node.name == "forward" and is_module(self.owner)
         self._tensors = set() if self._builds else self._perhaps_tensors(node)
         self._lists = set(_lists(node))
         arguments = self._arguments(node)
@@ -147,7 +148,7 @@ class Translator(Writes):
         head = "".join(f"@{ast.unparse(each)}\n{indent}" for each in decorators)
         with self._in_types():
             returns = f" -> {self.written(node.returns)}" if node.returns is not None else ""
-        name = "__call__" if is_forward and self.owner is not None else node.name
+        name = "__call__" if is_forward else node.name
         return f"{head}def {name}({arguments}){returns}:{body}"
 
     def _perhaps_tensors(self, function: ast.FunctionDef) -> set[str]:
@@ -157,9 +158,9 @@ class Translator(Writes):
         for each, default in zip(given, [*plain, *function.args.defaults], strict=True):
             is_setting = isinstance(default, ast.Constant) and default.value is not None
             is_other = each.annotation is not None and ast.unparse(each.annotation) in ("int", "float", "bool", "str")
-            if each.arg == "self" or is_setting or is_other:
+            if each.arg in ("self", "ctx") or is_setting or is_other:
                 continue
-            if function.name == "forward" or self._is_used_as_tensor(each.arg, function):
+            if function.name in ("forward", "backward") or self._is_used_as_tensor(each.arg, function):
                 found.add(each.arg)
         return found
 
@@ -280,6 +281,9 @@ class Translator(Writes):
         """Which local names are tensors, and which are functions that make no modules."""
         if isinstance(target, ast.Name):
             self._views.pop(target.id, None)
+            self._masks -= {target.id}
+            if self._is_mask(value):
+                self._masks.add(target.id)
             if is_view(value) and self._is_tensor(value):
                 self._views[target.id] = ast.unparse(value)
         if isinstance(target, ast.Name) and self._is_plain_function(value):
@@ -295,7 +299,7 @@ class Translator(Writes):
         if not self._is_part_of_call(target) and isinstance(target, ast.Subscript) and self._is_tensor(target.value):
             if isinstance(target.value, ast.Name) and target.value.id in self._views:
                 self._note_view(target.value.id)
-            return self._put(target, "set", self.written(value))
+            return self._put_values(target, value)
         if self._ties(target, value):
             self._note(
                 f"tied: in place of {ast.unparse(target).rpartition('.')[0]} compute x @ "

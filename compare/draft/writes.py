@@ -8,7 +8,7 @@ import re
 
 from .calls import Calls
 from .in_place import written_into
-from .rules import without_parentheses
+from .rules import as_operand, without_parentheses
 
 _VIEWS = frozenset(
     ["view", "t", "transpose", "permute", "narrow", "select", "squeeze", "unsqueeze", "expand", "diagonal"]
@@ -86,14 +86,45 @@ class Writes(Calls):
         is_part = isinstance(holder, ast.Subscript) and self._is_tensor(holder.value)
         return self._put(holder, "set", made) if is_part else f"{target} = {made}"  # type: ignore[arg-type]
 
-    def _put(self, target: ast.Subscript, how: str, value: str) -> str:
+    def _put_values(self, target: ast.Subscript, value: ast.expr) -> str:
+        """`x[...] = value`."""
+        if not self._is_mask(target.slice):
+            return self._put(target, "set", self.written(value))
+        if self._is_number(value):
+            return self._filled_where(target, self.written(value))
+        is_same_part = isinstance(value, ast.Subscript) and ast.unparse(value.slice) == ast.unparse(target.slice)
+        if isinstance(value, ast.Subscript) and is_same_part:
+            return self._filled_where(target, self.written(value.value))
+        return self._put(target, "set", self.written(value))
+
+    def _changed(self, target: ast.Subscript, operator: str, node: ast.AugAssign) -> str:
+        """`x[...] += value`, and its like."""
+        if self._is_mask(target.slice) and self._is_number(node.value):
+            sign = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/"}[operator]
+            return self._filled_where(target, f"{self._read(target)} {sign} {as_operand(self.written(node.value))}")
+        return self._put(target, operator, self.written(node.value))
+
+    def _is_number(self, node: ast.expr) -> bool:
+        if isinstance(node, ast.UnaryOp):
+            return self._is_number(node.operand)
+        is_float = isinstance(node, ast.Call) and self.scope.find(node.func) is float
+        return is_float or (isinstance(node, ast.Constant) and isinstance(node.value, bool | int | float))
+
+    def _filled_where(self, target: ast.Subscript, value: str) -> str:
+        self.model.helpers.add("fill_where")
+        x = self._read(target)
+        return f"{x} = fill_where({x}, {without_parentheses(self.written(target.slice))}, {value})"
+
+    def _read(self, target: ast.Subscript) -> str:
         holder = self.spans.spliced(target.value, lambda part: self.spans.spliced(part, self.written))
-        if isinstance(target.slice, ast.Compare) or (isinstance(target.slice, ast.Name) and "mask" in target.slice.id):
+        return f"{holder}[...]" if isinstance(target.value, ast.Attribute) else holder
+
+    def _put(self, target: ast.Subscript, how: str, value: str) -> str:
+        if self._is_mask(target.slice):
             self._note("S02, S03: x[mask] = v: gm.masked_fill for a number, gm.masked_scatter for values")
         index = self.written(target.slice)
         index = index[1:-1] if isinstance(target.slice, ast.Tuple) and index.startswith("(") else index
-        is_variable = isinstance(target.value, ast.Attribute)
-        read = f"{holder}[...]" if is_variable else holder
+        read = self._read(target)
         return f"{read} = {read}.at[{index}].{how}({value})"
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 
 
@@ -56,8 +57,194 @@ def index_copy(x: jax.Array, dim: int, index: jax.Array, source: jax.Array) -> j
     return x.at[(slice(None),) * (dim % x.ndim) + (index,)].set(source)
 
 
+def fill_where(x: jax.Array, mask: jax.Array, value: jax.Array | float) -> jax.Array:
+    """`x` with a number, or another array's elements, where a mask over the first axes holds."""
+    return jnp.where(mask.reshape(*mask.shape, *[1] * (x.ndim - mask.ndim)), value, x).astype(x.dtype)
+
+
 def unfold(x: jax.Array, dim: int, size: int, step: int) -> jax.Array:
     """`x.unfold(dim, size, step)`: the windows of one axis in its place, and what is in each in a last axis."""
     dim %= x.ndim
     starts = jnp.arange(0, x.shape[dim] - size + 1, step)
     return jnp.moveaxis(jnp.take(x, starts[:, None] + jnp.arange(size), axis=dim), dim + 1, -1)
+
+
+class Context:
+    """What `forward` of an autograd function keeps for its `backward`, as PyTorch's `ctx`."""
+
+    def __init__(self, count: int):
+        self.needs_input_grad = (True,) * count
+        self.saved_tensors: tuple[Any, ...] = ()
+
+    def save_for_backward(self, *values: Any) -> None:
+        self.saved_tensors = values
+
+    def mark_non_differentiable(self, *values: Any) -> None:
+        pass  # a gradient that is handed back for what has none counts as zero
+
+    def set_materialize_grads(self, value: bool) -> None:
+        pass  # gradients are arrays here, of zeros where there is none
+
+
+def apply_function(function: Any, *given: Any) -> Any:
+    """What `function.forward(ctx, ...)` gives, whose gradient `function.backward(ctx, ...)` is."""
+    is_array = [isinstance(each, jax.Array) for each in given]
+    kept: dict[str, Any] = {}  # what is no array goes from one to the other by Python
+
+    def all_of(arrays: tuple[jax.Array, ...]) -> list[Any]:
+        left = iter(arrays)
+        return [next(left) if taken else each for taken, each in zip(is_array, given, strict=True)]
+
+    def forward(*arrays: jax.Array) -> tuple[Any, Any]:
+        ctx = Context(len(given))
+        handed = all_of(arrays)
+        if hasattr(function, "setup_context"):
+            made = function.forward(*handed)
+            function.setup_context(ctx, tuple(handed), made)
+        else:
+            made = function.forward(ctx, *handed)
+        leaves, kept["structure"] = jax.tree.flatten(vars(ctx))
+        kept["leaves"] = [None if isinstance(each, jax.Array) else each for each in leaves]
+        return made, ([each for each in leaves if isinstance(each, jax.Array)], arrays)
+
+    def backward(saved: Any, gradients: Any) -> tuple[Any, ...]:
+        values, arrays = saved
+        left = iter(values)
+        ctx = Context(len(given))
+        leaves = [next(left) if each is None else each for each in kept["leaves"]]
+        vars(ctx).update(jax.tree.unflatten(kept["structure"], leaves))
+        made = function.backward(ctx, *(gradients if isinstance(gradients, tuple) else (gradients,)))
+        made = made if isinstance(made, tuple) else (made,)
+        found = [each for taken, each in zip(is_array, made, strict=False) if taken]
+        return tuple(map(taken_as, arrays, found))
+
+    def taken_as(array: jax.Array, gradient: jax.Array | None) -> Any:
+        if not jnp.issubdtype(array.dtype, jnp.inexact):
+            return np.zeros(array.shape, jax.dtypes.float0)
+        return jnp.zeros_like(array) if gradient is None else gradient
+
+    call = jax.custom_vjp(lambda *arrays: forward(*arrays)[0])
+    call.defvjp(forward, backward)
+    return call(*(each for each, taken in zip(given, is_array, strict=True) if taken))
+
+
+def index_fill(x: jax.Array, dim: int, index: jax.Array, value: jax.Array | float) -> jax.Array:
+    """`x` with a number at these places of one axis."""
+    return x.at[(slice(None),) * (dim % x.ndim) + (index,)].set(value)
+
+
+def scatter_reduce(
+    x: jax.Array, dim: int, index: jax.Array, source: jax.Array, reduce: str, include_self: bool = True
+) -> jax.Array:
+    """`x.scatter_reduce(dim, index, source, reduce)`: what comes to one place, with what is there, as one."""
+    places = list(jnp.indices(index.shape, sparse=True))
+    places[dim] = index
+    at, source = tuple(places), source[tuple(map(slice, index.shape))]
+    neutral = {"sum": 0, "mean": 0, "prod": 1, "amax": -jnp.inf, "amin": jnp.inf}[reduce]
+    begin = x if include_self else x.at[at].set(neutral)
+    if reduce == "prod":
+        return begin.at[at].multiply(source)
+    if reduce in ("sum", "mean"):
+        total = begin.at[at].add(source)
+        kept = jnp.ones_like(x) if include_self else jnp.ones_like(x).at[at].set(0)
+        return total if reduce == "sum" else total / jnp.maximum(kept.at[at].add(1), 1)
+    extreme = jax.lax.stop_gradient(begin.at[at].max(source) if reduce == "amax" else begin.at[at].min(source))
+    own, others = begin == extreme, source == extreme[at]  # the gradient goes to all that reach it, in equal parts
+    count = own.astype(x.dtype).at[at].add(others.astype(x.dtype))
+    shared = jnp.where(own, begin, 0).at[at].add(jnp.where(others, source, 0)) / jnp.maximum(count, 1)
+    return extreme + shared - jax.lax.stop_gradient(shared)
+
+
+def unflatten(x: jax.Array, dim: int, sizes: tuple[int, ...]) -> jax.Array:
+    """`x` with one axis as several."""
+    dim %= x.ndim
+    return x.reshape(*x.shape[:dim], *sizes, *x.shape[dim + 1 :])
+
+
+def cdist(x: jax.Array, y: jax.Array, p: float = 2.0) -> jax.Array:
+    """The distances of all rows of `x` from all rows of `y`; where one is 0, so is its gradient."""
+    apart = jnp.abs(x[..., :, None, :] - y[..., None, :, :])
+    if p == 1:
+        return apart.sum(-1)
+    if p == float("inf"):
+        return apart.max(-1)
+    powers = jnp.sum(apart**p, -1)
+    return jnp.where(powers > 0, jnp.where(powers > 0, powers, 1) ** (1 / p), 0)
+
+
+def hann_window(length: int, periodic: bool = True) -> jax.Array:
+    """`0.5 - 0.5 cos`, of a period of so many steps, or of one less."""
+    return cosine_window(length, periodic, (0.5, -0.5))
+
+
+def hamming_window(length: int, periodic: bool = True) -> jax.Array:
+    """`0.54 - 0.46 cos`, of a period of so many steps, or of one less."""
+    return cosine_window(length, periodic, (0.54, -0.46))
+
+
+def blackman_window(length: int, periodic: bool = True) -> jax.Array:
+    """`0.42 - 0.5 cos + 0.08 cos`, of a period of so many steps, or of one less."""
+    return cosine_window(length, periodic, (0.42, -0.5, 0.08))
+
+
+def cosine_window(length: int, periodic: bool, parts: tuple[float, ...]) -> jax.Array:
+    """A window of cosines, each of twice the frequency of the one before, the first a constant."""
+    if length == 1:
+        return jnp.ones(1)
+    angles = 2 * np.pi * np.arange(length) / (length if periodic else length - 1)
+    return jnp.asarray(sum(part * np.cos(k * angles) for k, part in enumerate(parts)))
+
+
+def stft(
+    x: jax.Array,
+    n_fft: int,
+    hop_length: int | None = None,
+    win_length: int | None = None,
+    window: jax.Array | None = None,
+    center: bool = True,
+    pad_mode: str = "reflect",
+    normalized: bool = False,
+    onesided: bool = True,
+    return_complex: bool = True,
+) -> jax.Array:
+    """`torch.stft`: `[..., frequencies, frames]` of `[..., samples]`; real and imaginary part in a last axis else."""
+    hop_length, win_length = hop_length or n_fft // 4, win_length or n_fft
+    if center:
+        ends = [(0, 0)] * (x.ndim - 1) + [(n_fft // 2, n_fft // 2)]
+        x = jnp.pad(x, ends, mode={"replicate": "edge", "circular": "wrap"}.get(pad_mode, pad_mode))
+    starts = np.arange(0, x.shape[-1] - n_fft + 1, hop_length)
+    frames = x[..., starts[:, None] + np.arange(n_fft)]
+    window = jnp.ones(win_length, x.dtype) if window is None else window
+    before = (n_fft - win_length) // 2
+    frames = frames * jnp.pad(window, (before, n_fft - win_length - before))
+    made = (jnp.fft.rfft if onesided else jnp.fft.fft)(frames, norm="ortho" if normalized else None).swapaxes(-1, -2)
+    return made if return_complex else jnp.stack((made.real, made.imag), axis=-1)
+
+
+def istft(
+    x: jax.Array,
+    n_fft: int,
+    hop_length: int | None = None,
+    win_length: int | None = None,
+    window: jax.Array | None = None,
+    center: bool = True,
+    normalized: bool = False,
+    onesided: bool = True,
+    length: int | None = None,
+) -> jax.Array:
+    """`torch.istft`: `[..., samples]` of `[..., frequencies, frames]`; frames that overlap are added up and weighed."""
+    hop_length, win_length = hop_length or n_fft // 4, win_length or n_fft
+    window = jnp.ones(win_length, x.real.dtype) if window is None else window
+    before = (n_fft - win_length) // 2
+    window = jnp.pad(window, (before, n_fft - win_length - before))
+    inverse = jnp.fft.irfft if onesided else jnp.fft.ifft
+    frames = inverse(x.swapaxes(-1, -2), n=n_fft, norm="ortho" if normalized else None).real * window
+    count = frames.shape[-2]
+    places = np.arange(count)[:, None] * hop_length + np.arange(n_fft)
+    total = n_fft + hop_length * (count - 1)
+    made = jnp.zeros((*frames.shape[:-2], total), frames.dtype).at[..., places].add(frames)
+    weight = jnp.zeros(total, frames.dtype).at[places].add(jnp.broadcast_to(window**2, places.shape))
+    begin = n_fft // 2 if center else 0
+    end = begin + length if length is not None else total - n_fft // 2 if center else total
+    made = made[..., begin:end] / jnp.where(weight[begin:end] > 1e-11, weight[begin:end], 1)
+    return jnp.pad(made, [(0, 0)] * (made.ndim - 1) + [(0, max(end - total, 0))])

@@ -411,10 +411,11 @@ class Outside(nn.Module):
         assert (h > 0).all()
         h[h > 1] = 0
         cleared(h, 2)
-        h = h.index_fill(1, torch.tensor([0]), 2.0)
+        h = h.index_reduce(1, torch.tensor([0]), h[:, :1], "mean")
+        h[h > 1] = h.sum(1)
         h = torch.add(h, x, out=torch.empty_like(h))
-        h = h - h.var(1, keepdim=True, correction=2)
-        return F.dropout(h, 0.1, self.training), h.unique(), h.sum().item(), torch.stft(h, 4)
+        h = h - h.var(1, keepdim=True, correction=int(steps))
+        return F.dropout(h, 0.1, self.training), h.unique(), h.sum().item(), torch.kthvalue(h, 2)
 
 
 class Chosen(nn.Module):

@@ -1,0 +1,128 @@
+"""Functions of PyTorch that `graphmode draft` writes, by the dozen."""
+
+import torch
+import torch.nn as nn
+
+
+class Spectrum(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("window", torch.hann_window(32), persistent=False)
+        self.w2 = nn.Parameter(torch.randn(17))
+
+    def forward(self, x):
+        s = torch.stft(x, n_fft=32, hop_length=8, win_length=32, window=self.window, center=True, return_complex=True)
+        mag = s.abs()
+        y = torch.istft(s * self.w2[:, None], 32, hop_length=8, window=self.window, length=x.shape[-1])
+        t = torch.stft(x, 16, window=torch.hamming_window(16, device=x.device), return_complex=False, normalized=True)
+        return mag.clamp(min=1e-5).log(), y, t.pow(2).sum(-1)
+
+
+class Functions(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lin = nn.Linear(6, 6)
+        self.register_buffer("bounds", torch.linspace(-1, 1, 5))
+
+    def forward(self, x, idx):
+        h = self.lin(x)
+        a = h.narrow(1, 1, 3) + h.select(1, 0)[:, None]
+        b = torch.addcmul(h, h, h, value=0.5) + torch.addcdiv(h, h, 1 + h * h)
+        c = torch.nan_to_num(torch.log(h), nan=0.1, posinf=1.0, neginf=-2.0)
+        v, m = torch.var_mean(h, dim=-1, keepdim=True, unbiased=False)
+        d = torch.div(h, 0.3, rounding_mode="floor") + torch.div(h, 0.3, rounding_mode="trunc")
+        e = torch.bucketize(h.detach(), self.bounds) + torch.searchsorted(self.bounds, h.detach(), right=True)
+        f = torch.cdist(h, h + 0.1) + torch.cdist(h, 2 * h, p=1.0)
+        g = h.new_zeros(h.shape[0], 6).scatter_reduce(1, idx, h, reduce="amax", include_self=False)
+        i = torch.zeros_like(h).scatter_reduce(1, idx, h, "mean", include_self=True)
+        k = h.unflatten(1, (2, 3)).flatten(1) * h.median()
+        m2 = torch.diag_embed(h).sum(-1) + torch.logit(torch.sigmoid(h)) + torch.frac(h)
+        o = h.new_ones((2, 3), dtype=torch.float32).sum()
+        z = h.clone()
+        z[idx > 3] = -1.0
+        z[z.isnan() | (z > 1)] *= 2
+        q = torch.quantile(h, 0.25, dim=1)
+        n = h.index_fill(1, torch.tensor([0, 2], device=h.device), 7.0)
+        r = torch.tril_indices(3, 3, offset=-1)
+        s = torch.cross(h[:, :3], h[:, 3:], dim=1) + h.diff(dim=1)[:, :3]
+        return (
+            a,
+            b,
+            c,
+            (h - m) / (v + 1).sqrt(),
+            d,
+            e,
+            f,
+            g,
+            i,
+            k,
+            m2,
+            o,
+            z,
+            q,
+            n,
+            r,
+            s,
+            torch.logaddexp(h, 2 * h),
+            h.erfinv().nan_to_num(),
+        )
+
+
+class Rounded(torch.autograd.Function):
+    """Rounds, with a straight-through gradient that is clipped."""
+
+    @staticmethod
+    def forward(ctx, x, scale):
+        ctx.save_for_backward(x)
+        ctx.scale = scale
+        return torch.round(x * scale) / scale
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        grad_input = grad_output.clone()
+        grad_input[x.abs() > 1] = 0
+        return grad_input * ctx.scale, None
+
+
+class Reversed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, lambd=1.0):
+        ctx.lambd = lambd
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g.neg() * ctx.lambd, None
+
+
+class Pair(torch.autograd.Function):
+    @staticmethod
+    def forward(x, y):
+        return x * y, x + y
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        x, y = inputs
+        ctx.save_for_backward(x, y)
+
+    @staticmethod
+    def backward(ctx, a, b):
+        x, y = ctx.saved_tensors
+        return a * y * 2 + b, a * x + b if ctx.needs_input_grad[1] else None
+
+
+reverse = Reversed.apply
+
+
+class Gradients(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Linear(4, 4)
+        self.b = nn.Linear(4, 3)
+        self.act = Rounded.apply
+
+    def forward(self, x):
+        y = self.act(self.a(x), 8.0)
+        p, q = Pair.apply(y, x)
+        return self.b(reverse(y, 0.5)) + p.sum() + q[:, :3]
