@@ -64,6 +64,7 @@ class Expressions:
         self._tensors: set[str] = set()
         self._no_grad = False  # whether what is returned has no gradient
         self._views: dict[str, str] = {}  # local names of views, and what each is
+        self.heads: dict[str, ast.expr] = {}  # layers that multiply by an embedding's weight, and which
         self._masks: set[str] = set()  # local names of masks
         self._packed: set[str] = set()  # local names of packed sequences
         self._as_laid = False  # whether weights are written as they lie here

@@ -7,12 +7,15 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from .names import is_of_torch
 from .recording import Recording
+
+if TYPE_CHECKING:
+    from .ties import Tie
 
 CHANNELS = 'data_format="channels_first"'
 
@@ -30,6 +33,7 @@ class Model:
       absent: those that some module has none of, in the place of one.
       transient: those of the buffers that no state_dict has.
       children: by class, the modules inside, by name, and what each is.
+      ties: the heads that share an embedding's weight.
       drawers: the classes and functions of these that draw random numbers as they run.
       imports: lines that the port needs.
       helpers: names of functions of `written_helpers.py` that it needs.
@@ -45,6 +49,7 @@ class Model:
     absent: dict[type, set[str]] = field(default_factory=dict)
     transient: dict[type, set[str]] = field(default_factory=dict)
     children: dict[type, dict[str, type]] = field(default_factory=dict)
+    ties: list[Tie] = field(default_factory=list)
     drawers: set[Any] = field(default_factory=set)
     imports: set[str] = field(default_factory=set)
     helpers: set[str] = field(default_factory=set)

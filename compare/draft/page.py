@@ -19,6 +19,7 @@ from . import written_helpers
 from .model import has_own_init, is_module, layer_of
 from .recording import Recording
 from .source import parts_of
+from .ties import Tie
 from .translator import GONE, Translator
 
 
@@ -53,15 +54,18 @@ def draft(location: str, inputs: tuple[str, ...] = ()) -> Draft:
     recording = Recording()
     module = _built(build, location, recording)
     model, parts = parts_of(build, module, recording)
-    body = []
+    body, tied = [], False
     for part in parts:
         owner = part.item if isinstance(part.item, type) else None
         translator = Translator(model, part.spans, part.scope, owner, part.kept)
         model.home = part.home
         body.append(_cleaned(translator.written(part.node)))
+        tied |= bool(translator.heads)
     original = build.__module__
     takes_rngs = isinstance(build, FunctionType) or has_own_init(build) or layer_of(build) is not None
-    case = _case(name, original, shapes, "rngs=rngs" if takes_rngs else "")
+    case = _case(name, original, shapes, "rngs=rngs" if takes_rngs else "", model.ties if tied else [])
+    if tied and model.ties:
+        model.imports.add("from graphmode.weights import Tied")
     if "taking" in model.helpers:
         model.imports |= {"import inspect", "from functools import partial", "from typing import Any"}
     if model.helpers & {"hann_window", "hamming_window", "blackman_window"}:
@@ -118,30 +122,31 @@ def _cleaned(text: str) -> str:
 
 def _head(text: str, name: str, original: str, imports: list[str]) -> str:
     used = lambda pattern: re.search(pattern, text) is not None  # noqa: E731
-    standard = [line for line in imports if line.startswith(("import ", "from functools"))]
-    own = [line for line in imports if line not in standard]
+    standard = [line for line in imports if line.split()[1].split(".")[0] in sys.stdlib_module_names]
+    own = [line for line in imports if line not in standard and line != "import numpy as np"]
     third = []
     if used(r"\bjax\."):
         third.append("import jax")
     if used(r"\bjnp\."):
         third.append("import jax.numpy as jnp")
-    numpy = "import numpy as np"
     if used(r"\bnp\."):
-        third.append(numpy)
+        third.append("import numpy as np")
     third += [f"import {original} as original", "from flax import nnx"]
     if used(r"(?<![\w.])nn\."):
         third.append("from graphmode import nn")
     third.append("from graphmode.compare import Case")
-    blocks = [[line for line in standard if line != numpy], [*third, *own]]
+    blocks = [standard, [*third, *own]]
     doc = f'"""A port of {name}, drafted from {original}; what is marked TODO wants a hand."""'
     blocks.insert(0, ["from __future__ import annotations"])
     return "\n\n".join([doc, *("\n".join(block) for block in blocks if block)])
 
 
-def _case(name: str, original: str, inputs: list[str], arguments: str) -> str:
+def _case(name: str, original: str, inputs: list[str], arguments: str, ties: list[Tie]) -> str:
     lowered = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
     made = f"({', '.join(inputs)},)" if inputs else "()"
     hint = "" if inputs else "  # TODO numpy arrays, such as rng.standard_normal((8, 16)), one for each argument"
+    tied = ", ".join(f'Tied("{tie.key}", "{tie.same_as}")' for tie in ties)
+    weights = f"    weights=[{tied}],\n" if tied else ""
     return (
         "CASE = Case(\n"
         f'    name="{lowered}",\n'
@@ -149,6 +154,7 @@ def _case(name: str, original: str, inputs: list[str], arguments: str) -> str:
         f"    reference=original.{name},\n"
         f"    model=lambda rngs: {name}({arguments}),\n"
         f"    inputs=lambda rng: {made},{hint}\n"
+        f"{weights}"
         ")"
     )
 

@@ -22,6 +22,7 @@ from .names import Scope, is_of_torch, torch_name
 from .recording import Recording
 from .settled import only_reports
 from .spans import Spans
+from .ties import ties_of
 
 Written = type | FunctionType
 
@@ -87,7 +88,7 @@ def parts_of(build: Any, module: torch.nn.Module, recording: Recording) -> tuple
 
 def _known(module: torch.nn.Module, recording: Recording) -> Model:
     """What the modules tell that were made: those that the model is of, and those that it was made from."""
-    model = Model(recording=recording)
+    model = Model(recording=recording, ties=ties_of(module))
     for cls in (each for inside in module.modules() for each in _own_classes(type(inside))):
         model.classes.setdefault(cls, cls.__name__)
     made = [each for each, _ in recording.arguments.values() if isinstance(each, torch.nn.Module)]

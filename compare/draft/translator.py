@@ -5,33 +5,30 @@ from __future__ import annotations
 import ast
 import contextlib
 import copy
-import inspect
 import re
-import textwrap
-from collections.abc import Iterator
-from types import FunctionType
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
-from .calls import OF_OTHERS
+from .assignments import CONTAINERS, Assignments, attributes_of
 from .draws import STREAM
 from .model import has_own_init, is_module, is_self, is_super, layer_of
 from .names import is_of_torch, torch_name
 from .rules import without_parentheses
 from .settled import only_reports, settled
 from .tables import METHODS
-from .writes import Writes, is_view
+from .ties import heads_in, is_tie
+from .torch_calls import OF_OTHERS
 
 GONE = "\0"  # stands for a statement that has no counterpart
-_CONTAINERS = (torch.nn.Sequential, torch.nn.ModuleDict, torch.nn.ModuleList)
 _MOVES = frozenset(["to", "cuda", "cpu", "float", "double", "half", "bfloat16", "train", "eval", "requires_grad_"])
 _WALKS = frozenset(["modules", "named_modules", "parameters", "named_parameters", "children", "named_children"])
 _OF_TENSORS = frozenset(METHODS) - OF_OTHERS | {"shape", "dtype", "device"}
 _IN_PLACE_OPERATORS = {ast.Add: "add", ast.Sub: "subtract", ast.Mult: "multiply", ast.Div: "divide"}
 
 
-class Translator(Writes):
+class Translator(Assignments):
     """Of one class or function, statement by statement."""
 
     def written(self, node: ast.AST) -> str:
@@ -45,7 +42,7 @@ class Translator(Writes):
         made = (GONE if self._vanishes(node) else None) or self._made(node)
         if made == GONE and id(node) in self._as_pass:
             made = "pass"
-        text = self.spans.spliced(node, self.written) if made is None else made
+        text = self.spans.spliced(node, self._part_of(node)) if made is None else made
         notes = list(dict.fromkeys(self._notes.pop()))
         if isinstance(node, ast.With) and len(notes) > 1:  # what it is says more than whose
             notes = [note for note in notes if not note.endswith("is PyTorch's")]
@@ -54,6 +51,16 @@ class Translator(Writes):
             self._notes[-1] += notes
             return text
         return "".join(f"# TODO {note}\n{indent}" for note in notes) + text
+
+    def _part_of(self, node: ast.stmt) -> Callable[[ast.AST], str]:
+        """What writes the parts of a statement: its value without parentheses around the whole that it had not."""
+        value = getattr(node, "value", None) if isinstance(node, ast.Assign | ast.AugAssign | ast.Return) else None
+
+        def written(part: ast.AST) -> str:
+            text = self.written(part)
+            return without_parentheses(text) if part is value and "\n" not in text else text
+
+        return written
 
     def _made(self, node: ast.stmt) -> str | None:
         if isinstance(node, ast.ClassDef):
@@ -111,6 +118,7 @@ class Translator(Writes):
 
     def _class(self, node: ast.ClassDef) -> str | None:
         assert self.owner is not None
+        self.heads = heads_in(node, self.model.ties)
         gone = {id(each) for each in node.body if self._is_left_out(each)}
         bases = {id(each) for each in node.bases}
 
@@ -212,7 +220,7 @@ class Translator(Writes):
         another = "; " if indent is None else f"\n{indent}"  # of a body in the line of its function
         if self.owner is not None and node.name == "__init__" and self._has_stream(self.owner):
             text += f"{another}self.{STREAM} = rngs.dropout.fork()"
-        if self.owner is not None and node.name == "__init__" and "training" in _attributes(self.owner):
+        if self.owner is not None and node.name == "__init__" and "training" in attributes_of(self.owner):
             text += f"{another}self.use_running_average = False  # as train() and eval() set it"
         return text
 
@@ -241,100 +249,10 @@ class Translator(Writes):
             return self._in_place(function, value, name[:-1])
         return self._written_into(value)
 
-    def _is_plain_function(self, value: ast.expr) -> bool:
-        found = self.scope.find(value)
-        if isinstance(found, FunctionType):
-            return found.__name__ not in self.model.builders
-        return isinstance(value, ast.Lambda) and not self._makes_modules(value)
-
-    def _makes_modules(self, value: ast.Lambda) -> bool:
-        calls = [node for node in ast.walk(value.body) if isinstance(node, ast.Call)]
-        kinds = [self.scope.find(call.func) for call in calls]
-        own = [call.func.attr for call in calls if isinstance(call.func, ast.Attribute) and is_self(call.func.value)]
-        unknown = [call for call in calls if isinstance(call.func, ast.Name) and call.func.id in self.scope.local]
-        return bool(unknown) or any(map(is_module, kinds)) or bool(self.model.builders & {*own})
-
     def _adds_to_itself(self, function: ast.expr) -> bool:
         """Whether a module is given to one of Flax, which has no `add_module`, as the containers have."""
         is_own = isinstance(function, ast.Attribute) and is_self(function.value)
-        return is_own and self.owner is not None and not issubclass(self.owner, _CONTAINERS)
-
-    def _registered(self, call: ast.Call) -> str | None:
-        """A buffer or a parameter, as the attribute that it becomes."""
-        given = [*call.args, *(each.value for each in call.keywords if each.arg in ("tensor", "param"))]
-        if len(given) < 2:
-            self._note("a buffer: nnx.BatchStat")
-            return None
-        literal = str(given[0].value) if isinstance(given[0], ast.Constant) else ""
-        value = self.written(given[1])
-        if value == "None":
-            value = "nnx.data(None)"
-        elif not value.startswith("nnx."):
-            is_buffer = isinstance(call.func, ast.Attribute) and call.func.attr == "register_buffer"
-            kept = self.owner is None or literal not in self.model.transient.get(self.owner, ())
-            made = f"{('nnx.BatchStat' if kept else 'nnx.Cache') if is_buffer else 'nnx.Param'}({value})"
-            is_absent = self.owner is not None and literal in self.model.absent.get(self.owner, ())
-            value = f"nnx.data(None) if {value} is None else {made}" if is_absent else made
-        return f"self.{literal} = {value}" if literal else f"setattr(self, {self.written(given[0])}, {value})"
-
-    def _learn(self, target: ast.expr, value: ast.expr) -> None:
-        """Which local names are tensors, and which are functions that make no modules."""
-        if isinstance(target, ast.Name):
-            self._views.pop(target.id, None)
-            self._masks -= {target.id}
-            if self._is_mask(value):
-                self._masks.add(target.id)
-            if is_view(value) and self._is_tensor(value):
-                self._views[target.id] = ast.unparse(value)
-        if isinstance(target, ast.Name) and self._is_plain_function(value):
-            self._plain_functions.add(target.id)
-        called = torch_name(self.scope.find(value.func)) if isinstance(value, ast.Call) else None
-        if isinstance(target, ast.Name) and called is not None and called.startswith("nn.utils.rnn.pack"):
-            self._packed.add(target.id)
-        names = target.elts if isinstance(target, ast.Tuple) else [target]
-        if self._is_tensor(value):
-            self._tensors |= {name.id for name in names if isinstance(name, ast.Name)}
-
-    def _assigned(self, target: ast.expr, value: ast.expr) -> str | None:
-        if not self._is_part_of_call(target) and isinstance(target, ast.Subscript) and self._is_tensor(target.value):
-            if isinstance(target.value, ast.Name) and target.value.id in self._views:
-                self._note_view(target.value.id)
-            return self._put_values(target, value)
-        if self._ties(target, value):
-            self._note(
-                f"tied: in place of {ast.unparse(target).rpartition('.')[0]} compute x @ "
-                f"{ast.unparse(value)}[...].T, and say weights=[Tied(...)] in the case"
-            )
-            return None
-        if isinstance(target, ast.Attribute) and is_self(target.value) and self.owner is not None:
-            if self._builds and issubclass(self.owner, _CONTAINERS) and self._is_module_elsewhere(target.attr):
-                return f'self.add_module("{target.attr}", {self.written(value)})'
-            if self._builds and isinstance(value, ast.List | ast.ListComp) and self._holds_modules(value):
-                return f"self.{target.attr} = nnx.List({self.written(value)})"
-            is_variable = target.attr in self.model.variables.get(self.owner, ())
-            if is_variable and not self._builds and not self._is_parameter_made(value):
-                return f"self.{target.attr}[...] = {self.written(value)}"
-            if isinstance(value, ast.Constant) and value.value is None and target.attr in _attributes(self.owner):
-                is_data = is_variable or self._is_module_elsewhere(target.attr)
-                return f"self.{target.attr} = nnx.data(None)" if is_data else None
-        return None
-
-    def _holds_modules(self, value: ast.List | ast.ListComp) -> bool:
-        elements = value.elts if isinstance(value, ast.List) else [value.elt]
-        return any(isinstance(each, ast.Call) and is_module(self.scope.find(each.func)) for each in elements)
-
-    def _ties(self, target: ast.expr, value: ast.expr) -> bool:
-        """Whether one layer is given another's weight."""
-        both = [target, value]
-        return self._builds and all(isinstance(x, ast.Attribute) and x.attr == "weight" for x in both)
-
-    def _is_parameter_made(self, value: ast.expr) -> bool:
-        found = self.scope.find(value.func) if isinstance(value, ast.Call) else None
-        return isinstance(found, type) and issubclass(found, torch.nn.Parameter)
-
-    def _is_module_elsewhere(self, name: str) -> bool:
-        assert self.owner is not None
-        return name in self.model.children.get(self.owner, ())
+        return is_own and self.owner is not None and not issubclass(self.owner, CONTAINERS)
 
     def _asks_for_values(self, test: ast.expr) -> bool:
         """Whether a condition is one of tensors, rather than of shapes and settings."""
@@ -365,7 +283,7 @@ class Translator(Writes):
             return any("no_grad" in ast.unparse(item.context_expr) for item in node.items)
         if isinstance(node, ast.If) and (always := settled(node.test, self.scope)) is not None:
             return all(map(self._vanishes, node.body if always else node.orelse))
-        if isinstance(node, ast.Assign) and self._sets_where_or_first(node):
+        if isinstance(node, ast.Assign) and (self._sets_where_or_first(node) or self._makes_head(node)):
             return True
         if isinstance(node, ast.If | ast.For):
             return all(map(self._vanishes, [*node.body, *node.orelse]))
@@ -398,6 +316,11 @@ class Translator(Writes):
         is_device = isinstance(value, ast.Attribute) and value.attr == "device"
         return is_device or (isinstance(value, ast.Call) and self.scope.find(value.func) is torch.device)
 
+    def _makes_head(self, node: ast.Assign) -> bool:
+        """Whether it makes a layer that only multiplies by an embedding's weight, or ties it."""
+        target = node.targets[0]
+        return (self._is_own(target) and target.attr in self.heads) or is_tie(node, self.heads)
+
     def _is_plain(self, owner: type) -> bool:
         """Whether nothing that it is derived from has anything to begin with."""
         return layer_of(owner) is None and not any(map(has_own_init, owner.__mro__[1:]))
@@ -421,9 +344,3 @@ def _lists(function: ast.FunctionDef) -> Iterator[str]:
             asked, kind = node.args
             if isinstance(asked, ast.Name) and ast.unparse(kind) in ("list", "tuple", "(list, tuple)", "(tuple, list)"):
                 yield asked.id
-
-
-def _attributes(owner: type) -> set[str]:
-    """The names that a class's own code reads of itself."""
-    tree = ast.parse(textwrap.dedent(inspect.getsource(owner)))
-    return {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and is_self(node.value)}

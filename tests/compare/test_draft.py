@@ -50,7 +50,8 @@ def test_a_draft_of_older_code_is_equal_to_it(folder, name, inputs):
 
 
 @pytest.mark.parametrize(
-    ("name", "inputs"), [("Spectrum", ("2,200",)), ("Functions", ("5,6", "5,6:6")), ("Gradients", ("5,4",))]
+    ("name", "inputs"),
+    [("Spectrum", ("2,200",)), ("Functions", ("5,6", "5,6:6")), ("Gradients", ("5,4",)), ("Tying", ("2,5:30",))],
 )
 def test_a_draft_of_many_functions_is_equal_to_them(folder, name, inputs):
     made, case = drafted(folder, name, *inputs, file="many_functions.py")

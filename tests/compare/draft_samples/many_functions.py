@@ -126,3 +126,21 @@ class Gradients(nn.Module):
         y = self.act(self.a(x), 8.0)
         p, q = Pair.apply(y, x)
         return self.b(reverse(y, 0.5)) + p.sum() + q[:, :3]
+
+
+class Tying(nn.Module):
+    """Heads that have the weight of an embedding, and layers that share theirs."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.ModuleDict({"table": nn.Embedding(30, 8), "mix": nn.Linear(8, 8)})
+        self.head = nn.Linear(8, 30, bias=False)
+        self.body.table.weight = self.head.weight
+        self.first = nn.Linear(8, 8)
+        self.again = nn.Linear(8, 8)
+        self.again.weight = self.first.weight
+
+    def forward(self, tokens, last=False):
+        x = self.body.mix(self.body.table(tokens))
+        x = self.again(torch.relu(self.first(x)))
+        return self.head(x[:, [-1], :]) if last else self.head(x)

@@ -1,0 +1,125 @@
+"""What a name, an attribute or a buffer is given."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from types import FunctionType
+
+import torch
+
+from .model import is_module, is_self
+from .names import torch_name
+from .writes import Writes, is_view
+
+CONTAINERS = (torch.nn.Sequential, torch.nn.ModuleDict, torch.nn.ModuleList)
+
+
+class Assignments(Writes):
+    """To local names, to attributes of a module, and to parts of tensors."""
+
+    def _is_plain_function(self, value: ast.expr) -> bool:
+        found = self.scope.find(value)
+        if isinstance(found, FunctionType):
+            return found.__name__ not in self.model.builders
+        return isinstance(value, ast.Lambda) and not self._makes_modules(value)
+
+    def _makes_modules(self, value: ast.Lambda) -> bool:
+        calls = [node for node in ast.walk(value.body) if isinstance(node, ast.Call)]
+        kinds = [self.scope.find(call.func) for call in calls]
+        own = [call.func.attr for call in calls if isinstance(call.func, ast.Attribute) and is_self(call.func.value)]
+        unknown = [call for call in calls if isinstance(call.func, ast.Name) and call.func.id in self.scope.local]
+        return bool(unknown) or any(map(is_module, kinds)) or bool(self.model.builders & {*own})
+
+    def _registered(self, call: ast.Call) -> str | None:
+        """A buffer or a parameter, as the attribute that it becomes."""
+        given = [*call.args, *(each.value for each in call.keywords if each.arg in ("tensor", "param"))]
+        if len(given) < 2:
+            self._note("a buffer: nnx.BatchStat")
+            return None
+        literal = str(given[0].value) if isinstance(given[0], ast.Constant) else ""
+        value = self.written(given[1])
+        if value == "None":
+            value = "nnx.data(None)"
+        elif not value.startswith("nnx."):
+            is_buffer = isinstance(call.func, ast.Attribute) and call.func.attr == "register_buffer"
+            kept = self.owner is None or literal not in self.model.transient.get(self.owner, ())
+            made = f"{('nnx.BatchStat' if kept else 'nnx.Cache') if is_buffer else 'nnx.Param'}({value})"
+            is_absent = self.owner is not None and literal in self.model.absent.get(self.owner, ())
+            value = f"nnx.data(None) if {value} is None else {made}" if is_absent else made
+        return f"self.{literal} = {value}" if literal else f"setattr(self, {self.written(given[0])}, {value})"
+
+    def _learn(self, target: ast.expr, value: ast.expr) -> None:
+        """Which local names are tensors, and which are functions that make no modules."""
+        if isinstance(target, ast.Name):
+            self._views.pop(target.id, None)
+            self._masks -= {target.id}
+            if self._is_mask(value):
+                self._masks.add(target.id)
+            if is_view(value) and self._is_tensor(value):
+                self._views[target.id] = ast.unparse(value)
+        if isinstance(target, ast.Name) and self._is_plain_function(value):
+            self._plain_functions.add(target.id)
+        called = torch_name(self.scope.find(value.func)) if isinstance(value, ast.Call) else None
+        if isinstance(target, ast.Name) and called is not None and called.startswith("nn.utils.rnn.pack"):
+            self._packed.add(target.id)
+        names = target.elts if isinstance(target, ast.Tuple) else [target]
+        if self._is_tensor(value):
+            self._tensors |= {name.id for name in names if isinstance(name, ast.Name)}
+
+    def _assigned(self, target: ast.expr, value: ast.expr) -> str | None:
+        if not self._is_part_of_call(target) and isinstance(target, ast.Subscript) and self._is_tensor(target.value):
+            if isinstance(target.value, ast.Name) and target.value.id in self._views:
+                self._note_view(target.value.id)
+            return self._put_values(target, value)
+        if self._ties(target, value):
+            if self._are_alike(target, value):
+                return f"{ast.unparse(target)} = {ast.unparse(value)}"
+            self._note(
+                f"tied: in place of {ast.unparse(target).rpartition('.')[0]} compute x @ "
+                f"{ast.unparse(value)}[...].T, and say weights=[Tied(...)] in the case"
+            )
+            return None
+        if isinstance(target, ast.Attribute) and is_self(target.value) and self.owner is not None:
+            if self._builds and issubclass(self.owner, CONTAINERS) and self._is_module_elsewhere(target.attr):
+                return f'self.add_module("{target.attr}", {self.written(value)})'
+            if self._builds and isinstance(value, ast.List | ast.ListComp) and self._holds_modules(value):
+                return f"self.{target.attr} = nnx.List({self.written(value)})"
+            is_variable = target.attr in self.model.variables.get(self.owner, ())
+            if is_variable and not self._builds and not self._is_parameter_made(value):
+                return f"self.{target.attr}[...] = {self.written(value)}"
+            if isinstance(value, ast.Constant) and value.value is None and target.attr in attributes_of(self.owner):
+                is_data = is_variable or self._is_module_elsewhere(target.attr)
+                return f"self.{target.attr} = nnx.data(None)" if is_data else None
+        return None
+
+    def _holds_modules(self, value: ast.List | ast.ListComp) -> bool:
+        elements = value.elts if isinstance(value, ast.List) else [value.elt]
+        return any(isinstance(each, ast.Call) and is_module(self.scope.find(each.func)) for each in elements)
+
+    def _ties(self, target: ast.expr, value: ast.expr) -> bool:
+        """Whether one layer is given another's weight."""
+        both = [target, value]
+        return self._builds and all(isinstance(x, ast.Attribute) and x.attr == "weight" for x in both)
+
+    def _are_alike(self, *weights: ast.expr) -> bool:
+        """Whether the weights are those of layers of one class, which lie alike."""
+        held = self.model.children.get(self.owner, {}) if self.owner is not None else {}
+        layers = [each.value for each in weights if isinstance(each, ast.Attribute)]
+        kinds = {held.get(each.attr) for each in layers if self._is_own(each)}
+        return len(kinds) == 1 and None not in kinds and all(map(self._is_own, layers))
+
+    def _is_parameter_made(self, value: ast.expr) -> bool:
+        found = self.scope.find(value.func) if isinstance(value, ast.Call) else None
+        return isinstance(found, type) and issubclass(found, torch.nn.Parameter)
+
+    def _is_module_elsewhere(self, name: str) -> bool:
+        assert self.owner is not None
+        return name in self.model.children.get(self.owner, ())
+
+
+def attributes_of(owner: type) -> set[str]:
+    """The names that a class's own code reads of itself."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(owner)))
+    return {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and is_self(node.value)}
