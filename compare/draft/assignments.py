@@ -86,6 +86,8 @@ class Assignments(Writes):
                 return f'self.add_module("{target.attr}", {self.written(value)})'
             if self._builds and isinstance(value, ast.List | ast.ListComp) and self._holds_modules(value):
                 return f"self.{target.attr} = nnx.List({self.written(value)})"
+            if self._builds and isinstance(value, ast.List | ast.ListComp | ast.Tuple) and self._holds_arrays(value):
+                return f"self.{target.attr} = nnx.data({self.written(value)})"
             is_variable = target.attr in self.model.variables.get(self.owner, ())
             if is_variable and not self._builds and not self._is_parameter_made(value):
                 return f"self.{target.attr}[...] = {self.written(value)}"
@@ -97,6 +99,10 @@ class Assignments(Writes):
     def _holds_modules(self, value: ast.List | ast.ListComp) -> bool:
         elements = value.elts if isinstance(value, ast.List) else [value.elt]
         return any(isinstance(each, ast.Call) and is_module(self.scope.find(each.func)) for each in elements)
+
+    def _holds_arrays(self, value: ast.List | ast.ListComp | ast.Tuple) -> bool:
+        elements = [value.elt] if isinstance(value, ast.ListComp) else value.elts
+        return any(map(self._is_tensor, elements))
 
     def _ties(self, target: ast.expr, value: ast.expr) -> bool:
         """Whether one layer is given another's weight."""

@@ -26,7 +26,7 @@ from .model import (
 )
 from .names import UNKNOWN, torch_name
 from .objects import NotWrittenError
-from .rules import as_operand
+from .rules import as_operand, without_parentheses
 from .settled import asks_how_it_runs
 from .torch_calls import TorchCalls
 
@@ -43,7 +43,7 @@ class Calls(TorchCalls):
         function = node.func
         found = self.scope.find(function)
         if isinstance(found, type) and issubclass(found, torch.nn.Parameter):
-            return f"nnx.Param({self.written(node.args[0])})" if node.args else None
+            return self._parameter(node)
         if is_module(found):
             return self._built(node, found)
         if is_function_of_gradients(getattr(found, "__self__", None)) and not node.keywords:
@@ -74,6 +74,15 @@ class Calls(TorchCalls):
             is_builder = function.id in self.model.builders or (found is UNKNOWN and self._is_parameter(function.id))
             return self._with(node, "rngs=rngs") if is_builder else None
         return None
+
+    def _parameter(self, node: ast.Call) -> str | None:
+        given = {"requires_grad": node.args[1]} if len(node.args) > 1 else {}
+        given |= {each.arg: each.value for each in node.keywords if each.arg is not None}
+        value = node.args[0] if node.args else given.get("data")
+        if value is None:
+            return None
+        is_frozen = ast.unparse(given["requires_grad"]) == "False" if "requires_grad" in given else False
+        return f"nnx.{'Variable' if is_frozen else 'Param'}({without_parentheses(self.written(value))})"
 
     def _is_parameter(self, name: str) -> bool:
         return name in self.scope.local and name not in self._tensors | self._plain_functions

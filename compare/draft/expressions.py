@@ -7,6 +7,7 @@ import contextlib
 import inspect
 import re
 import sys
+import textwrap
 from collections.abc import Iterator
 from types import FunctionType, ModuleType
 from typing import Any, TypeGuard
@@ -337,6 +338,28 @@ class Expressions:
 
 
 def _says_other(function: Any) -> bool:
-    """Whether a function is said to give what is no tensor."""
-    given = getattr(function, "__annotations__", {}) if isinstance(function, FunctionType) else {}
-    return given.get("return") in (bool, int, float, str, "bool", "int", "float", "str")
+    """Whether a function is said to give what is no tensor, or gives what Python's own tests say."""
+    if not isinstance(function, FunctionType):
+        return False
+    if function.__annotations__.get("return") in (bool, int, float, str, "bool", "int", "float", "str"):
+        return True
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    except (OSError, TypeError, SyntaxError):  # of a lambda within an expression
+        return False
+    returned = [node.value for node in ast.walk(tree) if isinstance(node, ast.Return)]
+    returned += [node.body for node in ast.walk(tree) if isinstance(node, ast.Lambda)]
+    return bool(returned) and all(each is not None and _is_test(each) for each in returned)
+
+
+def _is_test(node: ast.expr) -> bool:
+    """Whether it asks for identity or kind, of which tensors give a bool."""
+    if isinstance(node, ast.UnaryOp):
+        return isinstance(node.op, ast.Not)
+    if isinstance(node, ast.BoolOp):
+        return all(map(_is_test, node.values))
+    if isinstance(node, ast.Compare):
+        return all(isinstance(each, ast.Is | ast.IsNot | ast.In | ast.NotIn) for each in node.ops)
+    if isinstance(node, ast.Call):
+        return isinstance(node.func, ast.Name) and node.func.id in ("isinstance", "callable", "hasattr", "bool")
+    return isinstance(node, ast.Constant) and isinstance(node.value, bool)

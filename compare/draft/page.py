@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 import sys
@@ -79,8 +80,21 @@ def draft(location: str, inputs: tuple[str, ...] = ()) -> Draft:
     text = "\n\n\n".join([*map(str.rstrip, helpers), *body, case]) + "\n"
     head = _head(text, name, original, sorted(model.imports))
     text = f"{head}\n\n{text}" if not text.startswith(("class", "def", "@")) else f"{head}\n\n\n{text}"
+    text = _noted_where_no_python(text)
     classes = tuple(part.item.__name__ for part in parts if is_module(part.item))
     return Draft(text, classes or (name,), text.count("# TODO"))
+
+
+def _noted_where_no_python(text: str) -> str:
+    """The text with a note at the line from which on Python cannot read it, if there is one."""
+    try:
+        ast.parse(text)
+    except SyntaxError as error:
+        lines = text.splitlines(keepends=True)
+        at = min(max((error.lineno or 1) - 1, 0), len(lines) - 1)
+        lines.insert(at, f"# TODO Python cannot read this line: {error.msg}\n")
+        return "".join(lines)
+    return text
 
 
 def _named(location: str) -> Any:
