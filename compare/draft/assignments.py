@@ -9,8 +9,10 @@ from types import FunctionType
 
 import torch
 
+from .huggingface import chosen_function, is_registry_of_activations
 from .model import is_module, is_self
 from .names import torch_name
+from .objects import NotWrittenError
 from .writes import Writes, is_view
 
 CONTAINERS = (torch.nn.Sequential, torch.nn.ModuleDict, torch.nn.ModuleList)
@@ -61,6 +63,11 @@ class Assignments(Writes):
                 self._views[target.id] = ast.unparse(value)
         if isinstance(target, ast.Name) and self._is_plain_function(value):
             self._plain_functions.add(target.id)
+        if isinstance(target, ast.Name):
+            self._aliases.pop(target.id, None)
+            found = self.scope.find(chosen_function(value, self.scope) or value)
+            if isinstance(found, FunctionType):
+                self._aliases[target.id] = found
         called = torch_name(self.scope.find(value.func)) if isinstance(value, ast.Call) else None
         if isinstance(target, ast.Name) and called is not None and called.startswith("nn.utils.rnn.pack"):
             self._packed.add(target.id)
@@ -88,6 +95,11 @@ class Assignments(Writes):
                 return f"self.{target.attr} = nnx.List({self.written(value)})"
             if self._builds and isinstance(value, ast.List | ast.ListComp | ast.Tuple) and self._holds_arrays(value):
                 return f"self.{target.attr} = nnx.data({self.written(value)})"
+            is_activation = isinstance(value, ast.Subscript) and is_registry_of_activations(
+                self.scope.find(value.value)
+            )
+            if self._builds and is_activation and (self.owner, target.attr) in self.model.instances:
+                return f"self.{target.attr} = {self._as_built(self.owner, target.attr) or self.written(value)}"
             is_variable = target.attr in self.model.variables.get(self.owner, ())
             if is_variable and not self._builds and not self._is_parameter_made(value):
                 return f"self.{target.attr}[...] = {self.written(value)}"
@@ -99,6 +111,14 @@ class Assignments(Writes):
     def _holds_modules(self, value: ast.List | ast.ListComp) -> bool:
         elements = value.elts if isinstance(value, ast.List) else [value.elt]
         return any(isinstance(each, ast.Call) and is_module(self.scope.find(each.func)) for each in elements)
+
+    def _as_built(self, owner: type, name: str) -> str | None:
+        """A module like the one that the original was built with here."""
+        try:
+            return self._object(self.model.instances[owner, name])
+        except NotWrittenError as error:
+            self._note(f"self.{name} is made of {error}")
+            return None
 
     def _holds_arrays(self, value: ast.List | ast.ListComp | ast.Tuple) -> bool:
         elements = [value.elt] if isinstance(value, ast.ListComp) else value.elts
@@ -129,3 +149,11 @@ def attributes_of(owner: type) -> set[str]:
     """The names that a class's own code reads of itself."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(owner)))
     return {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and is_self(node.value)}
+
+
+def has_mode(owner: type) -> bool:
+    """Whether a class asks if it trains, or hands itself to functions that may."""
+    if "training" in attributes_of(owner):
+        return True
+    nodes = ast.walk(ast.parse(textwrap.dedent(inspect.getsource(owner))))
+    return any(is_self(each) for node in nodes if isinstance(node, ast.Call) for each in node.args)

@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from graphmode import nn
 
 from .draws import STREAM
+from .huggingface import chosen_function, is_output
 from .left import LEGACY
 from .model import (
     CHANNELS,
@@ -42,6 +43,8 @@ class Calls(TorchCalls):
     def _call(self, node: ast.Call) -> str | None:
         function = node.func
         found = self.scope.find(function)
+        if isinstance(function, ast.Name) and found is UNKNOWN:
+            found = self._aliases.get(function.id, UNKNOWN)
         if isinstance(found, type) and issubclass(found, torch.nn.Parameter):
             return self._parameter(node)
         if is_module(found):
@@ -55,6 +58,14 @@ class Calls(TorchCalls):
             return self.written(node.args[0])
         if found in (checkpoint, torch.jit.annotate):
             return self._handed_on(node, found)
+        chosen = chosen_function(node, self.scope)
+        if chosen is not None:
+            return self.written(chosen)
+        if is_output(found):
+            self.model.helpers.add("Output")
+            return self._with(node, function="Output")
+        if isinstance(found, type) and issubclass(found, torch.nn.Buffer):
+            return self._buffer(node)
         made = self._as_recorded(node, found)
         if made is not None:
             return made
@@ -74,6 +85,15 @@ class Calls(TorchCalls):
             is_builder = function.id in self.model.builders or (found is UNKNOWN and self._is_parameter(function.id))
             return self._with(node, "rngs=rngs") if is_builder else None
         return None
+
+    def _buffer(self, node: ast.Call) -> str | None:
+        keywords = {each.arg: each.value for each in node.keywords}
+        value = node.args[0] if node.args else keywords.get("data")
+        persists = node.args[1] if len(node.args) > 1 else keywords.get("persistent")
+        if value is None:
+            return None
+        kind = "Cache" if persists is not None and ast.unparse(persists) == "False" else "BatchStat"
+        return f"nnx.{kind}({without_parentheses(self.written(value))})"
 
     def _parameter(self, node: ast.Call) -> str | None:
         given = {"requires_grad": node.args[1]} if len(node.args) > 1 else {}

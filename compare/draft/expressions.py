@@ -17,7 +17,8 @@ from torch.nn.utils.rnn import PackedSequence
 
 from graphmode import nn
 
-from .left import DTYPES, LEGACY
+from .huggingface import is_framework
+from .left import DTYPES, HELPERS, LEGACY
 from .model import CHANNELS, Model, is_function_of_gradients, is_self, layer_of
 from .names import UNKNOWN, Scope, is_of_torch, torch_name
 from .rules import as_operand
@@ -66,6 +67,7 @@ class Expressions:
         self._no_grad = False  # whether what is returned has no gradient
         self._views: dict[str, str] = {}  # local names of views, and what each is
         self.heads: dict[str, ast.expr] = {}  # layers that multiply by an embedding's weight, and which
+        self._aliases: dict[str, FunctionType] = {}  # local names of the user's functions
         self._masks: set[str] = set()  # local names of masks
         self._packed: set[str] = set()  # local names of packed sequences
         self._as_laid = False  # whether weights are written as they lie here
@@ -139,6 +141,8 @@ class Expressions:
                 return pair[node.attr == "indices"]
         if is_self(node.value):
             return self._own(node.attr)
+        if node.attr == "training" and isinstance(node.value, ast.Name):
+            return f"(not {node.value.id}.use_running_average)"
         if node.attr == "saved_variables":
             return f"{self.written(node.value)}.saved_tensors"
         if node.attr == "requires_grad":
@@ -197,6 +201,11 @@ class Expressions:
             return _TYPES[found]
         if isinstance(found, type) and found in LEGACY:
             return "jax.Array" if self._names_types else LEGACY[found]
+        if is_framework(found) and isinstance(found, type) and issubclass(found, torch.nn.Module):
+            return "nnx.Module"
+        if is_framework(found) and found.__name__ in HELPERS:
+            self.model.helpers.add(found.__name__)
+            return str(found.__name__)
         if isinstance(found, type) and (found in self.model.classes or issubclass(found, torch.nn.Module)):
             return self._class_named(found)
         if isinstance(found, float) and isinstance(node, ast.Attribute) and is_of_torch(self.scope.find(node.value)):
@@ -349,15 +358,17 @@ def _says_other(function: Any) -> bool:
         return False
     returned = [node.value for node in ast.walk(tree) if isinstance(node, ast.Return)]
     returned += [node.body for node in ast.walk(tree) if isinstance(node, ast.Lambda)]
-    return bool(returned) and all(each is not None and _is_test(each) for each in returned)
+    return bool(returned) and all(each is not None and is_test(each) for each in returned)
 
 
-def _is_test(node: ast.expr) -> bool:
+def is_test(node: ast.expr) -> bool:
     """Whether it asks for identity or kind, of which tensors give a bool."""
     if isinstance(node, ast.UnaryOp):
         return isinstance(node.op, ast.Not)
     if isinstance(node, ast.BoolOp):
-        return all(map(_is_test, node.values))
+        return all(map(is_test, node.values))
+    if isinstance(node, ast.BinOp):
+        return is_test(node.left) and is_test(node.right)
     if isinstance(node, ast.Compare):
         return all(isinstance(each, ast.Is | ast.IsNot | ast.In | ast.NotIn) for each in node.ops)
     if isinstance(node, ast.Call):

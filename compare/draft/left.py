@@ -16,7 +16,7 @@ IGNORED = frozenset(
 )
 
 # functions of `written_helpers.py`, with the arguments that PyTorch's have
-HELPERS = frozenset(name for name, each in vars(written_helpers).items() if isinstance(each, FunctionType))
+HELPERS = frozenset(name for name, each in vars(written_helpers).items() if isinstance(each, FunctionType | type))
 
 LEGACY: Mapping[Any, str] = {
     torch.FloatTensor: "jnp.float32",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from .huggingface import is_framework
 from .names import is_of_torch
 from .recording import Recording
 
@@ -33,6 +34,7 @@ class Model:
       absent: those that some module has none of, in the place of one.
       transient: those of the buffers that no state_dict has.
       children: by class, the modules inside, by name, and what each is.
+      instances: by class and name, one of these modules.
       ties: the heads that share an embedding's weight.
       drawers: the classes and functions of these that draw random numbers as they run.
       imports: lines that the port needs.
@@ -49,6 +51,7 @@ class Model:
     absent: dict[type, set[str]] = field(default_factory=dict)
     transient: dict[type, set[str]] = field(default_factory=dict)
     children: dict[type, dict[str, type]] = field(default_factory=dict)
+    instances: dict[tuple[type, str], torch.nn.Module] = field(default_factory=dict)
     ties: list[Tie] = field(default_factory=list)
     drawers: set[Any] = field(default_factory=set)
     imports: set[str] = field(default_factory=set)
@@ -59,7 +62,8 @@ class Model:
 
 def has_own_init(cls: type) -> bool:
     """Whether a module, or a class of the user's that it is derived from, has an `__init__` of its own."""
-    return any("__init__" in vars(base) for base in cls.__mro__ if is_module(base) and not is_of_torch(base))
+    own = (base for base in cls.__mro__ if is_module(base) and not is_of_torch(base) and not is_framework(base))
+    return any("__init__" in vars(base) for base in own)
 
 
 def is_module(found: Any) -> bool:
@@ -81,7 +85,7 @@ def layer_of(cls: type | None) -> type | None:
 def is_of_others(found: Any, model: Model) -> bool:
     """Whether it is a function of a package, whose code is no part of the draft."""
     top = str(getattr(found, "__module__", None)).split(".")[0]
-    is_function = isinstance(found, FunctionType) and not is_of_torch(found)
+    is_function = isinstance(found, FunctionType) and not is_of_torch(found) and not is_framework(found)
     return is_function and top not in sys.stdlib_module_names and found not in model.functions
 
 

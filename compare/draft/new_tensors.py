@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+from typing import Any
+
+import numpy as np
 
 from .draws import DRAWN, STREAM
 from .objects import Objects
@@ -66,7 +69,8 @@ class NewTensors(Objects):
         """`torch.FloatTensor(...)`: of values, or of a shape, as what it is given says; None where that does not."""
         given = node.args[0] if len(node.args) == 1 else None
         literal = ast.List | ast.Tuple | ast.ListComp | ast.GeneratorExp
-        if given is not None and (isinstance(given, literal) or self._is_list(given)):
+        of_numpy = isinstance(given, ast.Call) and is_of_numpy(self.scope.find(given.func))
+        if given is not None and (isinstance(given, literal) or self._is_list(given) or of_numpy):
             return f"jnp.asarray({self.written(given)}, dtype={dtype})"
         if self._builds or len(node.args) > 1 or (isinstance(given, ast.Constant) and isinstance(given.value, int)):
             made = self._created(node, "zeros")
@@ -77,3 +81,8 @@ class NewTensors(Objects):
     def _is_list(self, node: ast.expr) -> bool:
         """Whether it is an argument that is said to be a list."""
         return isinstance(node, ast.Name) and node.id in self._lists
+
+
+def is_of_numpy(found: Any) -> bool:
+    """Whether it is a function of numpy's."""
+    return isinstance(found, np.ufunc) or str(getattr(found, "__module__", "")).split(".")[0] == "numpy"

@@ -70,7 +70,8 @@ class Shapes(Expressions):
 
     def _is_dtype(self, node: ast.expr) -> bool:
         is_a_tensors = isinstance(node, ast.Attribute) and node.attr == "dtype"
-        return is_a_tensors or isinstance(self.scope.find(node), torch.dtype)
+        is_named_so = isinstance(node, ast.Name) and "dtype" in node.id and self.scope.find(node) is UNKNOWN
+        return is_a_tensors or is_named_so or isinstance(self.scope.find(node), torch.dtype)
 
     def _pair(self, node: ast.Call) -> tuple[str, str] | None:
         """Values and indices, of what gives both."""

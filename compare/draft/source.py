@@ -17,6 +17,7 @@ import torch
 
 from ..case import CaseError
 from .draws import drawers
+from .huggingface import is_framework
 from .model import Model, is_function_of_gradients, is_module, is_of_others, is_self
 from .names import Scope, is_of_torch, torch_name
 from .recording import Recording
@@ -100,6 +101,9 @@ def _known(module: torch.nn.Module, recording: Recording) -> Model:
             model.absent.setdefault(cls, set()).update(name for name, value in held.items() if value is None)
             model.transient.setdefault(cls, set()).update(inside._non_persistent_buffers_set)
             model.children.setdefault(cls, {}).update((name, type(child)) for name, child in inside._modules.items())
+            for name, child in inside._modules.items():
+                if child is not None:
+                    model.instances.setdefault((cls, name), child)
     for cls, absent in model.absent.items():
         model.variables[cls] -= absent
     return model
@@ -107,7 +111,7 @@ def _known(module: torch.nn.Module, recording: Recording) -> Model:
 
 def _own_classes(cls: type) -> Iterator[type]:
     for each in cls.__mro__:
-        if issubclass(each, torch.nn.Module) and not is_of_torch(each):
+        if issubclass(each, torch.nn.Module) and not is_of_torch(each) and not is_framework(each):
             yield each
 
 
@@ -148,8 +152,9 @@ def _of_alias(found: Any) -> list[Any]:
 
 def _part(item: Written) -> Part:
     try:
-        file = inspect.getsourcefile(item)
-        line = inspect.getsourcelines(item)[1]
+        bare = inspect.unwrap(item)
+        file = inspect.getsourcefile(bare)
+        line = inspect.getsourcelines(bare)[1]
         text = Path(file or "").read_text()
     except (OSError, TypeError) as error:
         raise CaseError(
@@ -167,7 +172,7 @@ def _part(item: Written) -> Part:
             f"{item.__qualname__} is not written as a class or def in {Path(file or '').name}; draft what is"
         )
     methods = [item] if isinstance(item, FunctionType) else vars(item).values()
-    functions = (each for each in methods if isinstance(each, FunctionType))
+    functions = (inspect.unwrap(each) for each in methods if isinstance(each, FunctionType))
     outer = next((each.__globals__ for each in functions), None) or vars(sys.modules[item.__module__])
     kept = _kept(item) if is_module(item) else frozenset(_methods_in(nodes[0]))  # type: ignore[arg-type]
     return Part(item, nodes[0], Spans(text, file or ""), Scope(outer), item.__module__, kept)
@@ -251,24 +256,27 @@ def _all_named(part: Part) -> Iterator[Any]:
     return (each for item in _found_in(part.node, part.scope) for each in _of_alias(item))
 
 
-def _found_in(node: ast.AST, scope: Scope) -> Iterator[Any]:
-    """What the names in code stand for, each where it is."""
+def _found_in(node: ast.AST, scope: Scope, kept: frozenset[str] | None = None) -> Iterator[Any]:
+    """What the names in code stand for, each where it is; of a class, where methods are kept, in these alone."""
     if isinstance(node, ast.Name | ast.Attribute):
         yield scope.find(node)
     for child in ast.iter_child_nodes(node):
+        if kept is not None and isinstance(child, ast.FunctionDef) and child.name not in kept:
+            continue
         is_inside = isinstance(node, ast.FunctionDef) and child in node.body
         yield from _found_in(child, scope.within(node) if is_inside else scope)
 
 
 def _is_users_module(found: Any) -> bool:
-    return (is_module(found) and not is_of_torch(found)) or is_function_of_gradients(found)
+    is_users = is_module(found) and not is_of_torch(found) and not is_framework(found)
+    return is_users or is_function_of_gradients(found)
 
 
 def _is_of_modules(found: Any) -> bool:
     """Whether it is a class that is no module, and names modules of the user's, as one of settings may."""
     if not isinstance(found, type) or is_module(found) or is_of_torch(found) or found.__module__ == "builtins":
         return False
-    if found.__module__.split(".")[0] in sys.stdlib_module_names:
+    if found.__module__.split(".")[0] in sys.stdlib_module_names or is_framework(found):
         return False
     try:
         part = _part(found)
@@ -315,8 +323,9 @@ def _kept_by_all(part: Part, parts: list[Part]) -> frozenset[str]:
 def _functions(part: Part) -> list[Written]:
     """The functions of the user's that a part calls by name."""
     found: list[Written] = []
-    for item in _found_in(part.node, part.scope):
-        is_users = isinstance(item, FunctionType) and not is_of_torch(item) and _is_near(item, part)
+    for item in _found_in(part.node, part.scope, part.kept if is_module(part.item) else None):
+        is_users = isinstance(item, FunctionType) and not is_of_torch(item) and not is_framework(item)
+        is_users = is_users and _is_near(item, part)
         is_users = is_users and "." not in item.__qualname__.replace("<locals>.", "")  # a method comes with its class
         if is_users and item not in found and not only_reports(item):
             found.append(item)

@@ -149,7 +149,10 @@ FUNCTIONS = rules(
         "broadcast_tensors": ("*tensors", "jnp.broadcast_arrays(*{tensors})"),
         "einsum": ("equation *operands", "jnp.einsum({equation}, {operands})"),
         "tensordot": ("a b dims", "jnp.tensordot({a}, {b}<, axes={dims}>)"),
-        "addmm baddbmm": ("input mat1|batch1 mat2|batch2", "({input} + {mat1} @ {mat2})"),
+        "addmm baddbmm": (
+            "input mat1|batch1 mat2|batch2 beta alpha",
+            "(<{beta} * >{input} + <{alpha} * >({mat1} @ {mat2}))",
+        ),
         "where": ("condition input|self other", "jnp.where({condition}, {input}, {other})"),
         "clamp clip": ("input min max", "jnp.clip({input}<, min={min}><, max={max}>)"),
         "clamp_min": ("input min", "jnp.maximum({input}, {min})"),

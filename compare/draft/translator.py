@@ -6,13 +6,17 @@ import ast
 import contextlib
 import copy
 import re
+import typing
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
-from .assignments import CONTAINERS, Assignments, attributes_of
+from .assignments import CONTAINERS, Assignments, has_mode
 from .draws import STREAM
+from .expressions import is_test
+from .huggingface import is_decorator, stands_for
+from .left import HELPERS, LEGACY
 from .model import has_own_init, is_module, is_self, is_super, layer_of
 from .names import is_of_torch, torch_name
 from .rules import without_parentheses
@@ -74,10 +78,14 @@ class Translator(Assignments):
         if isinstance(node, ast.Assign) and len(node.targets) == 1:
             self._learn(node.targets[0], node.value)
             return self._assigned(node.targets[0], node.value)
-        if isinstance(node, ast.AnnAssign) and node.value is not None and isinstance(node.target, ast.Attribute):
-            return self._assigned(node.target, node.value)
+        if isinstance(node, ast.AnnAssign) and node.value is not None:
+            self._learn(node.target, node.value)
+            if isinstance(node.target, ast.Attribute):
+                return self._assigned(node.target, node.value)
         if isinstance(node, ast.Return) and node.value is not None and self._no_grad:
-            return f"return jax.lax.stop_gradient({without_parentheses(self.written(node.value))})"
+            text = self.written(node.value)
+            is_bare = isinstance(node.value, ast.Tuple) and not text.startswith("(")
+            return f"return jax.lax.stop_gradient({f'({text})' if is_bare else without_parentheses(text)})"
         if isinstance(node, ast.AugAssign) and self._is_own(node.target) and not self._builds:
             own = node.target.attr
             if self.owner is not None and own in self.model.variables.get(self.owner, ()):
@@ -120,15 +128,21 @@ class Translator(Assignments):
         assert self.owner is not None
         self.heads = heads_in(node, self.model.ties)
         gone = {id(each) for each in node.body if self._is_left_out(each)}
+        gone |= {id(each) for each in node.decorator_list if self._is_of_framework(each)}
         bases = {id(each) for each in node.bases}
 
         def written(part: ast.AST) -> str:
             if id(part) in gone:
                 return GONE
+            if id(part) in bases and (made := stands_for(self.scope.find(part))) is not None:
+                self.model.helpers |= {made} & HELPERS
+                return made
             with self._in_types() if id(part) in bases else contextlib.nullcontext():
                 return self.written(part)
 
-        return re.sub(r"^class (\w+)\(object\):", r"class \1:", self.spans.spliced(node, written))
+        text = re.sub(rf"@{GONE}\n[ \t]*", "", self.spans.spliced(node, written))
+        text = re.sub(r"^(class \w+\([^)]*?)(?:, object)+\)", r"\1)", text)
+        return re.sub(r"^class (\w+)\(object\):", r"class \1:", text)
 
     def _is_left_out(self, node: ast.stmt) -> bool:
         return isinstance(node, ast.FunctionDef) and node.name not in self.kept
@@ -151,7 +165,7 @@ class Translator(Assignments):
         finally:
             self._scopes.pop()
             self._builds, self._tensors, self._no_grad, self._views = outer
-        decorators = [each for each in node.decorator_list if not is_of_torch(self._called(each))]
+        decorators = [each for each in node.decorator_list if not self._is_of_framework(each)]
         indent = self.spans.indent(node) or ""
         head = "".join(f"@{ast.unparse(each)}\n{indent}" for each in decorators)
         with self._in_types():
@@ -165,12 +179,24 @@ class Translator(Assignments):
         plain = [None] * (len(given) - len(function.args.defaults))
         for each, default in zip(given, [*plain, *function.args.defaults], strict=True):
             is_setting = isinstance(default, ast.Constant) and default.value is not None
-            is_other = each.annotation is not None and ast.unparse(each.annotation) in ("int", "float", "bool", "str")
+            is_other = each.annotation is not None and self._is_said_other(each.annotation)
             if each.arg in ("self", "ctx") or is_setting or is_other:
                 continue
             if function.name in ("forward", "backward") or self._is_used_as_tensor(each.arg, function):
                 found.add(each.arg)
         return found
+
+    def _is_said_other(self, annotation: ast.expr) -> bool:
+        """Whether an annotation names kinds, of which none is that of tensors or may hold them."""
+        names = [each for each in ast.walk(annotation) if isinstance(each, ast.Name | ast.Attribute)]
+        inner = {id(each.value) for each in names if isinstance(each, ast.Attribute)}
+        kinds = [self.scope.find(each) for each in names if id(each) not in inner]
+        plain = [kind for kind in kinds if kind not in (typing.Optional, typing.Union)]
+        holders = (list, tuple, dict, object)
+        return bool(plain) and all(
+            isinstance(kind, type) and not issubclass(kind, torch.Tensor) and kind not in holders and kind not in LEGACY
+            for kind in plain
+        )
 
     def _is_used_as_tensor(self, name: str, function: ast.FunctionDef) -> bool:
         def is_it(node: ast.AST) -> bool:
@@ -185,6 +211,10 @@ class Translator(Assignments):
 
     def _called(self, decorator: ast.expr) -> Any:
         return self.scope.find(decorator.func if isinstance(decorator, ast.Call) else decorator)
+
+    def _is_of_framework(self, decorator: ast.expr) -> bool:
+        found = self._called(decorator)
+        return is_of_torch(found) or is_decorator(found)
 
     def _takes_rngs(self, name: str) -> bool:
         return name in self.model.builders or (is_module(self.owner) and name == "__init__")
@@ -220,7 +250,7 @@ class Translator(Assignments):
         another = "; " if indent is None else f"\n{indent}"  # of a body in the line of its function
         if self.owner is not None and node.name == "__init__" and self._has_stream(self.owner):
             text += f"{another}self.{STREAM} = rngs.dropout.fork()"
-        if self.owner is not None and node.name == "__init__" and "training" in attributes_of(self.owner):
+        if self.owner is not None and node.name == "__init__" and has_mode(self.owner):
             text += f"{another}self.use_running_average = False  # as train() and eval() set it"
         return text
 
@@ -261,6 +291,8 @@ class Translator(Assignments):
         if isinstance(test, ast.UnaryOp):
             return self._asks_for_values(test.operand)
         if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Is | ast.IsNot):
+            return False
+        if isinstance(test, ast.BinOp) and is_test(test):
             return False
         return not isinstance(test, ast.Name | ast.Attribute) and self._is_tensor(test)
 
@@ -323,7 +355,8 @@ class Translator(Assignments):
 
     def _is_plain(self, owner: type) -> bool:
         """Whether nothing that it is derived from has anything to begin with."""
-        return layer_of(owner) is None and not any(map(has_own_init, owner.__mro__[1:]))
+        keeps_settings = any(stands_for(each) == "PreTrainedModel" for each in owner.__mro__)
+        return layer_of(owner) is None and not keeps_settings and not any(map(has_own_init, owner.__mro__[1:]))
 
     def _initialises(self, name: str) -> bool:
         return name not in self.kept and callable(getattr(self.owner, name)) and name not in dir(torch.nn.Module)

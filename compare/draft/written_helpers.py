@@ -248,3 +248,60 @@ def istft(
     end = begin + length if length is not None else total - n_fft // 2 if center else total
     made = made[..., begin:end] / jnp.where(weight[begin:end] > 1e-11, weight[begin:end], 1)
     return jnp.pad(made, [(0, 0)] * (made.ndim - 1) + [(0, max(end - total, 0))])
+
+
+class PreTrainedModel(nnx.Module):
+    """The base of models that keep the settings they were built with."""
+
+    def __init__(self, config: Any, **kwargs: Any):
+        self.config = config
+
+
+@jax.tree_util.register_pytree_with_keys_class
+class Output(dict):
+    """Results by name, as attributes and by number too; what is None is left out."""
+
+    def __init__(self, **values: Any):
+        super().__init__({name: each for name, each in values.items() if each is not None})
+
+    def __getattr__(self, name: str) -> Any:
+        return self.get(name)
+
+    def __getitem__(self, key: Any) -> Any:
+        return super().__getitem__(key) if isinstance(key, str) else tuple(self.values())[key]
+
+    def tree_flatten_with_keys(self) -> tuple[Any, Any]:
+        return tuple((jax.tree_util.DictKey(name), each) for name, each in self.items()), tuple(self)
+
+    @classmethod
+    def tree_unflatten(cls, names: Any, values: Any) -> Output:
+        made = cls()
+        made.update(zip(names, values, strict=True))
+        return made
+
+
+def create_causal_mask(
+    config: Any, inputs_embeds: jax.Array, attention_mask: jax.Array | None = None, **kwargs: Any
+) -> jax.Array:
+    """`[B, 1, T, T]`, to add: 0 where a step may look at another, before it and not padding, else the least number."""
+    batch, steps = inputs_embeds.shape[:2]
+    seen = jnp.tril(jnp.ones((steps, steps), bool))[None, None]
+    if attention_mask is not None:
+        seen = seen & (attention_mask != 0)[:, None, None, :]
+    least = jnp.finfo(inputs_embeds.dtype).min
+    return jnp.broadcast_to(jnp.where(seen, 0, least).astype(inputs_embeds.dtype), (batch, 1, steps, steps))
+
+
+def create_bidirectional_mask(
+    config: Any,
+    inputs_embeds: jax.Array,
+    attention_mask: jax.Array | None = None,
+    encoder_hidden_states: jax.Array | None = None,
+    **kwargs: Any,
+) -> jax.Array | None:
+    """`[B, 1, T, S]`, to add: 0 where there is no padding, and else the least number; None where nothing is masked."""
+    if attention_mask is None:
+        return None
+    least = jnp.finfo(inputs_embeds.dtype).min
+    mask = jnp.where(attention_mask != 0, 0, least).astype(inputs_embeds.dtype)[:, None, None, :]
+    return jnp.broadcast_to(mask, (mask.shape[0], 1, inputs_embeds.shape[1], mask.shape[-1]))
