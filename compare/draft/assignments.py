@@ -9,7 +9,7 @@ from types import FunctionType
 
 import torch
 
-from .huggingface import chosen_function, is_registry_of_activations
+from .huggingface import chosen_function, gives_activation
 from .model import is_module, is_self
 from .names import torch_name
 from .objects import NotWrittenError
@@ -95,10 +95,11 @@ class Assignments(Writes):
                 return f"self.{target.attr} = nnx.List({self.written(value)})"
             if self._builds and isinstance(value, ast.List | ast.ListComp | ast.Tuple) and self._holds_arrays(value):
                 return f"self.{target.attr} = nnx.data({self.written(value)})"
-            is_activation = isinstance(value, ast.Subscript) and is_registry_of_activations(
-                self.scope.find(value.value)
-            )
-            if self._builds and is_activation and (self.owner, target.attr) in self.model.instances:
+            if (
+                self._builds
+                and gives_activation(value, self.scope)
+                and (self.owner, target.attr) in self.model.instances
+            ):
                 return f"self.{target.attr} = {self._as_built(self.owner, target.attr) or self.written(value)}"
             is_variable = target.attr in self.model.variables.get(self.owner, ())
             if is_variable and not self._builds and not self._is_parameter_made(value):

@@ -168,7 +168,7 @@ class Calls(TorchCalls):
             return self._super_call(node, function)
         if is_self(function.value):
             if function.attr in self.heads and node.args:
-                weight = f"{self.written(self.heads[function.attr])}.weight[...].T"
+                weight = f"{self.heads[function.attr]}.weight[...].T"
                 return f"({as_operand(self.written(node.args[0]))} @ {weight})"
             if function.attr == "forward":
                 return self._with(node, function="self")

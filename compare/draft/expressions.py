@@ -66,7 +66,7 @@ class Expressions:
         self._tensors: set[str] = set()
         self._no_grad = False  # whether what is returned has no gradient
         self._views: dict[str, str] = {}  # local names of views, and what each is
-        self.heads: dict[str, ast.expr] = {}  # layers that multiply by an embedding's weight, and which
+        self.heads: dict[str, str] = {}  # layers that multiply by an embedding's weight, and which
         self._aliases: dict[str, FunctionType] = {}  # local names of the user's functions
         self._masks: set[str] = set()  # local names of masks
         self._packed: set[str] = set()  # local names of packed sequences
@@ -143,6 +143,10 @@ class Expressions:
             return self._own(node.attr)
         if node.attr == "training" and isinstance(node.value, ast.Name):
             return f"(not {node.value.id}.use_running_average)"
+        if node.attr == "device" and not is_self(node.value):  # a graph's arrays are where it runs
+            return "None"
+        if node.attr == "type" and isinstance(node.value, ast.Attribute) and node.value.attr == "device":
+            return '"cpu"'
         if node.attr == "saved_variables":
             return f"{self.written(node.value)}.saved_tensors"
         if node.attr == "requires_grad":
@@ -154,6 +158,8 @@ class Expressions:
         if node.attr == "data":
             text = self.written(node.value)
             return as_operand(text) if self._builds or self._is_buffer(node.value) else f"jax.lax.stop_gradient({text})"
+        if node.attr == "dtype" and isinstance(node.value, ast.Attribute) and node.value.attr in ("weight", "bias"):
+            return f"{self.written(node.value.value)}.{node.value.attr}.dtype"
         if node.attr in ("weight", "bias") and isinstance(node.value, ast.Attribute) and is_self(node.value.value):
             return self._of_child(node, node.value.attr)
         return None

@@ -35,10 +35,12 @@ def is_output(found: Any) -> bool:
     )
 
 
-def is_registry_of_activations(found: Any) -> bool:
-    """Whether it gives modules by the names of activations, as `ACT2FN` does."""
-    kind = type(found)
-    return kind.__name__ == "ClassInstantier" and kind.__module__.startswith("transformers.")
+def gives_activation(node: ast.expr, scope: Scope) -> bool:
+    """Whether it is `ACT2FN[name]`, or `get_activation(name)`: a module by the name of an activation."""
+    if isinstance(node, ast.Subscript):
+        return type(scope.find(node.value)).__name__ == "ClassInstantier"
+    found = scope.find(node.func) if isinstance(node, ast.Call) else None
+    return getattr(found, "__module__", "") == "transformers.activations" and isinstance(found, FunctionType)
 
 
 def chosen_function(node: ast.expr, scope: Scope) -> ast.expr | None:

@@ -17,15 +17,25 @@ class Tie(NamedTuple):
     Attributes:
       key: of its weight in the `state_dict`.
       same_as: of the embedding's.
+      holder: the class of the module that holds it.
     """
 
     key: str
     same_as: str
+    holder: type
 
     @property
     def attribute(self) -> str:
         """The name of the layer in the module that holds it."""
         return self.key.split(".")[-2] if "." in self.key else ""
+
+    @property
+    def embedding(self) -> str | None:
+        """The embedding as the holder reaches it, with dots; None where it does not, or by number."""
+        prefix = ".".join(self.key.split(".")[:-2])
+        path = self.same_as.removesuffix(".weight").removeprefix(prefix).lstrip(".")
+        is_inside = self.same_as.startswith(prefix) and all(map(str.isidentifier, path.split(".")))
+        return path if is_inside else None
 
 
 def ties_of(module: torch.nn.Module) -> list[Tie]:
@@ -38,23 +48,26 @@ def ties_of(module: torch.nn.Module) -> list[Tie]:
         kinds = {name: module.get_submodule(name.rpartition(".")[0]) for name in names if name.endswith("weight")}
         embeddings = [name for name, each in kinds.items() if type(each) is torch.nn.Embedding]
         heads = [name for name, each in kinds.items() if type(each) is torch.nn.Linear and each.bias is None]
-        found += [Tie(head, embeddings[0]) for head in heads if embeddings]
+        for head in heads if embeddings else []:
+            found.append(Tie(head, embeddings[0], type(module.get_submodule(".".join(head.split(".")[:-2])))))
     return found
 
 
-def heads_in(node: ast.ClassDef, ties: list[Tie]) -> dict[str, ast.expr]:
-    """The heads that a class ties, by their attribute, and the embedding of each; those that it only calls."""
-    found: dict[str, ast.expr] = {}
+def heads_in(node: ast.ClassDef, owner: type, ties: list[Tie]) -> dict[str, str]:
+    """The heads of a class, by their attribute, and the embedding of each; those that it only calls."""
+    found = {
+        tie.attribute: f"self.{tie.embedding}" for tie in ties if tie.holder is owner and tie.embedding is not None
+    }
     for one in ast.walk(node):
         for target, value in _weights_given(one):
             for head, embedding in ((target, value), (value, target)):
                 is_own = isinstance(head, ast.Attribute) and is_self(head.value)
                 if is_own and any(tie.attribute == head.attr for tie in ties):  # type: ignore[attr-defined]
-                    found[head.attr] = embedding  # type: ignore[attr-defined]
+                    found[head.attr] = ast.unparse(embedding)  # type: ignore[attr-defined]
     return {name: each for name, each in found.items() if _is_only_called(node, name)}
 
 
-def is_tie(node: ast.stmt, heads: dict[str, ast.expr]) -> bool:
+def is_tie(node: ast.stmt, heads: dict[str, str]) -> bool:
     """Whether a statement ties one of these heads."""
     chains = [each for pair in _weights_given(node) for each in pair]
     return any(isinstance(each, ast.Attribute) and is_self(each.value) and each.attr in heads for each in chains)

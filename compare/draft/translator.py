@@ -126,7 +126,7 @@ class Translator(Assignments):
 
     def _class(self, node: ast.ClassDef) -> str | None:
         assert self.owner is not None
-        self.heads = heads_in(node, self.model.ties)
+        self.heads = heads_in(node, self.owner, self.model.ties)
         gone = {id(each) for each in node.body if self._is_left_out(each)}
         gone |= {id(each) for each in node.decorator_list if self._is_of_framework(each)}
         bases = {id(each) for each in node.bases}
