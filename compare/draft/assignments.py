@@ -88,6 +88,10 @@ class Assignments(Writes):
                 f"{ast.unparse(value)}[...].T, and say weights=[Tied(...)] in the case"
             )
             return None
+        if isinstance(target, ast.Attribute) and target.attr == "data" and not self._builds:
+            return self._replaced(
+                target.value, self.written(target.value), self._with_value(target, self.written(value))
+            )
         if isinstance(target, ast.Attribute) and is_self(target.value) and self.owner is not None:
             if self._builds and issubclass(self.owner, CONTAINERS) and self._is_module_elsewhere(target.attr):
                 return f'self.add_module("{target.attr}", {self.written(value)})'

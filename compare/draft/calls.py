@@ -14,6 +14,7 @@ from graphmode import nn
 
 from .draws import STREAM
 from .huggingface import chosen_function, is_output
+from .in_place import gives_what_it_sets
 from .left import LEGACY
 from .model import (
     CHANNELS,
@@ -58,6 +59,8 @@ class Calls(TorchCalls):
             return self.written(node.args[0])
         if found in (checkpoint, torch.jit.annotate):
             return self._handed_on(node, found)
+        if self._builds and len(node.args) == 1 and gives_what_it_sets(found):
+            return self.written(node.args[0])
         chosen = chosen_function(node, self.scope)
         if chosen is not None:
             return self.written(chosen)

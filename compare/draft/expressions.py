@@ -19,7 +19,7 @@ from graphmode import nn
 
 from .huggingface import is_framework
 from .left import DTYPES, HELPERS, LEGACY
-from .model import CHANNELS, Model, is_function_of_gradients, is_self, layer_of
+from .model import CHANNELS, Model, holds_code, is_function_of_gradients, is_self, layer_of
 from .names import UNKNOWN, Scope, is_of_torch, torch_name
 from .rules import as_operand
 from .settled import asks_how_it_runs, settled
@@ -31,6 +31,7 @@ _GIVE_MASKS = frozenset(
     ["bool", "isnan", "isinf", "isfinite", "isclose", "eq", "ne", "lt", "le", "gt", "ge"]
     + [f"logical_{name}" for name in ("and", "or", "not", "xor")]
 )
+_OF_PARAMETERS = (torch.nn.ParameterList, torch.nn.ParameterDict)
 _TYPES: dict[type, str] = {
     torch.Tensor: "jax.Array",
     torch.nn.Module: "nnx.Module",
@@ -65,6 +66,7 @@ class Expressions:
         self._builds = False
         self._tensors: set[str] = set()
         self._no_grad = False  # whether what is returned has no gradient
+        self._in_no_grad = False  # whether what is assigned has none
         self._views: dict[str, str] = {}  # local names of views, and what each is
         self.heads: dict[str, str] = {}  # layers that multiply by an embedding's weight, and which
         self._aliases: dict[str, FunctionType] = {}  # local names of the user's functions
@@ -108,6 +110,14 @@ class Expressions:
             self._note("C01: a branch on values: gm.cond, or jnp.where")
         if isinstance(node, ast.Subscript) and self._is_own(node.value) and node.value.attr == "_modules":
             return f"getattr(self, {self.written(node.slice)})"
+        if (
+            isinstance(node, ast.UnaryOp)
+            and isinstance(node.op, ast.Not)
+            and ast.unparse(node.operand) == "self.training"
+        ):
+            return "self.use_running_average"
+        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load) and self._is_of_parameters(node.value):
+            return f"{self.spans.spliced(node, self.written)}[...]"
         if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
             if self._is_mask(node.slice) and self._is_tensor(node.value):
                 self._note("S01: x[mask]: gm.compact with a capacity, or what follows under the mask")
@@ -278,6 +288,9 @@ class Expressions:
         """A name of the original's module, which the port imports from there unless it is Python's."""
         if found is UNKNOWN or name not in self.scope.outer:
             return None
+        if holds_code(found):
+            self.model.constants.setdefault(name, self.model.home)
+            return None
         if isinstance(found, ModuleType):
             if found is torch.nn.functional:
                 return "nn.functional"
@@ -311,6 +324,11 @@ class Expressions:
         if isinstance(node, ast.Compare):
             return any(map(self._is_tensor, [node.left, *node.comparators]))
         return any(self._is_tensor(getattr(node, name)) for name in parts.get(type(node), ()))
+
+    def _is_of_parameters(self, node: ast.expr) -> bool:
+        """Whether it is a list or dict of parameters that the class holds, as its methods read it."""
+        kind = self.model.children.get(self.owner, {}).get(node.attr) if self._is_own(node) and self.owner else None
+        return kind is not None and not self._builds and issubclass(kind, _OF_PARAMETERS)
 
     def _is_mask(self, node: ast.expr) -> bool:
         """Whether an expression gives a tensor of truth values, as far as its code tells."""

@@ -37,6 +37,27 @@ def written_into(function: Any, call: ast.Call, *, bound: bool) -> tuple[list[as
     return [given[name] for name in names if name in given], gives_it
 
 
+def gives_what_it_sets(function: Any) -> bool:
+    """Whether a function only writes into the parameters of the module that it is given, and gives that module."""
+    if not isinstance(function, FunctionType) or is_of_torch(function):
+        return False
+    try:
+        node = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
+    except (OSError, TypeError, SyntaxError):
+        return False
+    if not isinstance(node, ast.FunctionDef) or not node.args.args:
+        return False
+    first = node.args.args[0].arg
+    *before, last = node.body
+    is_loop = [
+        isinstance(each, ast.For) and "parameters()" in ast.unparse(each.iter)
+        for each in before
+        if not (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant))
+    ]
+    gives_it = isinstance(last, ast.Return) and isinstance(last.value, ast.Name) and last.value.id == first
+    return gives_it and bool(is_loop) and all(is_loop)
+
+
 def _is_written(name: str, body: Sequence[ast.stmt]) -> bool:
     """Whether what a function is given under this name is written into, before the name stands for something else."""
     for node in _inside(body):

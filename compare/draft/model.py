@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +40,7 @@ class Model:
       ties: the heads that share an embedding's weight.
       drawers: the classes and functions of these that draw random numbers as they run.
       imports: lines that the port needs.
+      constants: containers of classes and functions that it has of its own, and the modules of the originals.
       helpers: names of functions of `written_helpers.py` that it needs.
       home: the module of the original that is read now.
       recording: of what ran while the original was built.
@@ -55,6 +58,7 @@ class Model:
     ties: list[Tie] = field(default_factory=list)
     drawers: set[Any] = field(default_factory=set)
     imports: set[str] = field(default_factory=set)
+    constants: dict[str, str] = field(default_factory=dict)
     helpers: set[str] = field(default_factory=set)
     home: str = ""
     recording: Recording = field(default_factory=Recording)
@@ -64,6 +68,27 @@ def has_own_init(cls: type) -> bool:
     """Whether a module, or a class of the user's that it is derived from, has an `__init__` of its own."""
     own = (base for base in cls.__mro__ if is_module(base) and not is_of_torch(base) and not is_framework(base))
     return any("__init__" in vars(base) for base in own)
+
+
+def is_mixin(found: Any) -> bool:
+    """Whether it is a user's class that modules are derived from besides, and no module itself."""
+    if not isinstance(found, type) or is_module(found) or is_of_torch(found) or is_framework(found):
+        return False
+    top = found.__module__.split(".")[0]
+    return top not in sys.stdlib_module_names and top not in ("builtins", "typing_extensions")
+
+
+def is_result(found: Any) -> bool:
+    """Whether it is a user's dataclass."""
+    return dataclasses.is_dataclass(found) and is_mixin(found)
+
+
+def holds_code(found: Any) -> bool:
+    """Whether it is a container of classes and functions, or one that is filled later."""
+    if not isinstance(found, dict | list | tuple | set) or type(found).__name__ == "ClassInstantier":
+        return False
+    values = list(found.values()) if isinstance(found, dict) else list(found)
+    return all(isinstance(each, type | FunctionType | partial) or holds_code(each) for each in values)
 
 
 def is_module(found: Any) -> bool:

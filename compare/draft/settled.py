@@ -48,6 +48,8 @@ def settled(test: ast.expr, scope: Scope) -> bool | None:
     """What a condition always is in a port; None where only a run can tell."""
     if isinstance(test, ast.Constant) and isinstance(test.value, bool):
         return test.value
+    if isinstance(test, ast.Attribute) and test.attr == "is_cuda":
+        return False
     if isinstance(test, ast.Call) and asks_how_it_runs(scope.find(test.func)):
         return False
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):

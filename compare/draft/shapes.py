@@ -69,9 +69,9 @@ class Shapes(Expressions):
         return [f"{x}.shape[{i - len(sizes)}]" if kept else self.written(size) for i, (size, kept) in enumerate(pairs)]
 
     def _is_dtype(self, node: ast.expr) -> bool:
-        is_a_tensors = isinstance(node, ast.Attribute) and node.attr == "dtype"
-        is_named_so = isinstance(node, ast.Name) and "dtype" in node.id and self.scope.find(node) is UNKNOWN
-        return is_a_tensors or is_named_so or isinstance(self.scope.find(node), torch.dtype)
+        name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+        is_named_so = "dtype" in name and self.scope.find(node) is UNKNOWN
+        return is_named_so or isinstance(self.scope.find(node), torch.dtype)
 
     def _pair(self, node: ast.Call) -> tuple[str, str] | None:
         """Values and indices, of what gives both."""

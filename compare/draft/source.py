@@ -18,7 +18,7 @@ import torch
 from ..case import CaseError
 from .draws import drawers
 from .huggingface import is_framework
-from .model import Model, is_function_of_gradients, is_module, is_of_others, is_self
+from .model import Model, holds_code, is_function_of_gradients, is_mixin, is_module, is_of_others, is_result, is_self
 from .names import Scope, is_of_torch, torch_name
 from .recording import Recording
 from .settled import only_reports
@@ -111,7 +111,8 @@ def _known(module: torch.nn.Module, recording: Recording) -> Model:
 
 def _own_classes(cls: type) -> Iterator[type]:
     for each in cls.__mro__:
-        if issubclass(each, torch.nn.Module) and not is_of_torch(each) and not is_framework(each):
+        is_own = issubclass(each, torch.nn.Module) and not is_of_torch(each) and not is_framework(each)
+        if is_own or (is_mixin(each) and is_module(cls)):
             yield each
 
 
@@ -147,6 +148,9 @@ def _of_alias(found: Any) -> list[Any]:
     holder = getattr(found, "__self__", None)
     if is_function_of_gradients(holder):
         return [holder]
+    if holds_code(found):
+        values = found.values() if isinstance(found, dict) else found
+        return [each for value in values for each in _of_alias(value)]
     return [found, *_of_alias(found.func)] if isinstance(found, partial) else [found]
 
 
@@ -249,7 +253,19 @@ def _sets_own(node: ast.AST) -> bool:
 
 def _named_classes(part: Part) -> list[type]:
     """The modules of the user's that a part names, and no model need have made, and classes that name such."""
-    return [each for each in _all_named(part) if _is_users_module(each) or _is_of_modules(each)]
+    results = _results(part)
+    return [each for each in _all_named(part) if _is_users_module(each) or _is_of_modules(each) or each in results]
+
+
+def _results(part: Part) -> list[type]:
+    """The user's dataclasses that the methods of a module give, and what they are derived from."""
+    if not is_module(part.item):
+        return []
+    body = part.node.body if isinstance(part.node, ast.ClassDef) else []
+    methods = [each for each in body if isinstance(each, ast.FunctionDef) and each.name != "__init__"]
+    calls = (node for each in methods for node in ast.walk(each) if isinstance(node, ast.Call))
+    found = [item for item in (part.scope.find(call.func) for call in calls) if is_result(item)]
+    return [base for item in found for base in item.__mro__ if is_result(base)]
 
 
 def _all_named(part: Part) -> Iterator[Any]:
@@ -323,7 +339,8 @@ def _kept_by_all(part: Part, parts: list[Part]) -> frozenset[str]:
 def _functions(part: Part) -> list[Written]:
     """The functions of the user's that a part calls by name."""
     found: list[Written] = []
-    for item in _found_in(part.node, part.scope, part.kept if is_module(part.item) else None):
+    inside = _found_in(part.node, part.scope, part.kept if is_module(part.item) else None)
+    for item in (each for named in inside for each in _of_alias(named)):
         is_users = isinstance(item, FunctionType) and not is_of_torch(item) and not is_framework(item)
         is_users = is_users and _is_near(item, part)
         is_users = is_users and "." not in item.__qualname__.replace("<locals>.", "")  # a method comes with its class

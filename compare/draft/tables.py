@@ -196,10 +196,20 @@ FUNCTIONS = rules(
         "dist": ("input other p", "jnp.linalg.norm(({input} - {other}).ravel()<, ord={p}>)"),
         "cdist": ("x1 x2 p", "cdist({x1}, {x2}<, {p}>)"),
         "cross linalg.cross": ("input other dim", "jnp.cross({input}, {other}, axis={dim})"),
-        "norm": ("input p dim keepdim", "jnp.linalg.norm({input}<, ord={p}><, axis={dim}><, keepdims={keepdim}>)"),
-        "linalg.norm linalg.vector_norm": (
-            "input|x|A ord dim keepdim",
-            "jnp.linalg.norm({input}<, ord={ord}><, axis={dim}><, keepdims={keepdim}>)",
+        "norm": (
+            "input p dim keepdim",
+            "jnp.linalg.vector_norm({input}<, ord={p}><, axis={dim}><, keepdims={keepdim}>)",
+        ),
+        "linalg.vector_norm": (
+            "input|x ord dim keepdim",
+            "jnp.linalg.vector_norm({input}<, ord={ord}><, axis={dim}><, keepdims={keepdim}>)",
+        ),
+        "linalg.norm": (
+            "input|A ord dim keepdim",
+            (
+                "jnp.linalg.vector_norm({input}<, axis={dim}><, keepdims={keepdim}>) || "
+                "jnp.linalg.norm({input}, ord={ord}<, axis={dim}><, keepdims={keepdim}>)"
+            ),
         ),
         "linalg.inv inverse": ("input|A", "jnp.linalg.inv({input})"),
         "linalg.solve": ("A B", "jnp.linalg.solve({A}, {B})"),
@@ -323,7 +333,7 @@ FUNCTIONS = rules(
             "start end steps base dtype",
             "jnp.logspace({start}, {end}, {steps}<, base={base}><, dtype={dtype}>)",
         ),
-        "arange": ("start end step dtype", "jnp.arange({start}<, {end}><, {step}><, dtype={dtype}>)"),
+        "arange": ("start end step dtype out", "{-out}jnp.arange({start}<, {end}><, {step}><, dtype={dtype}>)"),
         "meshgrid": ("*tensors indexing", "jnp.meshgrid(*{tensors}, indexing={indexing})"),
         **{
             name: ("window_length periodic", f"{name}({{window_length}}<, {{periodic}}>)")
@@ -392,6 +402,9 @@ METHODS = rules(
         "cfloat": ("input", "{input}.astype(jnp.complex64)"),
         "adjoint": ("input", "{input}.conj().mT"),
         "is_contiguous": ("input", "{-input}True"),
+        "new": ("input *size", "jnp.zeros({size}, {input}.dtype)"),
+        "zero": ("input", "jnp.zeros_like({input})"),
+        "fill": ("input value", "jnp.full_like({input}, {value})"),
         "unflatten": ("input dim *sizes", "unflatten({input}, {dim}, {sizes})"),
         "long int": ("input", "{input}.astype(int)"),
         "bool": ("input", "{input}.astype(bool)"),

@@ -204,8 +204,8 @@ class TorchCalls(NewTensors):
             if known is None:
                 return None
             given[known.lstrip("*")] = self._axes(keyword.value) if known == "dim" else self.written(keyword.value)
-        if name in ("norm", "linalg.vector_norm") and "dim" not in given and "input" in given:
-            given["input"] = f"{as_operand(given['input'])}.ravel()"  # of a matrix JAX would take another norm
+        if name == "norm" and given.get("p", "").strip("'\"") == "fro":
+            del given["p"]
         made = self._by_choice(rule, name, given)
         if made is not None:
             return made[0]

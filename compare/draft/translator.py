@@ -8,6 +8,7 @@ import copy
 import re
 import typing
 from collections.abc import Callable, Iterator
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -16,10 +17,11 @@ from .assignments import CONTAINERS, Assignments, has_mode
 from .draws import STREAM
 from .expressions import is_test
 from .huggingface import is_decorator, stands_for
+from .in_place import written_into
 from .left import HELPERS, LEGACY
-from .model import has_own_init, is_module, is_self, is_super, layer_of
+from .model import has_own_init, is_module, is_result, is_self, is_super, layer_of
 from .names import is_of_torch, torch_name
-from .rules import without_parentheses
+from .rules import as_operand, without_parentheses
 from .settled import only_reports, settled
 from .tables import METHODS
 from .ties import heads_in, is_tie
@@ -107,8 +109,43 @@ class Translator(Assignments):
         if isinstance(node, ast.Assert) and self._asks_for_values(node.test):
             self._note("H04: gm.check within gm.checked")
         if isinstance(node, ast.With):
+            if self._records_no_gradient(node):
+                return self._without_gradients(node)
             self._note_context(node)
+        if self._in_no_grad and isinstance(node, ast.Assign | ast.AugAssign):
+            return self._stopped(node)
         return None
+
+    def _records_no_gradient(self, node: ast.With) -> bool:
+        """Whether it is `with torch.no_grad():`, in which only names are given what is computed."""
+        names = [torch_name(self._called(each.context_expr)) or "" for each in node.items]
+        kinds = [getattr(self._called(each.context_expr), "__name__", "") for each in node.items]
+        if self._builds or any(kind not in ("no_grad", "inference_mode") for kind in kinds) or not all(kinds):
+            return False
+        inside = [each for part in node.body for each in ast.walk(part)]
+        return bool(names) and not any(isinstance(each, ast.FunctionDef | ast.With | ast.Yield) for each in inside)
+
+    def _without_gradients(self, node: ast.With) -> str:
+        outer = self._in_no_grad, self._no_grad
+        self._in_no_grad = self._no_grad = True
+        try:
+            return self._branch(node.body)
+        finally:
+            self._in_no_grad, self._no_grad = outer
+
+    def _stopped(self, node: ast.Assign | ast.AugAssign) -> str | None:
+        """What a name is given where no gradient is recorded."""
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        if not all(isinstance(each, ast.Name | ast.Tuple) for each in targets) or not self._is_tensor(node.value):
+            return None
+        value = without_parentheses(self.written(node.value))
+        if isinstance(node.value, ast.Tuple) and not value.startswith("("):
+            value = f"({value})"
+        begin = " = ".join(map(ast.unparse, targets))
+        if isinstance(node, ast.Assign):
+            return f"{begin} = jax.lax.stop_gradient({value})"
+        sign = self.spans.text(self.spans.of(node.target)[1], self.spans.of(node.value)[0]).strip().rstrip("=")
+        return f"{begin} = jax.lax.stop_gradient({begin} {sign} {as_operand(value)})"
 
     def _branch(self, block: list[ast.stmt]) -> str:
         """The statements of a branch that is always taken, where the branching stood."""
@@ -142,7 +179,8 @@ class Translator(Assignments):
 
         text = re.sub(rf"@{GONE}\n[ \t]*", "", self.spans.spliced(node, written))
         text = re.sub(r"^(class \w+\([^)]*?)(?:, object)+\)", r"\1)", text)
-        return re.sub(r"^class (\w+)\(object\):", r"class \1:", text)
+        registered = "@jax.tree_util.register_dataclass\n" if is_result(self.owner) else ""
+        return registered + re.sub(r"^class (\w+)\(object\):", r"class \1:", text)
 
     def _is_left_out(self, node: ast.stmt) -> bool:
         return isinstance(node, ast.FunctionDef) and node.name not in self.kept
@@ -167,7 +205,7 @@ class Translator(Assignments):
             self._builds, self._tensors, self._no_grad, self._views = outer
         decorators = [each for each in node.decorator_list if not self._is_of_framework(each)]
         indent = self.spans.indent(node) or ""
-        head = "".join(f"@{ast.unparse(each)}\n{indent}" for each in decorators)
+        head = "".join(f"@{self.written(each)}\n{indent}" for each in decorators)
         with self._in_types():
             returns = f" -> {self.written(node.returns)}" if node.returns is not None else ""
         name = "__call__" if is_forward else node.name
@@ -328,6 +366,8 @@ class Translator(Assignments):
         found = self.scope.find(function)
         if (torch_name(found) or "").startswith("nn.init.") or only_reports(found):
             return True
+        if self._builds and self._only_initialises(value=node.value, found=found):
+            return True
         if self._builds and name.endswith("_") and re.search(r"\b(weight|bias|data)\b", ast.unparse(function)):
             return True
         if self._builds and name == "apply" and isinstance(function, ast.Attribute) and self._is_own(function.value):
@@ -343,10 +383,29 @@ class Translator(Assignments):
         target, value = node.targets[0], node.value
         if isinstance(target, ast.Attribute) and target.attr == "data" and self._builds:
             return True
+        if isinstance(target, ast.Attribute) and self._builds and self._marks(target):
+            return True
         if not isinstance(target, ast.Name) or len(node.targets) > 1:
             return False
         is_device = isinstance(value, ast.Attribute) and value.attr == "device"
         return is_device or (isinstance(value, ast.Call) and self.scope.find(value.func) is torch.device)
+
+    def _only_initialises(self, value: ast.Call, found: Any) -> bool:
+        """Whether it is a user's function that writes initial values into a parameter that it is given."""
+        if not isinstance(found, FunctionType) or found.__name__ in self.model.builders:
+            return False
+        held = [each for each in value.args if isinstance(each, ast.Attribute)]
+        is_parameter = [
+            each.attr in ("weight", "bias") or (self._is_own(each) and self._is_tensor(each)) for each in held
+        ]
+        return any(is_parameter) and bool(written_into(found, value, bound=False)[0] or found.__name__.endswith("_"))
+
+    def _marks(self, target: ast.Attribute) -> bool:
+        """Whether it is an attribute of a tensor, which says how to train or to begin with it."""
+        held = target.value
+        is_parameter = isinstance(held, ast.Attribute) and held.attr in ("weight", "bias")
+        is_own = self._is_own(held) and self.owner is not None and held.attr in self.model.variables.get(self.owner, ())
+        return is_parameter or is_own or (isinstance(held, ast.Name) and target.attr.startswith("require"))
 
     def _makes_head(self, node: ast.Assign) -> bool:
         """Whether it makes a layer that only multiplies by an embedding's weight, or ties it."""

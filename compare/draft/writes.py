@@ -79,7 +79,15 @@ class Writes(Calls):
         """What is written into `.data`, which records no gradient."""
         is_data = isinstance(written, ast.Attribute) and written.attr == "data"
         is_data = is_data or (isinstance(written, ast.Call) and ".data." in ast.unparse(written.func))
-        return f"jax.lax.stop_gradient({made})" if is_data and not self._builds else made
+        return self._with_value(written, made) if is_data and not self._builds else made
+
+    def _with_value(self, written: ast.expr, made: str) -> str:
+        """What has another value than what stood there, whose gradient it keeps."""
+        holder = _written_to(written)
+        if self._is_buffer(holder):
+            return f"jax.lax.stop_gradient({made})"
+        self.model.helpers.add("with_value")
+        return f"with_value({self.written(holder)}, {made})"
 
     def _replaced(self, holder: ast.expr, target: str, made: str) -> str:
         """A new array in place of one, or one with other values in place of a part of it."""

@@ -57,6 +57,11 @@ def index_copy(x: jax.Array, dim: int, index: jax.Array, source: jax.Array) -> j
     return x.at[(slice(None),) * (dim % x.ndim) + (index,)].set(source)
 
 
+def with_value(x: jax.Array, value: jax.Array) -> jax.Array:
+    """`x` with another value, as a write to `x.data` gives it: the gradient goes to `x` as if nothing was written."""
+    return x + jax.lax.stop_gradient(value - x)
+
+
 def fill_where(x: jax.Array, mask: jax.Array, value: jax.Array | float) -> jax.Array:
     """`x` with a number, or another array's elements, where a mask over the first axes holds."""
     return jnp.where(mask.reshape(*mask.shape, *[1] * (x.ndim - mask.ndim)), value, x).astype(x.dtype)
