@@ -57,6 +57,9 @@ class Calls(TorchCalls):
             return "False"
         if found is torch.autograd.Variable and node.args:
             return self.written(node.args[0])
+        if found is next and len(node.args) == 1 and ast.unparse(node.args[0]).endswith(".parameters()"):
+            holder = node.args[0].func.value  # type: ignore[attr-defined]
+            return f"jax.tree.leaves(nnx.state({self.written(holder)}, nnx.Param))[0]"
         if found in (checkpoint, torch.jit.annotate):
             return self._handed_on(node, found)
         if self._builds and len(node.args) == 1 and gives_what_it_sets(found):

@@ -37,10 +37,10 @@ def _draws(part: Part, others: set[Any]) -> bool:
     if isinstance(part.node, ast.ClassDef):
         inside = [each for each in part.node.body if isinstance(each, ast.FunctionDef)]
         nodes = [each for each in inside if each.name in part.kept and each.name != "__init__"]
-    inside = [each for node in nodes for each in ast.walk(node)]
-    if any(_is_draw(each, part.scope, others) for each in inside if isinstance(each, ast.Call)):
+    named: list[ast.AST] = [each for node in nodes for each in ast.walk(node)]
+    if any(_is_draw(each, part.scope, others) for each in named if isinstance(each, ast.Call)):
         return True
-    names = (part.scope.find(each) for each in inside if isinstance(each, ast.Name))
+    names = (part.scope.find(each) for each in named if isinstance(each, ast.Name))
     return any(isinstance(found, FunctionType) and found in others for found in names)
 
 

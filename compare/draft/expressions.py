@@ -224,8 +224,11 @@ class Expressions:
             return str(found.__name__)
         if isinstance(found, type) and (found in self.model.classes or issubclass(found, torch.nn.Module)):
             return self._class_named(found)
-        if isinstance(found, float) and isinstance(node, ast.Attribute) and is_of_torch(self.scope.find(node.value)):
-            return f"jnp.{node.attr}"
+        if isinstance(node, ast.Attribute) and is_of_torch(self.scope.find(node.value)):
+            if isinstance(found, float):
+                return f"jnp.{node.attr}"
+            if isinstance(found, str | bool | int):
+                return repr(str(found) if isinstance(found, str) else found)
         if isinstance(found, FunctionType) and found in self.model.functions:
             return self.model.functions[found]
         name = torch_name(found)

@@ -93,17 +93,20 @@ def draft(location: str, inputs: tuple[str, ...] = ()) -> Draft:
 
 def _constants(model: Model) -> tuple[list[str], list[str]]:
     """The containers that the port has of its own: those that name nothing of the port, and the others."""
-    before, behind, done = [], [], set[str]()
+    before: list[str] = []
+    behind: list[str] = []
+    done: set[str] = set()
     while left := [name for name in model.constants if name not in done]:
         name, home = left[0], model.constants[left[0]]
         done.add(name)
         module = sys.modules[home]
         source = inspect.getsource(module)
         for node in ast.parse(source).body:
+            value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
             target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
-            if isinstance(target, ast.Name) and target.id == name and getattr(node, "value", None) is not None:
+            if value is not None and isinstance(target, ast.Name) and target.id == name:
                 model.home = home
-                text = Translator(model, Spans(source, module.__file__ or ""), Scope(vars(module))).written(node.value)  # type: ignore[union-attr, arg-type]
+                text = Translator(model, Spans(source, module.__file__ or ""), Scope(vars(module))).written(value)
                 drafted = {*model.classes.values(), *model.functions.values()}
                 names_some = any(re.search(rf"\b{each}\b", text) for each in drafted)
                 (behind if names_some else before).append(f"{name} = {text}")

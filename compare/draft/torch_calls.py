@@ -65,6 +65,9 @@ class TorchCalls(NewTensors):
             return self._created(node, "zeros")
         if name.startswith("nn.utils.") and (made := self._of_utils(node, name)) is not None:
             return made
+        if short == "bincount" and any(each.arg == "minlength" for each in node.keywords):
+            length = next(each.value for each in node.keywords if each.arg == "minlength")
+            return f"jnp.bincount({self.written(node.args[0])}, length={self.written(length)})"
         if short in REFUSED and not (functional and name.startswith("nn.functional.")):
             self._refused(short)
             return self._as_it_was(node)

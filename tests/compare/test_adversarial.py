@@ -63,6 +63,47 @@ def test_of_integers_few_are_left_and_of_scores_few_are_high():
     assert (scores[:, 2:-1] == normal((4, 12)).min()).all()
 
 
+def test_of_integers_one_is_left_the_least_and_the_largest():
+    tokens = np.random.default_rng(0).integers(3, 50, (4, 12))
+    tokens[:, 9:] = 0
+    found = made(tokens)
+    for kind, value in (("the least integers", tokens[tokens > 0].min()), ("the largest integers", tokens.max())):
+        (one,) = found[kind]
+        assert set(np.unique(one)) == {0, value}
+        np.testing.assert_array_equal(one == 0, tokens == 0)
+
+
+class Objects(torch.nn.Module):
+    """A mean over what is of some class, which divides by 1 where nothing is."""
+
+    def forward(self, scores, labels):
+        chosen = (labels > 0).float()
+        return (scores * chosen).sum() / chosen.sum().clamp(min=1)
+
+
+class ObjectsPort(nnx.Module):
+    def __init__(self, limits: bool):
+        self.limits = limits
+
+    def __call__(self, scores, labels):
+        count = (labels > 0).sum()
+        return (scores * (labels > 0)).sum() / (jnp.maximum(count, 1) if self.limits else count)
+
+
+@pytest.mark.parametrize("limits", [True, False])
+def test_a_count_that_is_never_zero_by_chance_is_asked_for_none(limits):
+    case = Case(
+        name="objects",
+        summary="an empty class",
+        reference=Objects,
+        model=lambda _: ObjectsPort(limits),
+        inputs=lambda rng: (rng.standard_normal(80).astype("float32"), rng.integers(0, 4, 80)),
+    )
+    report = check(case)
+    assert report.passed == limits, report
+    assert limits or "'the least integers'" in str(report)
+
+
 @pytest.mark.parametrize("padding", [0, 99, -100])
 def test_padding_stays_where_it_is(padding):
     tokens = np.random.default_rng(0).integers(3, 50, (4, 12))

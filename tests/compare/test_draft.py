@@ -107,6 +107,17 @@ MARKED = {
 }
 
 
+@pytest.mark.parametrize(
+    ("name", "inputs"), [("llama", "2,7:50"), ("bert", "2,7:50"), ("gpt2", "2,7:50"), ("vit", "2,3,32,32")]
+)
+def test_a_draft_of_a_model_of_transformers_is_equal_to_it(folder, name, inputs):
+    pytest.importorskip("transformers", reason="transformers is not installed: pip install graphmode[huggingface]")
+    made, case = drafted(folder, name, inputs, file="hugging_face.py")
+    assert not made.notes, made.text
+    report = check(replace(case, adversarial=()), draws=1)
+    assert report.passed, f"{report}\n{made.text}"
+
+
 @pytest.mark.parametrize("name", MARKED)
 def test_what_wants_a_hand_is_marked(folder, name):
     made = draft(f"{folder / 'networks.py'}:{name}", ("3,4",))

@@ -21,7 +21,7 @@ from ...trees import is_floating
 from ..coverage import listed
 from ..scales import allowed_unrest
 from ..yardstick import EQUAL_TOLERANCE, PRECISE_RATIO, Difference, difference, error_ratio, filled, magnitude
-from .inputs import BATCH_OF_ONE, FEW_VALUES, HOLES, KINDS, adversarial_inputs
+from .inputs import BATCH_OF_ONE, FEW_VALUES, HOLES, KINDS, LARGEST, LEAST, adversarial_inputs
 from .ties import ORDERS, Reordered, TiesNoted
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 SMALLEST = 1e-3  # of a tensor's scale on random inputs: below, these inputs make it the rounding of a cancellation
 SEVERAL = 8  # of the roundings that float32 shows: in float64 they fall otherwise
 PRECISION = "a large mean"  # where a variance by E[x^2] - E[x]^2 loses its digits
-RESIZING = (BATCH_OF_ONE, FEW_VALUES)  # which may change what is as long as values say
+RESIZING = (BATCH_OF_ONE, FEW_VALUES, LEAST, LARGEST)  # which may change what is as long as values say
 
 
 @dataclass

@@ -116,6 +116,16 @@ def _few_values(leaf: Leaf) -> np.ndarray:
     return np.where(leaf.array == padding, leaf.array, few[np.searchsorted(values, leaf.array) % few.size])
 
 
+def _one_value(which: int, leaf: Leaf) -> np.ndarray:
+    """All integers as the least, or the largest, that was drawn: no object of any class, one row of a table alone."""
+    if leaf.array.dtype.kind not in "iu" or not leaf.array.ndim or leaf.is_mask or leaf.is_arranged:
+        return leaf.array
+    padding = leaf.padding
+    values = np.unique(np.concatenate([draw.ravel() for draw in leaf.draws]))
+    values = values[values != padding] if len(values) > 1 else values
+    return np.where(leaf.array == padding, leaf.array, values[which]) if values.size else leaf.array
+
+
 def _few_peaks(leaf: Leaf) -> np.ndarray:
     """All but the first two and the last of the last axis are the least: repeats and blanks, if they are classes."""
     if not is_floating(leaf.array) or leaf.array.ndim < 2 or leaf.array.shape[-1] <= FEW:
@@ -167,6 +177,7 @@ def _one_row(leaf: Leaf) -> np.ndarray:
 BATCH_OF_ONE = "a batch of one"
 HOLES = "masks with holes"
 FEW_VALUES = "few values"
+LEAST, LARGEST = "the least integers", "the largest integers"
 FEW_PEAKS = "few peaks"
 _MAKERS: dict[str, Callable[[Leaf], np.ndarray]] = {
     "zeros": _zeros,
@@ -174,6 +185,8 @@ _MAKERS: dict[str, Callable[[Leaf], np.ndarray]] = {
     **{f"{factor:g} as large": functools.partial(_small, factor) for factor in SMALL},
     f"{LARGE:g} as large": _large,
     FEW_VALUES: _few_values,
+    LEAST: functools.partial(_one_value, 0),
+    LARGEST: functools.partial(_one_value, -1),
     FEW_PEAKS: _few_peaks,
     "a large mean": _large_mean,
     "all positive": _positive,
@@ -198,7 +211,7 @@ def adversarial_inputs(
       but: inputs that are asked anyway.
 
     Returns:
-      Names and inputs. Integers change where they are masks, and for few values; a batch of one is cut where all
+      Names and inputs. Integers change where they are masks, and for few values or one; a batch of one is cut where all
       arrays share the length of their first axis.
     """
     leaves = [jtu.tree_leaves_with_path(draw) for draw in draws]

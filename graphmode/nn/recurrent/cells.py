@@ -33,7 +33,7 @@ class _Cell(Layer):
     ):
         self.input_size = as_integer("input_size", input_size, least=0)
         self.hidden_size = as_integer("hidden_size", hidden_size, least=0)
-        if not isinstance(bias, bool):
+        if not isinstance(bias, bool) and bias not in (0, 1):
             raise TypeError(f"bias is {bias!r}; give True or False")
         self.precision = precision
 

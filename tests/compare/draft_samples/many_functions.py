@@ -1,5 +1,7 @@
 """Functions of PyTorch that `graphmode draft` writes, by the dozen."""
 
+from dataclasses import dataclass
+
 import torch
 import torch.nn as nn
 
@@ -167,3 +169,71 @@ class Kept(nn.Module):
         for anchor in self.anchors:
             y = y + anchor
         return y if self.extra is None else y + self.extra
+
+
+SHAPES = {}
+
+
+def shape(name):
+    def register(cls):
+        SHAPES[name] = cls
+        return cls
+
+    return register
+
+
+@shape("plain")
+class Plain(nn.Module):
+    def forward(self, x):
+        return torch.tanh(x)
+
+
+CHOICES = {"plain": Plain, "relu": nn.ReLU}
+
+
+class Normalising:
+    def unit(self, x):
+        return x / torch.norm(x, p=2, dim=(1, 2), keepdim=True) * self.gain
+
+
+@dataclass
+class Result:
+    values: torch.Tensor
+    score: torch.Tensor | None = None
+
+
+def set_small_(tensor, limit):
+    with torch.no_grad():
+        return tensor.uniform_(-limit, limit)
+
+
+def zeroed(module):
+    for parameter in module.parameters():
+        parameter.detach().zero_()
+    return module
+
+
+class Registered(Normalising, nn.Module):
+    """Mixins, registries, results, writes to `.data`, blocks without gradients, marks on parameters."""
+
+    def __init__(self):
+        super().__init__()
+        self.gain = nn.Parameter(torch.ones(1))
+        self.scales = nn.ParameterList([nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(3))])
+        self.linear = zeroed(nn.Linear(3, 3))
+        self.act = SHAPES["plain"]()
+        self.last = CHOICES["relu"]()
+        set_small_(self.linear.weight, 0.1)
+        self.linear.bias._no_decay = True
+
+    def forward(self, x):
+        if x.is_cuda:
+            x = x.cuda()
+        y = self.unit(self.act(self.linear(x)) * self.scales[0] + self.scales[1])
+        with torch.no_grad():
+            largest = y.abs().max()
+            largest = largest + 1
+        y = y / largest
+        weights = y.softmax(-1)
+        weights.data.masked_fill_(y > 0.2, 0.0)
+        return Result(values=self.last(y * weights), score=None if not self.training else y.sum(1))

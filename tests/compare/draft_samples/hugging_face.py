@@ -1,0 +1,34 @@
+"""Small models of `transformers`, which `graphmode draft` reads from the package."""
+
+from transformers import (
+    BertConfig,
+    BertModel,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    ViTConfig,
+    ViTModel,
+)
+
+SIZES = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+EAGER = {"attn_implementation": "eager"}
+
+
+def llama():
+    return LlamaForCausalLM(LlamaConfig(vocab_size=50, num_key_value_heads=2, use_cache=False, **SIZES, **EAGER))
+
+
+def bert():
+    rates = {"attention_probs_dropout_prob": 0.0, "hidden_dropout_prob": 0.0}
+    return BertModel(BertConfig(vocab_size=50, max_position_embeddings=16, **rates, **SIZES, **EAGER))
+
+
+def gpt2():
+    rates = {"attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0, "use_cache": False}
+    sizes = {"vocab_size": 50, "n_positions": 32, "n_embd": 32, "n_layer": 2, "n_head": 4}
+    return GPT2LMHeadModel(GPT2Config(bos_token_id=0, eos_token_id=0, **sizes, **rates, **EAGER))
+
+
+def vit():
+    return ViTModel(ViTConfig(image_size=32, patch_size=8, **SIZES, **EAGER))
