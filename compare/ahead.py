@@ -144,6 +144,7 @@ class Search:
         from graphmode.weights import WeightsError
 
         from .case import CaseError
+        from .functional_dropout import functional_dropout_off
         from .locate import locate
         from .parity.examination import Examination
         from .release import release
@@ -162,10 +163,11 @@ class Search:
             path = self.folder / str(number)
             failure: Exception | None = None
             try:
-                exam = Examination(
-                    locate(location).training(self.modes), seed=self.seed, dtype=dtype, device=self.device
-                )
-                verdicts = list(exam.verdicts())
+                with functional_dropout_off():
+                    exam = Examination(
+                        locate(location).training(self.modes), seed=self.seed, dtype=dtype, device=self.device
+                    )
+                    verdicts = list(exam.verdicts())
                 exam.ask_timed(exam.case.timed_modes(self.modes))
                 Findings(exam.truths, verdicts).write(path)
                 del exam, verdicts

@@ -22,6 +22,7 @@ from .draw import random_inputs, signature
 from .dtypes import check_dtype
 from .errors import describe_briefly
 from .findings import Findings
+from .functional_dropout import functional_dropout_off
 from .locate import absolute
 from .parity.certificate import certificate, certify
 from .parity.examination import Examination
@@ -167,15 +168,16 @@ class _Run:
     def _case(self, case: Case, number: int) -> None:
         location = self._locations[number] if number < len(self._locations) else ""
         for i, dtype in enumerate(self.plan.dtypes):
-            exam, found, path = self._examined(case, dtype, number * len(self.plan.dtypes) + i)
-            if i == 0:
-                shapes = signature(random_inputs(case, self.plan.seed, 0))
-                parameters = exam.judge.parameters
-                self.results.cases.append(
-                    CaseInfo(name=case.name, summary=case.summary, inputs=shapes, parameters=parameters)
-                )
-                self._note(self._left_out(case))
-            verdicts = self._recorded(found)
+            with functional_dropout_off():
+                exam, found, path = self._examined(case, dtype, number * len(self.plan.dtypes) + i)
+                if i == 0:
+                    shapes = signature(random_inputs(case, self.plan.seed, 0))
+                    parameters = exam.judge.parameters
+                    self.results.cases.append(
+                        CaseInfo(name=case.name, summary=case.summary, inputs=shapes, parameters=parameters)
+                    )
+                    self._note(self._left_out(case))
+                verdicts = self._recorded(found)
             self._certified.append(certify(exam, verdicts))
             self.results.certificate = certificate(self._certified, self.device)
             if i == 0:

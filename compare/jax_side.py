@@ -26,6 +26,7 @@ from .draw import input_name, signature
 from .dtypes import JAX_DTYPES, cast_array, matmul_precision
 from .endless import broken_off
 from .errors import describe_with_line, what_came
+from .functional_dropout import note_mode
 from .observation import Observation, changed
 from .port_program import PortProgram, TrainState, by_path, combine, partition, set_mode
 from .quick_compile import QUICKLY, SOUNDLY
@@ -189,10 +190,16 @@ class PortSide:
                     stack.enter_context(as_float64("float32", "complex64", *narrow))
             yield
 
+    @contextlib.contextmanager
+    def _running(self, mode: Mode) -> Iterator[None]:
+        note_mode(mode)
+        with self.following():
+            yield
+
     def program(self, mode: Mode) -> PortProgram:
         if mode not in self._programs:
             set_mode(self.model, mode)
-            self._programs[mode] = PortProgram(self.model, self.case, around=self.following)
+            self._programs[mode] = PortProgram(self.model, self.case, around=functools.partial(self._running, mode))
         return self._programs[mode]
 
     def place(self, inputs: Inputs, mode: Mode, cotangents: Mapping[str, np.ndarray] | None = None) -> PortBatch:

@@ -22,6 +22,7 @@ from .copied_module import copied
 from .draw import input_name
 from .dtypes import cast_module, torch_dtype
 from .errors import describe_with_line, what_came
+from .functional_dropout import note_mode
 from .observation import Observation, changed
 from .scalar_loss import scalar_loss
 from .trees import is_floating, named_leaves, to_arrays
@@ -192,10 +193,13 @@ class TorchSide:
         """Evaluation mode for inference; training mode otherwise, dropout being off in both."""
         if mode == "train_step" and self._start is None:
             self._start = Snapshot([*self.module.parameters(), *self.module.buffers()], self.module)
+        note_mode(mode)
         self.module.train(mode != "inference")
         for child in self.module.modules():
             if isinstance(child, torch.nn.modules.dropout._DropoutNd):
                 child.eval()
+            if isinstance(child, torch.nn.RNNBase):
+                child.dropout = 0.0  # of this side's copy
         return self.module
 
     def place(self, inputs: Inputs, mode: Mode, cotangents: Mapping[str, np.ndarray] | None = None) -> TorchBatch:

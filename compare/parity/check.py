@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..case import Case
+from ..functional_dropout import functional_dropout_off
 from ..report.certificates import Certificate
 from ..report.checks import CheckRecord, save_check
 from ..report.records import Cause, Divergence, Parity
@@ -134,7 +135,12 @@ def check(
     __tracebackhide__ = True
     _check_arguments(case, seed, draws, device)
     how: dict[str, Any] = {"locate": locate, "inside": inside, "compiled": compiled, "hasty": hasty}
-    exam = Examination(case, seed=seed, draws=draws, dtype=dtype, device=device, **how)
+    with functional_dropout_off():
+        return _checked(case, device, on_verdict, seed=seed, draws=draws, dtype=dtype, **how)
+
+
+def _checked(case: Case, device: str, on_verdict: Callable[[Parity], None], **how: Any) -> CheckReport:
+    exam = Examination(case, device=device, **how)
     report = CheckReport(case.name)
     for parity in exam.verdicts():
         report.parity.append(parity)

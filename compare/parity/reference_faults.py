@@ -137,7 +137,7 @@ def _why(mode: str) -> str:
         )
     return (
         "It draws random numbers in training mode that are not switched off, as those of torch.nn.Dropout modules are "
-        f"(F.dropout, torch.rand), or keeps state outside of its buffers; {advice} make it a torch.nn.Dropout, or "
+        f"(torch.dropout, torch.rand), or keeps state outside of its buffers; {advice} make it a torch.nn.Dropout, or "
         "build both sides with a rate of 0"
     )
 

@@ -15,6 +15,7 @@ from graphmode.weights import as_numpy
 
 from ...case import Case, CaseError
 from ...errors import describe_briefly
+from ...functional_dropout import functional_dropout_off
 from ...observation import Named
 from ...report.records import Divergence
 from ...trees import named_leaves
@@ -77,6 +78,7 @@ class Failure:
         return max(EQUAL_TOLERANCE, min(self.error, 1.0) * KEPT)
 
 
+@functional_dropout_off()
 def find_failure(case: Case, *, seed: int, variant: str, dtype: str = "float32") -> Failure:
     """Checks a port and gives the innermost pair of modules that differs by itself.
 

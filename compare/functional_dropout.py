@@ -1,0 +1,66 @@
+"""Dropout that models call as a function, `F.dropout(x, p, self.training)`: off while both sides are compared, as the
+modules are."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as theirs
+
+import graphmode.nn.functional as ours
+
+_DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
+_is_inference = False
+
+
+def note_mode(mode: str) -> None:
+    """Says in which mode a side runs next: in inference nothing is switched off, so that a model that drops there is
+    seen to."""
+    global _is_inference
+    _is_inference = mode == "inference"
+
+
+@contextlib.contextmanager
+def functional_dropout_off() -> Iterator[None]:
+    """In training `torch.nn.functional.dropout` and its like give their input as it is, and so do those of
+    `graphmode.nn.functional`; attention is computed with a `dropout_p` of 0. What was imported by name before is not
+    reached."""
+    before = [(holder, name, getattr(holder, name)) for holder in (theirs, ours) for name in _DROPOUTS]
+    attention = theirs.scaled_dot_product_attention
+    try:
+        for holder, name, function in before:
+            setattr(holder, name, _off(function))
+        theirs.scaled_dot_product_attention = _without_rate(attention)
+        yield
+    finally:
+        for holder, name, function in before:
+            setattr(holder, name, function)
+        theirs.scaled_dot_product_attention = attention
+
+
+def _off(function: Callable[..., Any]) -> Callable[..., Any]:
+    trains = list(inspect.signature(function).parameters).index("training")
+
+    @functools.wraps(function)
+    def dropped(input: Any, *args: Any, **kwargs: Any) -> Any:
+        is_training = kwargs.get("training", args[trains - 1] if len(args) >= trains else True)
+        is_given = kwargs.get("mask") is not None  # what is dropped is an input, and the same on both sides
+        return function(input, *args, **kwargs) if _is_inference or is_given or not is_training else input
+
+    return dropped
+
+
+def _without_rate(attention: Any) -> Callable[..., torch.Tensor]:
+    @functools.wraps(attention)
+    def attended(
+        query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, *args: Any, **kwargs: Any
+    ) -> Any:
+        rate = dropout_p if _is_inference else 0.0
+        return attention(query, key, value, attn_mask, rate, *args, **kwargs)
+
+    return attended
