@@ -33,6 +33,8 @@ Place = tuple[str, bool]  # a module, and whether the fault is outside of all
 LOOKS = 3  # at inputs of one mode
 CAUSES_S = 120.0  # for the causes of all suspects
 LINES_S = 30.0  # at least, for the lines of those without a cause
+LINE_S = 10.0  # for that of one with a cause
+EXPLAINED = 2  # with a cause, whose lines are looked for
 
 
 @dataclass
@@ -103,6 +105,7 @@ class _Looks:
         self._found_in: dict[Place, _Seen] = {}
         self._parts: dict[Place, tuple[str, ...]] = {}  # what was judged as a part of each, if anything
         self._kept: dict[tuple[str, str, int], Look] = {}
+        self._lines_left = EXPLAINED
 
     def diagnosis(self) -> Diagnosis:
         """What is found at all the inputs."""
@@ -292,11 +295,16 @@ class _Looks:
         return None if question is None else self._look(question, look.judge)
 
     def _with_its_line(self, divergence: Divergence, deadline: float) -> Divergence:
-        """A divergence without a cause, with the line where the port leaves the reference's way."""
+        """A divergence with the line where the port leaves the reference's way; not for long where a cause is known."""
         from .causes import astray
 
-        if divergence.causes or not _is_off_forward(divergence) or time.monotonic() > deadline:
+        if not _is_off_forward(divergence) or time.monotonic() > deadline:
             return divergence
+        if divergence.causes:
+            self._lines_left -= 1
+            if self._lines_left < 0:
+                return divergence
+            deadline = min(deadline, time.monotonic() + LINE_S)
         seen = self._found_in[_place(divergence)]
         try:
             return replace(divergence, astray=astray(seen.first, divergence, deadline, seen.others))

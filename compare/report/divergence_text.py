@@ -45,9 +45,11 @@ def told(divergence: Divergence) -> Iterator[str]:
         there = f", the reference's {d.reference}" if d.reference and d.reference != d.module else ""
         yield f"{happens(d)} {place(d)}{there}, on {d.input!r} in {d.mode}"
     if d.causes:
-        for cause in d.causes:
-            yield f"  cause ({cause.id}): {said(cause)}"
+        for i, cause in enumerate(d.causes):
+            yield f"  {'or ' if i else ''}cause ({cause.id}): {said(cause)}"
             yield f"  fix: {cause.fix}"
+        if d.astray is not None:
+            yield f"  the port's line: {where(d.astray)}"
     elif not d.outside:
         yield f"  cause: {unexplained(d)}"
         if d.astray is not None:
@@ -73,11 +75,14 @@ def unexplained(divergence: Divergence) -> str:
 
 def leaves(found: Astray) -> str:
     """Where the port leaves the reference's way, and which lines of the reference it has no counterpart of there."""
-    place = ", ".join(found.port)
-    if found.handed:
-        place += f", in {found.handed}, which hands this module what comes of it"
-    told = f"leaves the reference's way at {place}: from there on it has none of the reference's values"
+    told = f"leaves the reference's way at {where(found)}: from there on it has none of the reference's values"
     return f"{told}; without a counterpart: {', '.join(found.reference)}" if found.reference else told
+
+
+def where(found: Astray) -> str:
+    """The lines of the port."""
+    place = ", ".join(found.port)
+    return f"{place}, in {found.handed}, which hands this module what comes of it" if found.handed else place
 
 
 _WORDS = {

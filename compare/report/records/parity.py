@@ -95,7 +95,7 @@ class Divergence:
     `inherited` is the error of what it receives in a free run: what earlier modules introduced. `outside` marks an
     error that arises in no module, but in the case's `to_model`, `to_reference` or `loss`. With a `dtype` the module is
     equal in float64, and loses digits in this dtype that PyTorch keeps. `cut_short` says that the time was over before
-    all known causes had been tried, after `tried_s` seconds. `astray` is looked for where there is no cause.
+    all known causes had been tried, after `tried_s` seconds. `astray` is looked for longest where there is no cause.
     """
 
     mode: str
