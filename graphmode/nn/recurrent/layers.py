@@ -300,6 +300,6 @@ class LSTM(_Recurrent):
 
 
 def _as_bool(name: str, value: Any) -> bool:
-    if not isinstance(value, bool) and value not in (0, 1):
+    if not isinstance(value, bool):
         raise TypeError(f"{name} is {value!r}; give True or False")
-    return bool(value)
+    return value
