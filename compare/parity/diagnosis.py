@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ..torch_side import TorchSide
     from .causes import Elsewhere
     from .examination import Examination
+    from .inside.calls import CallId
     from .inside.localise import Look
 
 Place = tuple[str, bool]  # a module, and whether the fault is outside of all
@@ -163,7 +164,8 @@ class _Looks:
         self.modules = self.modules or look.modules()
         self._note_what_is_hidden(look)
         refuted = self._hold_backward(look)
-        divergences = self._explained(seen, [each for each in look.divergences() if _place(each) not in self.found])
+        divergences = [each for each in look.divergences() if _place(each) not in self.found]
+        divergences = self._explained(seen, [_with_what_passes(look, each) for each in divergences])
         told = {_place(each) for each in divergences if each.causes}
         earlier = {place: each for place, each in refuted.items() if place not in told}  # more is off there
         divergences = [each for each in divergences if _place(each) not in earlier]
@@ -318,6 +320,27 @@ class _Looks:
         module, outside = place
         parts = [] if outside else self._parts.get(place, ())
         return any((path, False) in self.found for path in parts if path != module and is_inside(path, module))
+
+
+def _with_what_passes(look: Look, divergence: Divergence) -> Divergence:
+    """A divergence in whose module a gradient goes on that the reference stops, as that of `critic(fake.detach())`."""
+    if divergence.outside or _is_off_forward(divergence):
+        return divergence
+    around = {at: look.run.around(at) for at, _ in look.let_through}
+    inside = [f"{name} of {at}" for at, name in look.let_through if _path(around[at]) == divergence.module]
+    if not inside:
+        return divergence
+    cause = Cause(
+        id="detach",
+        says=f"lets the gradient through by what it hands to {' and '.join(inside)}, where the reference detaches that",
+        fix="hand it jax.lax.stop_gradient(x)",
+        residual=0.0,
+    )
+    return replace(divergence, causes=[cause])
+
+
+def _path(at: CallId | None) -> str:
+    return at.path if at is not None else ""
 
 
 def _more(paths: tuple[str, ...]) -> str:

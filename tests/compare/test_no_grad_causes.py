@@ -140,3 +140,48 @@ def test_of_two_that_are_detached_the_line_is_told():
     line = next(i for i, text in enumerate(lines, 1) if "# the second" in text)
     assert (cause.id, cause.reference) == ("stop-gradient", f"{Path(__file__).name}:{line}")
     assert f"(the reference's line is {cause.reference})" in " ".join(str(report).split())
+
+
+class Adversaries(torch.nn.Module):
+    """A generator and a critic, which is called on what is made with a gradient, and without."""
+
+    def __init__(self):
+        super().__init__()
+        self.generator, self.critic = torch.nn.Linear(WIDTH, WIDTH), torch.nn.Linear(WIDTH, 1)
+
+    def forward(self, x):
+        fake = self.generator(x).tanh()
+        loss = torch.relu(1 + self.critic(fake.detach())).mean()
+        return fake, loss, -self.critic(fake).mean()
+
+
+class AdversariesPort(nnx.Module):
+    def __init__(self, rngs, stops):
+        self.generator, self.critic = nnx.Linear(WIDTH, WIDTH, rngs=rngs), nnx.Linear(WIDTH, 1, rngs=rngs)
+        self.stops = stops
+
+    def __call__(self, x):
+        fake = jax.numpy.tanh(self.generator(x))
+        handed = jax.lax.stop_gradient(fake) if self.stops else fake
+        loss = jax.nn.relu(1 + self.critic(handed)).mean()
+        return fake, loss, -self.critic(fake).mean()
+
+
+@pytest.mark.parametrize("stops", [True, False])
+def test_a_module_that_is_handed_what_the_reference_detaches_is_named(stops):
+    report = check(
+        Case(
+            name="adversaries",
+            summary="a critic that trains on what a generator makes",
+            reference=Adversaries,
+            model=lambda rngs: AdversariesPort(rngs, stops),
+            inputs=lambda rng: (rng.standard_normal((9, WIDTH)).astype(np.float32),),
+        )
+    )
+    assert report.passed == stops, report
+    if not stops:
+        (divergence,) = report.parity[0].divergences
+        (cause,) = divergence.causes
+        assert (divergence.module, cause.id) == ("", "detach")
+        assert "hands to 0 of critic, where the reference detaches" in cause.says
+        assert cause.fix == "hand it jax.lax.stop_gradient(x)"

@@ -40,11 +40,13 @@ class Seen:
 
 @dataclass(frozen=True)
 class Backward:
-    """A backward pass: what calls receive and give, and the gradients of parameters and of the model's inputs."""
+    """A backward pass: what calls receive and give, the gradients of parameters and of the model's inputs, and which
+    inputs of calls hand on a gradient where the reference takes none by them."""
 
     seen: list[Seen]
     by_parameters: dict[str, np.ndarray]
     by_inputs: dict[str, np.ndarray]
+    passed: list[tuple[CallId, str]] = field(default_factory=list)
 
 
 @dataclass

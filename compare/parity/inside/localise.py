@@ -99,6 +99,7 @@ class Look:
         self._handed_out()
         self.activations = tuple(self._activations(self.forced))
         self.backward: Backward | None = None
+        self.let_through: list[tuple[CallId, str]] = []
         if question.mode == "forward_backward":
             self._named("buffer", self.buffers, self.observed.buffers, None)
             self._backward()
@@ -174,6 +175,7 @@ class Look:
                 again = self.run.forced_backward(self.matches, self.calls, right)
             if right and not self._wrong_inside(again, right):
                 self.backward, backward, freed = again, again, right
+        self.let_through = self._let_through(backward, freed)
         lost = self._without_effect(backward, freed)
         for seen in sorted(backward.seen, key=lambda seen: self._user_elsewhere(seen) is not None):
             if seen.what == "input_gradient" and seen.at in lost:
@@ -194,6 +196,24 @@ class Look:
         wrong = {seen.at for seen in given if not self._gradient_error(seen).equal}
         inside = {at for at in wrong if at != ROOT and at.path not in self.suspects}
         return going_no_further(backward, inside, again, self.largest_gradient)
+
+    def _let_through(self, backward: Backward, free: set[CallId]) -> list[tuple[CallId, str]]:
+        """The inputs of calls by which the reference takes no gradient, where all gradients are right as soon as the
+        port takes none by them either."""
+        if not backward.passed or self._is_right(backward):
+            return []
+        again = self.run.forced_backward(self.matches, self.calls, free, stopping=True)
+        return list(dict.fromkeys(backward.passed)) if self._is_right(again) else []
+
+    def _is_right(self, backward: Backward) -> bool:
+        largest = LEAST_GRADIENT * self.largest_gradient
+        named = self.observed.parameter_gradients
+        errors = [
+            difference(found, named[name], max(magnitude(named[name]), largest))
+            for name, found in backward.by_parameters.items()
+            if name in named
+        ]
+        return all(each.equal for each in [*map(self._gradient_error, backward.seen), *errors])
 
     def _user_elsewhere(self, seen: Seen) -> str | None:
         """Of a gradient that a call receives, the module that the reference makes this call in, where the port makes it

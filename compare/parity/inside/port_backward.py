@@ -13,7 +13,7 @@ from flax import nnx
 
 from ...port_program import combine, starts
 from .borders import Backward, Matches, Seen, What
-from .calls import CallId, Calls
+from .calls import Call, CallId, Calls
 from .fixed_size import FixedSizeLayout
 from .hooking import kept_in_memory, numbered, taken_apart, with_theirs
 from .lanes import in_all_lanes
@@ -32,6 +32,7 @@ class BackwardPass:
       free: calls that receive what the port's own backward pass makes of the right gradients around them.
       giving: calls that hand on the gradients that they give.
       alone: the one module whose calls receive gradients, those of all others being zero; all of them, where None.
+      stopping: whether nothing is handed on of gradients by inputs by which the reference takes none.
     """
 
     def __init__(
@@ -42,10 +43,14 @@ class BackwardPass:
         free: Collection[CallId] = (),
         giving: Collection[CallId] = (),
         alone: str | None = None,
+        *,
+        stopping: bool = False,
     ):
         self.port, self.matches, self.calls = port, matches, calls
         self.free, self.giving, self.alone = free, giving, alone
+        self.stopping = stopping or alone is not None
         self.seen: list[Seen] = []
+        self.passed: list[tuple[CallId, str]] = []
         self._judged = set(port.forced)
         self._reached: list[jax.Array] | None = None  # the tensors at borders, if they enter a sum
 
@@ -72,7 +77,7 @@ class BackwardPass:
             by_parameters, by_inputs = pull((first, jtu.tree_map(jnp.zeros_like, sums)))
             jax.effects_barrier()
             by_name = side.named_gradients(self.port.question.mode, by_parameters)
-            return Backward(self.seen, by_name, side.input_gradients(batch, by_inputs))
+            return Backward(self.seen, by_name, side.input_gradients(batch, by_inputs), self.passed)
 
     def _note(self, at: CallId, module: nnx.Module, run: Any, args: Any, kwargs: Any) -> Any:
         if at not in self._judged:
@@ -101,7 +106,11 @@ class BackwardPass:
             if each.name in merged:
                 replaced[each.index] = replaced[places[merged[each.name]]]
                 continue
-            let_through = each.name in through and isinstance(ours[each.index], jax.core.Tracer)
+            is_traced = isinstance(ours[each.index], jax.core.Tracer)
+            if gives and is_traced and not self.stopping and _has_no_gradient(call, each.name):
+                replaced[each.index] = self._passing(at, each.name, replaced[each.index])(ours[each.index])
+                continue
+            let_through = each.name in through and is_traced
             if each.name in gradients or let_through:
                 wanted = gradients.get(each.name)
                 if wanted is None or self.alone not in (None, at.path):
@@ -145,3 +154,27 @@ class BackwardPass:
 
         switch.defvjp(fwd, bwd)
         return switch
+
+    def _passing(self, at: CallId, name: str, right: jax.Array) -> Callable[[jax.Array], jax.Array]:
+        """Gives the right value forward, and backward what reaches it: what is around has to stop that."""
+
+        @jax.custom_vjp
+        def switch(x: jax.Array) -> jax.Array:
+            return right
+
+        def fwd(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+            return right, jnp.zeros_like(x)
+
+        def bwd(like: jax.Array, reached: jax.Array) -> tuple[jax.Array]:
+            if reached.shape != like.shape:
+                return (like,)
+            self.passed.append((at, name))
+            return (jnp.asarray(reached, like.dtype),)
+
+        switch.defvjp(fwd, bwd)
+        return switch
+
+
+def _has_no_gradient(call: Call, name: str) -> bool:
+    """Whether a floating input of a call is one by which the reference takes no gradient, as of what is detached."""
+    return name not in call.input_gradients and call.inputs[name].dtype.kind == "f"

@@ -316,20 +316,27 @@ class PortRun:
         return [places[i] for i, leaf in enumerate(leaves) if is_array(leaf) and i in places]
 
     def forced_backward(
-        self, matches: Matches, calls: Calls, free: Collection[CallId] = (), giving: Collection[CallId] = ()
+        self,
+        matches: Matches,
+        calls: Calls,
+        free: Collection[CallId] = (),
+        giving: Collection[CallId] = (),
+        *,
+        stopping: bool = False,
     ) -> Backward:
         """The same of the backward pass. `forced_forward` comes first: it finds the layouts.
 
         Calls that are `free` receive what the port's own backward pass makes of the right gradients around them, and
-        those that are `giving` hand on the gradients that they give.
+        those that are `giving` hand on the gradients that they give. Where it is `stopping`, no gradient goes on by
+        inputs by which the reference takes none.
 
         Where a module cuts the gradient, nothing would reach what comes before; so each tensor at a border also enters
         a sum whose own gradient is zero, and what gets none is seen to get zeros.
         """
         try:
-            return BackwardPass(self, matches, calls, free, giving).run(reaching=True)
+            return BackwardPass(self, matches, calls, free, giving, stopping=stopping).run(reaching=True)
         except jax.errors.UnexpectedTracerError:  # a module is called within a transform, whose values do not leave it
-            return BackwardPass(self, matches, calls, free, giving).run(reaching=False)
+            return BackwardPass(self, matches, calls, free, giving, stopping=stopping).run(reaching=False)
 
     def around(self, at: CallId) -> CallId | None:
         """The judged call that a call is made in, where it is judged itself."""
