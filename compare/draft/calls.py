@@ -77,6 +77,9 @@ class Calls(TorchCalls):
             return made
         if found is torch.Tensor or found in LEGACY:
             return self._of_legacy_type(node, LEGACY.get(found, "jnp.float32")) or self._as_it_was(node)
+        if found in (int, float) and len(node.args) == 1 and not self._builds and self._asks_for_value(node.args[0]):
+            self._refused("item")
+            return self.written(node.args[0])
         if found is isinstance:
             with self._in_types():
                 return self._with(node)
@@ -91,6 +94,10 @@ class Calls(TorchCalls):
             is_builder = function.id in self.model.builders or (found is UNKNOWN and self._is_parameter(function.id))
             return self._with(node, "rngs=rngs") if is_builder else None
         return None
+
+    def _asks_for_value(self, node: ast.expr) -> bool:
+        """Whether `int(...)` or `float(...)` of it is a number that only a run knows, and not one of shapes."""
+        return self._is_tensor(node) and not (isinstance(node, ast.Subscript) and ".shape" in ast.unparse(node.value))
 
     def _buffer(self, node: ast.Call) -> str | None:
         keywords = {each.arg: each.value for each in node.keywords}

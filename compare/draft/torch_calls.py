@@ -171,7 +171,7 @@ class TorchCalls(NewTensors):
             return None
         if name in REFUSED and (is_tensor or name not in OF_OTHERS):
             self._refused(name)
-            return None
+            return self.written(holder) if name in ("item", "numpy") and is_tensor else None
         if name in SHAPED:
             return self._shaped(name, holder, node.args, node.keywords)
         if name in OF_OTHERS and not is_tensor:
