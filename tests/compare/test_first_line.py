@@ -267,7 +267,7 @@ def test_what_a_module_is_handed_that_the_reference_s_is_not_is_told_where_it_is
     assert f"at {line} (div), in TurningPort, which hands this module what comes of it" in " ".join(str(report).split())
 
 
-def test_no_line_where_there_is_a_cause():
+def test_the_ports_line_stands_with_a_cause_too():
     class Gelu(torch.nn.Module):
         def forward(self, x):
             return torch.nn.functional.gelu(x)
@@ -280,9 +280,12 @@ def test_no_line_where_there_is_a_cause():
             return jax.nn.gelu(x)
 
     case = Case(name="c", summary="s", reference=Gelu, model=GeluPort, inputs=lambda rng: (rng.standard_normal(9),))
-    (divergence,) = check(case, hasty=True).divergences
-    assert divergence.causes
-    assert divergence.astray is None
+    report = check(case, hasty=True)
+    (divergence,) = report.divergences
+    (line,) = lines_with("return jax.nn.gelu(x)")
+    assert [cause.id for cause in divergence.causes] == ["gelu-form"]
+    assert divergence.astray.port[0].startswith(f"{line} (")
+    assert f"the port's line: {line} (" in str(report)
 
 
 def test_values_are_found_however_they_lie():
