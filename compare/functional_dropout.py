@@ -15,6 +15,7 @@ import torch.nn.functional as theirs
 import graphmode.nn.functional as ours
 
 _DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
+_ITSELF = "_graphmode_itself"  # of what stands in for a function, that
 _is_inference = False
 
 
@@ -43,6 +44,20 @@ def functional_dropout_off() -> Iterator[None]:
         theirs.scaled_dot_product_attention = attention
 
 
+@contextlib.contextmanager
+def functional_dropout_as_it_was() -> Iterator[None]:
+    """Within `functional_dropout_off`, PyTorch's own functions: while a model is built, which may script them."""
+    names = (*_DROPOUTS, "scaled_dot_product_attention")
+    now = {name: getattr(theirs, name) for name in names}
+    try:
+        for name, function in now.items():
+            setattr(theirs, name, getattr(function, _ITSELF, function))
+        yield
+    finally:
+        for name, function in now.items():
+            setattr(theirs, name, function)
+
+
 def _off(function: Callable[..., Any]) -> Callable[..., Any]:
     trains = list(inspect.signature(function).parameters).index("training")
 
@@ -52,6 +67,7 @@ def _off(function: Callable[..., Any]) -> Callable[..., Any]:
         is_given = kwargs.get("mask") is not None  # what is dropped is an input, and the same on both sides
         return function(input, *args, **kwargs) if _is_inference or is_given or not is_training else input
 
+    setattr(dropped, _ITSELF, function)
     return dropped
 
 
@@ -63,4 +79,5 @@ def _without_rate(attention: Any) -> Callable[..., torch.Tensor]:
         rate = dropout_p if _is_inference else 0.0
         return attention(query, key, value, attn_mask, rate, *args, **kwargs)
 
+    setattr(attended, _ITSELF, attention)
     return attended

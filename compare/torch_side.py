@@ -22,7 +22,7 @@ from .copied_module import copied
 from .draw import input_name
 from .dtypes import cast_module, torch_dtype
 from .errors import describe_with_line, what_came
-from .functional_dropout import note_mode
+from .functional_dropout import functional_dropout_as_it_was, note_mode
 from .observation import Observation, changed
 from .scalar_loss import scalar_loss
 from .trees import is_floating, named_leaves, to_arrays
@@ -62,8 +62,8 @@ class Snapshot:
 
     def __init__(self, tensors: Sequence[torch.Tensor], module: torch.nn.Module | None = None):
         self.pairs = [(tensor, tensor.detach().clone()) for tensor in tensors]
-        holders = [] if module is None else [m._buffers for m in module.modules()]
-        holders += [] if module is None else [m._parameters for m in module.modules()]  # type: ignore[misc]
+        inside = [] if module is None else [m for m in module.modules() if not isinstance(m, torch.jit.ScriptModule)]
+        holders: list[Any] = [*(m._buffers for m in inside), *(m._parameters for m in inside)]
         self._held = [(holder, dict(holder)) for holder in holders]
 
     @classmethod
@@ -115,7 +115,8 @@ def build_references(
         for name, make in case.references.items():
             torch.manual_seed(seed)
             try:
-                module = make()
+                with functional_dropout_as_it_was():
+                    module = make()
             except ImportError as error:  # of a library that only this case needs: other cases go on
                 raise CaseError(f"case {case.name!r}: reference {name!r} cannot be built: {error}") from error
             except Exception as error:
@@ -196,7 +197,8 @@ class TorchSide:
         note_mode(mode)
         self.module.train(mode != "inference")
         for child in self.module.modules():
-            if isinstance(child, torch.nn.modules.dropout._DropoutNd):
+            is_scripted = isinstance(child, torch.jit.ScriptModule) and "Dropout" in child.original_name
+            if is_scripted or isinstance(child, torch.nn.modules.dropout._DropoutNd):
                 child.eval()
             if isinstance(child, torch.nn.RNNBase):
                 child.dropout = 0.0  # of this side's copy

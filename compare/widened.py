@@ -11,6 +11,8 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
+from .functional_dropout import functional_dropout_as_it_was
+
 WIDER = {torch.float32: torch.float64, torch.complex64: torch.complex128}
 ALIKE = 1e-5  # of the largest element: so far does rounding to float32 take what is built, and chance much further
 NARROW = (torch.bfloat16, torch.float16)
@@ -112,7 +114,9 @@ def take_constants(module: torch.nn.Module, make: Callable[[], torch.nn.Module],
       The names of those that rounding to float32 had changed.
     """
     with in_float64():
-        again = dict(_constants(make(), carried))
+        with functional_dropout_as_it_was():
+            built = make()
+        again = dict(_constants(built, carried))
     changed = []
     for name, (holder, kept) in _constants(module, carried):
         fine = again.get(name, (None, kept))[1]

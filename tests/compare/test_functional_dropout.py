@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from flax import nnx
 from graphmode.compare import Case, CaseError, check
-from graphmode.compare.functional_dropout import functional_dropout_off, note_mode
+from graphmode.compare.functional_dropout import functional_dropout_as_it_was, functional_dropout_off, note_mode
 
 from graphmode import nn
 
@@ -82,3 +82,9 @@ def test_masks_that_are_given_and_rates_in_inference_stay():
         note_mode("inference")
         assert not (F.dropout(torch.ones(40, 4), 0.5) == 1).all()
     assert not (F.dropout(torch.ones(40, 4), 0.5) == 1).all()
+
+
+def test_what_a_model_scripts_as_it_is_built_is_pytorchs_own():
+    with functional_dropout_off(), functional_dropout_as_it_was():
+        net = torch.jit.script(torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Dropout(0.1)))
+        assert net(torch.ones(2, 8)).shape == (2, 16)
