@@ -16,7 +16,11 @@ IGNORED = frozenset(
 )
 
 # functions of `written_helpers.py`, with the arguments that PyTorch's have
-HELPERS = frozenset(name for name, each in vars(written_helpers).items() if isinstance(each, FunctionType | type))
+HELPERS = frozenset(
+    name
+    for name, each in vars(written_helpers).items()
+    if isinstance(each, FunctionType | type) and each.__module__ == written_helpers.__name__
+)
 
 LEGACY: Mapping[Any, str] = {
     torch.FloatTensor: "jnp.float32",

@@ -58,24 +58,29 @@ def draft(location: str, inputs: tuple[str, ...] = ()) -> Draft:
     module = _built(build, location, recording)
     model, parts = parts_of(build, module, recording)
     body: list[str] = []
-    tied, owners = False, []
+    owners: list[Any] = []
+    heads: set[str] = set()
     for part in parts:
         owner = part.item if isinstance(part.item, type) else None
         translator = Translator(model, part.spans, part.scope, owner, part.kept)
         model.home = part.home
         body.append(_cleaned(translator.written(part.node)))
         owners.append(part.item)
-        tied |= bool(translator.heads)
+        heads |= set(translator.heads)
     body = _named_somewhere(body, owners, build)
+    ties = [tie for tie in model.ties if tie.attribute in heads]
     original = build.__module__
     takes_rngs = isinstance(build, FunctionType) or has_own_init(build) or layer_of(build) is not None
-    case = _case(name, original, shapes, "rngs=rngs" if takes_rngs else "", model.ties if tied else [])
-    if tied and model.ties:
+    case = _case(name, original, shapes, "rngs=rngs" if takes_rngs else "", ties)
+    if ties:
         model.imports.add("from graphmode.weights import Tied")
     if "taking" in model.helpers:
         model.imports |= {"import inspect", "from functools import partial", "from typing import Any"}
     if model.helpers & {"hann_window", "hamming_window", "blackman_window"}:
         model.helpers.add("cosine_window")
+    if model.helpers & {"stft", "istft"}:
+        model.helpers.add("window_of_frames")
+        model.imports.add("from typing import Any")
     if model.helpers & {"cosine_window", "stft", "istft"}:
         model.imports.add("import numpy as np")
     if "apply_function" in model.helpers:

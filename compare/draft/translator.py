@@ -79,7 +79,9 @@ class Translator(Assignments):
             self._note("M01: a part of a tensor among several targets: give it a name, and write that by .at[]")
         if isinstance(node, ast.Assign) and len(node.targets) == 1:
             self._learn(node.targets[0], node.value)
-            return self._assigned(node.targets[0], node.value)
+            made = self._assigned(node.targets[0], node.value)
+            if made is not None or not self._in_no_grad:
+                return made
         if isinstance(node, ast.AnnAssign) and node.value is not None:
             self._learn(node.target, node.value)
             if isinstance(node.target, ast.Attribute):
@@ -136,7 +138,12 @@ class Translator(Assignments):
     def _stopped(self, node: ast.Assign | ast.AugAssign) -> str | None:
         """What a name is given where no gradient is recorded."""
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        if not all(isinstance(each, ast.Name | ast.Tuple) for each in targets) or not self._is_tensor(node.value):
+        is_of_tensors = self._is_tensor(node.value) or (
+            isinstance(node, ast.AugAssign) and self._is_tensor(node.target)
+        )
+        if not all(isinstance(each, ast.Name | ast.Tuple) for each in targets) or not is_of_tensors:
+            if isinstance(node.value, ast.Call) and not is_of_tensors:
+                self._note("G04: jax.lax.stop_gradient, if it is an array")
             return None
         value = without_parentheses(self.written(node.value))
         if isinstance(node.value, ast.Tuple) and not value.startswith("("):

@@ -200,6 +200,13 @@ def cosine_window(length: int, periodic: bool, parts: tuple[float, ...]) -> jax.
     return jnp.asarray(sum(part * np.cos(k * angles) for k, part in enumerate(parts)))
 
 
+def window_of_frames(window: jax.Array | None, length: int, n_fft: int, dtype: Any) -> jax.Array:
+    """A window, or ones, in the middle of a frame."""
+    window = jnp.ones(length, dtype) if window is None else window
+    before = (n_fft - length) // 2
+    return jnp.pad(window, (before, n_fft - length - before))
+
+
 def stft(
     x: jax.Array,
     n_fft: int,
@@ -219,9 +226,7 @@ def stft(
         x = jnp.pad(x, ends, mode={"replicate": "edge", "circular": "wrap"}.get(pad_mode, pad_mode))
     starts = np.arange(0, x.shape[-1] - n_fft + 1, hop_length)
     frames = x[..., starts[:, None] + np.arange(n_fft)]
-    window = jnp.ones(win_length, x.dtype) if window is None else window
-    before = (n_fft - win_length) // 2
-    frames = frames * jnp.pad(window, (before, n_fft - win_length - before))
+    frames = frames * window_of_frames(window, win_length, n_fft, x.dtype)
     made = (jnp.fft.rfft if onesided else jnp.fft.fft)(frames, norm="ortho" if normalized else None).swapaxes(-1, -2)
     return made if return_complex else jnp.stack((made.real, made.imag), axis=-1)
 
@@ -239,9 +244,7 @@ def istft(
 ) -> jax.Array:
     """`torch.istft`: `[..., samples]` of `[..., frequencies, frames]`; frames that overlap are added up and weighed."""
     hop_length, win_length = hop_length or n_fft // 4, win_length or n_fft
-    window = jnp.ones(win_length, x.real.dtype) if window is None else window
-    before = (n_fft - win_length) // 2
-    window = jnp.pad(window, (before, n_fft - win_length - before))
+    window = window_of_frames(window, win_length, n_fft, x.real.dtype)
     inverse = jnp.fft.irfft if onesided else jnp.fft.ifft
     frames = inverse(x.swapaxes(-1, -2), n=n_fft, norm="ortho" if normalized else None).real * window
     count = frames.shape[-2]

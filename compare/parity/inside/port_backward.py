@@ -137,44 +137,44 @@ class BackwardPass:
                 name = f"{pair.name} beyond what counts"
                 self.seen.append(Seen(at, around, what, name, beyond, np.zeros_like(beyond), is_beyond=True))
 
-        @jax.custom_vjp
-        def switch(x: jax.Array) -> jax.Array:
-            return right
-
-        def fwd(x: jax.Array) -> tuple[jax.Array, jax.Array]:
-            return right, jnp.zeros_like(x)
-
-        def bwd(like: jax.Array, reached: jax.Array) -> tuple[jax.Array]:
+        def handed_on(reached: jax.Array) -> Any:
             if isinstance(reached, jax.core.Tracer):
                 jax.debug.callback(note, reached)
             else:
                 note(reached)
-            handed_on = reached if gives_its_own else pair.layout.gradient_to_port(gradient)
-            return (jnp.asarray(handed_on, like.dtype) if handed_on.shape == like.shape else like,)
+            return reached if gives_its_own else pair.layout.gradient_to_port(gradient)
 
-        switch.defvjp(fwd, bwd)
-        return switch
+        return _in_place_of(right, handed_on)
 
     def _passing(self, at: CallId, name: str, right: jax.Array) -> Callable[[jax.Array], jax.Array]:
         """Gives the right value forward, and backward what reaches it: what is around has to stop that."""
 
-        @jax.custom_vjp
-        def switch(x: jax.Array) -> jax.Array:
-            return right
-
-        def fwd(x: jax.Array) -> tuple[jax.Array, jax.Array]:
-            return right, jnp.zeros_like(x)
-
-        def bwd(like: jax.Array, reached: jax.Array) -> tuple[jax.Array]:
-            if reached.shape != like.shape:
-                return (like,)
+        def handed_on(reached: jax.Array) -> jax.Array:
             self.passed.append((at, name))
-            return (jnp.asarray(reached, like.dtype),)
+            return reached
 
-        switch.defvjp(fwd, bwd)
-        return switch
+        return _in_place_of(right, handed_on)
 
 
 def _has_no_gradient(call: Call, name: str) -> bool:
     """Whether a floating input of a call is one by which the reference takes no gradient, as of what is detached."""
     return name not in call.input_gradients and call.inputs[name].dtype.kind == "f"
+
+
+def _in_place_of(right: jax.Array, handed_on: Callable[[jax.Array], Any]) -> Callable[[jax.Array], jax.Array]:
+    """Gives one array for another forward, and backward what is made of the gradient that reaches it; zeros where that
+    has another shape."""
+
+    @jax.custom_vjp
+    def switch(x: jax.Array) -> jax.Array:
+        return right
+
+    def fwd(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return right, jnp.zeros_like(x)
+
+    def bwd(like: jax.Array, reached: jax.Array) -> tuple[jax.Array]:
+        gradient = handed_on(reached)
+        return (jnp.asarray(gradient, like.dtype) if gradient.shape == like.shape else like,)
+
+    switch.defvjp(fwd, bwd)
+    return switch

@@ -6,7 +6,7 @@ import contextvars
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import jax
 from flax import nnx
@@ -14,6 +14,7 @@ from flax import nnx
 from graphmode.weights import carries
 from graphmode.weights.conventions import TRANSFORM
 
+Kind = TypeVar("Kind")
 _HOWS = "_graphmode_computed"  # of a class: those it is made of, the plain class first
 _made: contextvars.ContextVar[Mapping[tuple[int, str], jax.Array]] = contextvars.ContextVar("_made")
 
@@ -52,6 +53,18 @@ def restore(module: nnx.Module, name: str, variable: nnx.Variable) -> None:
 def how_of(module: Any, name: str) -> How | None:
     """How an attribute is computed; None where it is not."""
     return dict(_parts(type(module))[1]).get(name)
+
+
+def how_made(module: nnx.Module, name: str, kind: type[Kind], function: str) -> Kind:
+    """How an attribute is computed, of this kind.
+
+    Raises:
+      ValueError: where the module computes no such attribute, or by another function.
+    """
+    how = how_of(module, name)
+    if not isinstance(how, kind):
+        raise ValueError(f"name is {name!r}, and {function} was not called on that of {type(module).__name__}")
+    return how
 
 
 def variable_named(module: Any, name: str) -> nnx.Variable:
@@ -93,8 +106,11 @@ def axis_of(name: str, axis: int, ndim: int) -> int:
     """An axis counted from the front.
 
     Raises:
+      TypeError: where it is no integer.
       ValueError: where there is none.
     """
+    if isinstance(axis, bool) or not isinstance(axis, int):
+        raise TypeError(f"{name} is {axis!r}; give an integer from {-ndim} to {ndim - 1}")
     if not -ndim <= axis < ndim:
         raise ValueError(f"{name} is {axis}, and the tensor has {ndim} axes; give {-ndim} to {ndim - 1}")
     return axis % ndim

@@ -11,7 +11,7 @@ from flax import nnx
 
 from ..arguments import as_integer
 from ..conv.transposed import ConvTransposeNd
-from .computed import axes_of, axis_of, compute, how_of, layout_of, restore, variable_named
+from .computed import axes_of, axis_of, compute, how_made, layout_of, restore, variable_named
 
 Module = TypeVar("Module", bound=nnx.Module)
 Array = jax.Array
@@ -136,9 +136,7 @@ def remove_spectral_norm(module: Module, name: str = "weight") -> Module:
     Raises:
       ValueError: where the module computes no such parameter.
     """
-    how = how_of(module, name)
-    if not isinstance(how, _SpectralNorm):
-        raise ValueError(f"name is {name!r}, and spectral_norm was not called on that of {type(module).__name__}")
+    how = how_made(module, name, _SpectralNorm, "spectral_norm")
     original = getattr(module, f"{name}_orig")
     whole = type(original)(how.divided(module, iterates=False), **layout_of(original))
     for part in ("orig", "u", "v"):

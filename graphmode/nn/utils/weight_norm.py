@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from .computed import axes_of, axis_of, compute, how_of, layout_of, restore, variable_named
+from .computed import axes_of, axis_of, compute, how_made, layout_of, restore, variable_named
 
 Module = TypeVar("Module", bound=nnx.Module)
 
@@ -100,9 +100,7 @@ def remove_weight_norm(module: Module, name: str = "weight") -> Module:
     Raises:
       ValueError: where the module computes no such parameter.
     """
-    how = how_of(module, name)
-    if not isinstance(how, _WeightNorm):
-        raise ValueError(f"name is {name!r}, and weight_norm was not called on that of {type(module).__name__}")
+    how = how_made(module, name, _WeightNorm, "weight_norm")
     v = getattr(module, f"{name}_v")
     whole = type(v)(how.value(module), **layout_of(v))
     delattr(module, f"{name}_g")

@@ -234,6 +234,6 @@ class Registered(Normalising, nn.Module):
             largest = y.abs().max()
             largest = largest + 1
         y = y / largest
-        weights = y.softmax(-1)
-        weights.data.masked_fill_(y > 0.2, 0.0)
-        return Result(values=self.last(y * weights), score=None if not self.training else y.sum(1))
+        weights = 3 * y
+        weights.data.masked_fill_(y > 0.1, 0.0)
+        return Result(values=self.last(y * weights.softmax(-1)), score=None if not self.training else y.sum(1))
