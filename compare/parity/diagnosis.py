@@ -316,10 +316,15 @@ class _Looks:
             return divergence
 
     def _stands_for_another(self, place: Place) -> bool:
-        """Whether a module is accused for what was judged as a part of it, which another input accuses by itself."""
+        """Whether a module is accused for what was judged as a part of it, which another input accuses by itself, or
+        for the same line of the reference as a module inside."""
         module, outside = place
-        parts = [] if outside else self._parts.get(place, ())
-        return any((path, False) in self.found for path in parts if path != module and is_inside(path, module))
+        if outside:
+            return False
+        inside = {path: each for (path, out), each in self.found.items() if not out and _is_within(path, module)}
+        lines = _lines(self.found[place])
+        same = bool(lines) and any(lines == _lines(each) for each in inside.values())
+        return same or any(path in inside for path in self._parts.get(place, ()))
 
 
 def _with_what_passes(look: Look, divergence: Divergence) -> Divergence:
@@ -345,6 +350,16 @@ def _path(at: CallId | None) -> str:
 
 def _more(paths: tuple[str, ...]) -> str:
     return f", and {len(paths) - 1} more modules" if len(paths) > 1 else ""
+
+
+def _is_within(path: str, module: str) -> bool:
+    return path != module and is_inside(path, module)
+
+
+def _lines(divergence: Divergence) -> set[tuple[str, str]]:
+    """What the causes are, and of which lines of the reference, where these are known of all."""
+    lines = {(cause.id, cause.reference) for cause in divergence.causes}
+    return lines if all(line for _, line in lines) else set()
 
 
 def _place(divergence: Divergence) -> Place:

@@ -49,3 +49,37 @@ class Transposed(Port):
 def test_indices_the_other_way_round_are_named(port):
     found = causes(Path, port, lambda rng: (rng.integers(0, TAGS, (TIME, 4)),))
     assert found == [("index-order", "takes the indices of axes 0 and 1 the other way round")]
+
+
+class Edges(torch.nn.Module):
+    """Weights of edges, of which those that come to one node are 1 in all."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(TIME, TIME)
+
+    def forward(self, x, source, target, weight):
+        h = self.fc(x)
+        whole = torch.zeros(len(x), dtype=x.dtype).index_add(0, target, weight)
+        share = weight / whole[target]
+        return torch.zeros_like(h).index_add(0, target, share[:, None] * h[source])
+
+
+class BySource(nnx.Module):
+    def __init__(self, rngs):
+        self.fc = nnx.Linear(TIME, TIME, rngs=rngs)
+
+    def __call__(self, x, source, target, weight):
+        h = self.fc(x)
+        whole = jnp.zeros(len(x)).at[source].add(weight)
+        share = weight / whole[source]
+        return jnp.zeros_like(h).at[target].add(share[:, None] * h[source])
+
+
+def test_a_sum_by_other_indices_is_named_with_all_that_takes_them():
+    def graph(rng):
+        edges = rng.integers(0, TAGS, (2, 30))
+        return rng.standard_normal((TAGS, TIME)), *edges, rng.uniform(0.5, 1, 30)
+
+    says = "takes its input 1 for its input 2 in index_add and __getitem__, and what takes it between them"
+    assert causes(Edges, BySource, graph) == [("wiring", says)]

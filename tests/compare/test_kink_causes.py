@@ -152,7 +152,7 @@ def test_the_shares_of_lerp_taken_for_one_another_are_named(share):
     kept = max(share, 1 - share)
     assert (cause.id, cause.says) == (
         "momentum",
-        f"takes the shares {kept:.6g} and {1 - kept:.6g} for one another, as of a running mean",
+        f"takes the shares {kept:.6g} and {1 - kept:.6g} for one another",
     )
 
 

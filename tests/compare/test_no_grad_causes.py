@@ -185,3 +185,47 @@ def test_a_module_that_is_handed_what_the_reference_detaches_is_named(stops):
         assert (divergence.module, cause.id) == ("", "detach")
         assert "hands to 0 of critic, where the reference detaches" in cause.says
         assert cause.fix == "hand it jax.lax.stop_gradient(x)"
+
+
+class Returns(torch.nn.Module):
+    """What is aimed at is made of values that are known, one of which has a gradient outside."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x, reward):
+        value = self.fc(x)
+        with torch.no_grad():
+            gain = reward + 0.9 * value.roll(1, 0)
+            aim = gain + value  # the one that the port lets through
+            spread = (gain - gain.mean()) / gain.std()
+        return ((value.tanh() - aim) ** 2).mean(), (spread * value).mean()
+
+
+class ReturnsPort(nnx.Module):
+    def __init__(self, rngs):
+        self.fc = nnx.Linear(WIDTH, WIDTH, rngs=rngs)
+
+    def __call__(self, x, reward):
+        value = self.fc(x)
+        gain = jax.lax.stop_gradient(reward + 0.9 * jax.numpy.roll(value, 1, 0))
+        spread = (gain - gain.mean()) / gain.std(ddof=1)
+        return ((jax.numpy.tanh(value) - (gain + value)) ** 2).mean(), (spread * value).mean()
+
+
+def test_of_many_calls_without_gradients_the_one_with_a_gradient_is_named():
+    rows = lambda rng: rng.standard_normal((5, WIDTH)).astype(np.float32)  # noqa: E731
+    case = Case(
+        name="c",
+        summary="s",
+        reference=Returns,
+        model=ReturnsPort,
+        inputs=lambda rng: (rows(rng), rows(rng)),
+        adversarial=(),
+    )
+    (cause, *_) = check(case).divergences[0].causes
+    lines = Path(__file__).read_text().splitlines()
+    line = next(i for i, text in enumerate(lines, 1) if "# the one that the port lets through" in text)
+    assert (cause.id, cause.reference) == ("stop-gradient", f"{Path(__file__).name}:{line}")
+    assert cause.says == "lets the gradient through add, which the reference computes under torch.no_grad"

@@ -178,3 +178,65 @@ def test_a_factor_of_what_a_function_gives_is_named():
     (divergence,) = check(case(Mean, Halved), hasty=True).divergences[:1]
     (cause,) = divergence.causes
     assert cause.says in ("multiplies what tanh gives by 0.75", "multiplies what mean gives by 0.75")
+
+
+class Counting(torch.nn.Module):
+    """Keeps the mean of what it was given last."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(WIDTH, WIDTH)
+        self.register_buffer("last", torch.ones(WIDTH))
+
+    def forward(self, x):
+        y = self.fc(x) * self.last.clone()
+        with torch.no_grad():
+            self.last.copy_(x.mean(0))
+        return y
+
+
+class CountingPort(nnx.Module):
+    def __init__(self, rngs):
+        self.fc = nnx.Linear(WIDTH, WIDTH, rngs=rngs)
+        self.last = nnx.BatchStat(jnp.ones(WIDTH))
+
+    def __call__(self, x):
+        y = self.fc(x) * self.last[...]
+        self.last[...] = jax.lax.stop_gradient(x.mean(0))
+        return y
+
+
+class Both(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.make, self.critic = torch.nn.Linear(WIDTH, WIDTH), Counting()
+
+    def forward(self, x):
+        fake = torch.tanh(self.make(x))
+        real, made = self.critic(x), self.critic(fake.detach())
+        return real - made, self.critic(fake)
+
+
+class BothPort(nnx.Module):
+    def __init__(self, rngs, real_first):
+        self.make, self.critic = nnx.Linear(WIDTH, WIDTH, rngs=rngs), CountingPort(rngs)
+        self.real_first = real_first
+
+    def __call__(self, x):
+        fake = jnp.tanh(self.make(x))
+        if self.real_first:
+            real = self.critic(x)
+            made = self.critic(jax.lax.stop_gradient(fake))
+        else:
+            made = self.critic(jax.lax.stop_gradient(fake))
+            real = self.critic(x)
+        return real - made, self.critic(fake)
+
+
+def test_calls_of_a_module_that_keeps_something_in_another_order_are_named():
+    assert check(case(Both, lambda rngs: BothPort(rngs, True)), hasty=True).passed
+    found = check(case(Both, lambda rngs: BothPort(rngs, False)), hasty=True).divergences
+    told = [(each.module, cause.id, cause.says) for each in found for cause in each.causes]
+    assert told == [
+        ("", "call-order", "calls critic in another order: on what the reference's calls 2, 1, 3 are given")
+    ]

@@ -177,8 +177,8 @@ def _shares(sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
         if kept >= 0.5 and (numbers & both or any(abs(shares[n] + kept - 1) < 1e-9 for n in numbers)):
             variant = Variant(
                 "momentum",
-                f"takes the shares {kept:.6g} and {1 - kept:.6g} for one another, as of a running mean",
-                f"multiply by {kept:.6g} where the reference does: what PyTorch calls momentum is the other share",
+                f"takes the shares {kept:.6g} and {1 - kept:.6g} for one another",
+                f"multiply by {kept:.6g} where the reference does; PyTorch's momentum is the share of what is new",
                 _other_share,
             )
             yield variant, Change(variant.apply, numbers)

@@ -16,15 +16,16 @@ from ...report.records import Cause, Divergence
 from ..inside.calls import CallId
 from ..judge import is_large
 from . import known  # noqa: F401  (registers the variants)
-from .ancestry import Ancestry
+from .ancestry import Ancestry, tensors_of
 from .autograd_functions import own_function
+from .call_order import other_order
 from .carried import held_otherwise
 from .change import Change, Site
 from .composite import composites
 from .dropout import dropout_on
 from .extra import extra_activations, extra_factors
 from .held import buffer_variants, own_buffers
-from .known.gradient import stops_gradients
+from .known.gradient import kept_on, stops_gradients
 from .known.mask import chooses, compares_integers
 from .limit import Limit
 from .loops import not_carried, one_turn_behind
@@ -39,7 +40,7 @@ from .tied import other_uses_missing
 from .trial import Trial
 from .variants import Fit, Variant, variants
 from .ways import ways
-from .wiring import exchanged, moved, multiplied, rewired, stopped, stopped_before, unused, unwritten
+from .wiring import exchanged, indexed_by, moved, multiplied, rewired, stopped, stopped_before, unused, unwritten
 from .wrong_call import NOWHERE, Again, Elsewhere, WrongCall, another_call
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 
 SUSPECT_S = 25.0  # for one suspect
 CHANGES = 8  # at a construct, about
-LONG_S = 10.0  # that these take, from which on it is found first where the two sides part
+LONG_S = 4.0  # that these take, from which on it is found first where the two sides part
 PARTING_S = 20.0  # for that
 MOST_PARTING = 8  # instructions
 FEW_SIBLINGS = 40  # pairs, that are tried before the calls of functions
@@ -132,6 +133,7 @@ class _Search:
         sites = self.ancestry.sites
         stages = (
             self._dropout,
+            self._call_order,
             self._where_they_part,
             self._moved,
             self._not_carried,
@@ -140,6 +142,7 @@ class _Search:
             self._read,
             self._soon_called,
             self._rotated,
+            self._kept_on,
             self._single,
             self._composites,
             self._behind,
@@ -170,6 +173,11 @@ class _Search:
         if cause is not None and (not _is_off_forward(again) or dropout_on(again.target) is not None):
             self.trial.add(cause)
 
+    def _call_order(self, sites: list[Site]) -> None:
+        cause, again = other_order(self.replay, self.target), self.trial.again.call
+        if cause is not None and (not _is_off_forward(again) or other_order(again.replay, again.target) is not None):
+            self.trial.add(cause)
+
     def _where_they_part(self, sites: list[Site]) -> None:
         """Of a module whose changes are too many to be tried in time: what is tried by call, where the port leaves the
         reference's way."""
@@ -178,6 +186,9 @@ class _Search:
         near = self.parting()
         self.trial.limit = self.trial.limit.anew()
         parting = [site for site in sites if instruction(site) in near]
+        results = [tensor for site in parting for tensor in tensors_of(site.result)]
+        taking = [site for tensor in results for site in self.ancestry.takers(tensor)]
+        parting = list({site.number: site for site in (*parting, *taking)}.values())
         for stage in (self._single, self._composites, self._together, self._stale, self._fits):
             if parting and not self.trial.found and not self.trial.is_over:
                 stage(parting)
@@ -243,12 +254,10 @@ class _Search:
 
         # masks and choices by one first: where the places that they compare are counted from, and which part of a
         # condition is taken, say less; and a backward of its own, since what lacks it may stop the gradient of what
-        # it is given; where gradients alone are off, what stops them before all
+        # it is given
         def place(same: list[Site]) -> int:
-            if stops_gradients(same[0]) and not _is_off_forward(self.trial.call):
-                return 0
             is_soon = chooses(same[0]) or compares_integers(same[0]) or own_function(same[0].func)
-            return 1 if is_soon else 2
+            return 0 if is_soon else 1
 
         told = sorted(widest_first(sites), key=place)
         for guesses in (False, True):
@@ -332,6 +341,15 @@ class _Search:
                 if isinstance(fit, Fit):
                     self.trial.fit(fit, functools.partial(_with_number, fit, numbers(same)))
 
+    def _kept_on(self, sites: list[Site]) -> None:
+        """Where gradients alone are off, what stops them, before all else."""
+        if _is_off_forward(self.trial.call) or not any(map(stops_gradients, sites)):
+            return
+        for same in widest_first([site for site in sites if stops_gradients(site)]):
+            self._varied(same)
+        if not self.trial.found:
+            self._each(kept_on(sites))
+
     def _moved(self, sites: list[Site]) -> None:
         self._each(moved(self.replay, self.target, sites))
 
@@ -343,6 +361,8 @@ class _Search:
 
     def _rewired(self, sites: list[Site]) -> None:
         self._each(rewired(self.ancestry))
+        if not self.trial.found:
+            self._each(indexed_by(self.ancestry))
 
     def _exchanged(self, sites: list[Site]) -> None:
         self._each(exchanged(self.ancestry))

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from .ancestry import Ancestry
-from .change import Change, Site
+from .change import Change, Replaced, Site
 from .known.gradient import scaled
 from .replay import Replay
 from .target import EXPLAINED, Target
@@ -20,6 +20,7 @@ HAND_ON = "hand on what the reference does"
 EXCHANGED = "tensors-exchanged"
 LET_THROUGH = "let it through: no jax.lax.stop_gradient there"
 FEW_CALLS = 4
+MOST_TAKERS = 8
 
 
 def rewired(ancestry: Ancestry) -> Iterator[tuple[Variant, Change]]:
@@ -40,6 +41,26 @@ def rewired(ancestry: Ancestry) -> Iterator[tuple[Variant, Change]]:
                         says = f"gives {site.name} another tensor than the reference does, also {words}"
                     change = Change(rewired=(site.number, place, source))
                     yield Variant("wiring", says, HAND_ON, unused), change
+
+
+def indexed_by(ancestry: Ancestry) -> Iterator[tuple[Variant, Change]]:
+    """Indices in place of others as many, such as an edge's source for its target, by several calls one after the
+    other."""
+    indices = [(number, words, x) for number, (words, _, x) in enumerate(ancestry.tensors) if _is_index(x)]
+    for (one, usual, x), (other, words, y) in itertools.permutations(indices, 2):
+        takers = ancestry.takers(x)
+        if x.shape != y.shape or x.dtype != y.dtype or torch.equal(x, y) or len(takers) > MOST_TAKERS:
+            continue
+        for first, last in itertools.combinations(takers, 2):
+            if first.number >= ancestry.tensors[other][1]:
+                others = f"{words} for {usual}" if words != usual else f"other indices, each of which is {words},"
+                says = f"takes {others} in {first.name} and {last.name}, and what takes it between them"
+                change = Change(replaced=(Replaced(one, other, first.number, last.number),))
+                yield Variant("wiring", says, HAND_ON, unused), change
+
+
+def _is_index(x: torch.Tensor) -> bool:
+    return not x.is_floating_point() and not x.is_complex() and x.dtype != torch.bool
 
 
 def exchanged(ancestry: Ancestry) -> Iterator[tuple[Variant, Change]]:

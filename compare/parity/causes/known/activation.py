@@ -40,6 +40,7 @@ ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "exp": torch.exp,
 }
 PLAIN = ("abs", "square", "sin", "cos", "exp")  # functions of jnp
+WAVES = ("sin", "cos")  # which are activations, too
 NAMES = tuple(dict.fromkeys(name.partition(" ")[0] for name in ACTIVATIONS if name.isidentifier()))
 
 signature("gelu", "input approximate")
@@ -73,7 +74,8 @@ def another_activation(call: Called) -> Iterator[Variant]:
     write = f"write jnp.{usual}" if usual in PLAIN else f"write gm.nn.functional's {usual}, the reference's activation"
     for name, function in ACTIVATIONS.items():
         if name != usual and not (usual == "gelu" and name.startswith("gelu")):
-            yield Variant("activation", f"computes {name} for {usual}", write, _of_first(function))
+            is_odd = usual in PLAIN and usual not in WAVES and name not in PLAIN
+            yield Variant("activation", f"computes {name} for {usual}", write, _of_first(function), is_guess=is_odd)
     if usual not in (*PLAIN, "hardtanh"):  # which has limits, as clamp has
         yield Variant("activation-missing", f"leaves {usual} out", write, _of_first(lambda x: x.clone()))
     yield Variant("activation-twice", f"applies {usual} twice", write, lambda f, a, k: f(f(*a, **k), *a[1:], **k))

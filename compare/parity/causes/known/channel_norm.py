@@ -13,6 +13,7 @@ from ..variants import Called, Fit, Variant, instead, of, signature
 signature("local_response_norm", "input size alpha beta k")
 signature("_weight_norm", "v g dim")
 signature("normalize", "input p dim eps")
+EPSILONS = (1e-5, 1e-6, 1e-8, 1e-10)
 THROUGH = "let it through: no jax.lax.stop_gradient there"
 
 
@@ -66,6 +67,10 @@ def length(call: Called) -> Iterator[Variant | Fit]:
     )
     yield Variant("scale", "divides by the squared length", fix, instead(_by_square))
     yield Variant("stop-gradient", "stops the gradient by the length", THROUGH, instead(_constant_length))
+    eps = call.get("eps", 1e-12)
+    adds = "adds {value} to the length, where the reference limits the length to " + f"{eps:g}"
+    yield Variant("limits", adds.format(value=f"{eps:g}"), fix, _added_to_length(eps))
+    yield Fit("limits", adds, fix, 0.0, _added_to_length, EPSILONS)
     for power in (1.0, 2.0):
         if power != order:
             yield Variant("exponent", f"takes the {power:g}-norm", f"take the {order:g}-norm", call.with_(p=power))
@@ -95,6 +100,13 @@ def _constant_length(
     x: torch.Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: Any = None
 ) -> torch.Tensor:
     return x / x.detach().norm(p, dim, keepdim=True).clamp_min(eps)
+
+
+def _added_to_length(value: float) -> Any:
+    def run(x: torch.Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: Any = None) -> torch.Tensor:
+        return x / (x.norm(p, dim, keepdim=True) + value)
+
+    return instead(run)
 
 
 def _by_square(x: torch.Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: Any = None) -> torch.Tensor:

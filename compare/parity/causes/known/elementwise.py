@@ -73,7 +73,9 @@ def _one_of_two(call: Called, is_residual: bool) -> Iterator[Variant]:
         name = call.name_of(1 - kept)
         what = name or f"the {lost} {'summand' if is_sum else 'term'}"
         missing, which = what, f" ({of}, the {lost} is missing)" if name else ""
-        if call.is_residual(1 - kept, kept):
+        if not is_sum:
+            pass  # what a residual is added to; of what is subtracted nobody says so
+        elif call.is_residual(1 - kept, kept):
             missing, which = "the residual", f" ({of}, the {lost} is missing)"
         elif call.is_residual(kept, 1 - kept):
             missing, which = "to the residual what is computed from it", f" ({of}, the {lost} is missing)"

@@ -15,6 +15,7 @@ signature("embedding", "input weight padding_idx max_norm norm_type scale_grad_b
 signature("arange", "start end step")
 signature("cumsum", "input dim")
 signature("gather", "input dim index")
+signature("one_hot", "input num_classes")
 signature("index_select", "input dim index")
 
 
@@ -53,6 +54,40 @@ def looked_up(call: Called) -> Iterator[Variant | Fit]:
     yield Fit(
         "scale", "multiplies the rows by {value}", "leave the factor out", 1.0, lambda value: after(lambda x: x * value)
     )
+
+
+@of("one_hot")
+def classes(call: Called) -> Iterator[Variant]:
+    """Each index as a row of zeros and a one: in another place, or none where the index is beyond the last."""
+    result = call.site.result
+    count = result.shape[-1]
+    for shift in SHIFTS:
+        yield Variant(
+            "index-offset",
+            f"has the one of class i at {shift:+d}",
+            "take the reference's index, from 0 on: jax.nn.one_hot gives zeros for an index out of range",
+            lambda func, args, kwargs, s=shift: (args[0][..., None] + s == torch.arange(count)).to(result.dtype),
+        )
+    maker = call.ancestry.maker(call.get("input")) if call.ancestry is not None else None
+    if maker is None or maker.name != "__getitem__" or not isinstance(maker.args[1], tuple):
+        return
+    whole, parts = maker.args[0], maker.args[1]
+    taken = [place for place, part in enumerate(parts) if isinstance(part, int) and not isinstance(part, bool)]
+    if len(taken) == 1 and all(part == slice(None) for part in parts if not isinstance(part, int)):
+        axis = taken[0]
+
+        def of_all(func: Any, args: Any, kwargs: Any) -> torch.Tensor:
+            cut_out_of = args[0]._base  # of each run its own
+            if cut_out_of is None or cut_out_of.dim() != whole.dim():
+                raise ValueError("it is cut out of nothing that is known")
+            return func(cut_out_of, count).double().mean(axis)
+
+        yield Variant(
+            "pooling",
+            f"has the mean over all of axis {axis} for the one at {parts[axis]}, of which it makes classes",
+            f"take the one at {parts[axis]}, as the reference does",
+            of_all,
+        )
 
 
 def _zeroed(i: Any, weight: torch.Tensor, padding_idx: int | None = None, *rest: Any, **kwargs: Any) -> torch.Tensor:

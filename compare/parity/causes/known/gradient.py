@@ -7,12 +7,14 @@ from typing import Any
 
 import torch
 
-from ..change import Site
+from ..change import Change, Site
+from ..sites import constructs, is_floating, numbers
 from ..variants import Called, Fit, Variant, after, of, signature
 
 signature("clamp clip", "input min max")
 
 
+SWITCH = "_set_grad_enabled"  # of torch.no_grad, at its begin and its end
 WITHIN = "write jnp.where((x >= min) & (x <= max), x, jnp.clip(x, min, max))"
 BY_CONDITION = "choose by jnp.where so that it is the same"
 INSTEAD = {  # of what gm.nn.functional does not have
@@ -90,7 +92,7 @@ def unhooked(call: Called) -> Iterator[Variant]:
     )
 
 
-@of("_set_grad_enabled")
+@of(SWITCH)
 def switched_off(call: Called) -> Iterator[Variant]:
     """Where `torch.no_grad` begins."""
     if call.args and call.args[0] is False:
@@ -102,9 +104,38 @@ def switched_off(call: Called) -> Iterator[Variant]:
         )
 
 
+def kept_on(sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
+    """Of what is computed without gradients, one call that is computed with them, or that and all after it."""
+    fix = "write jax.lax.stop_gradient(x): the reference computes it under torch.no_grad"
+    without = [same for same in constructs(sites) if _is_without_gradients(same[0], sites)]
+    for same in without:
+        says = f"lets the gradient through {same[0].name}, which the reference computes under torch.no_grad"
+        yield Variant("stop-gradient", says, fix, _with_gradient), Change(_with_gradient, numbers(same))
+    for same in without:
+        says = f"lets the gradient through what comes from {same[0].name} on under torch.no_grad"
+        yield Variant("stop-gradient", says, fix, _from_here_on), Change(_from_here_on, numbers(same[:1]))
+
+
+def _is_without_gradients(site: Site, sites: list[Site]) -> bool:
+    """Whether it gives floats, and gradients were last switched off before it."""
+    switched = [each.args[0] for each in sites if each.name == SWITCH and each.args and each.number < site.number]
+    return is_floating(site.result) and bool(switched) and switched[-1] is False
+
+
+def _with_gradient(func: Any, args: Any, kwargs: Any) -> Any:
+    with torch.enable_grad():
+        return func(*args, **kwargs)
+
+
+def _from_here_on(func: Any, args: Any, kwargs: Any) -> Any:
+    """What switched gradients off switches them on again at its end."""
+    torch.set_grad_enabled(True)
+    return func(*args, **kwargs)
+
+
 def stops_gradients(site: Site) -> bool:
     """Whether no gradient goes through it, or through what is computed after it."""
-    return site.name in ("detach", "detach_", "_set_grad_enabled")
+    return site.name in ("detach", "detach_", SWITCH)
 
 
 def left_on(func: Any, args: Any, kwargs: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ..variants import Called, Variant, after, of, signature
+from ..variants import Called, Variant, after, instead, of, signature
 
 REDUCTIONS = ("mean", "sum", "var", "std", "amax", "amin", "logsumexp", "prod", "norm")
 SQUARES = ("pow", "square", "mul")
@@ -197,6 +197,28 @@ def extremes(call: Called) -> Iterator[Variant]:
             )
 
 
+OPPOSITE = {"max": "min", "maximum": "minimum", "fmax": "fmin"}
+OPPOSITE |= {other: name for name, other in OPPOSITE.items()}
+
+
+@of(*OPPOSITE)
+def of_two(call: Called) -> Iterator[Variant]:
+    """The larger or smaller of two tensors, element by element."""
+    if len(call.args) != 2 or not isinstance(call.args[1], torch.Tensor):
+        return
+    other, fix = OPPOSITE[call.name], f"write jnp.{'maximum' if 'max' in call.name else 'minimum'} of both"
+    usual, wrong = (name.removeprefix("f")[:3] for name in (call.name, other))
+    yield Variant("limits", f"takes the {wrong} of two tensors for the {usual}", fix, instead(getattr(torch, other)))
+    for kept, words in ((0, "first"), (1, "second")):
+        name = call.name_of(kept) or f"the {words} of two tensors"
+        yield Variant(
+            "limits",
+            f"takes {name} as it is, where the reference takes the {usual} of both",
+            fix,
+            lambda func, args, kwargs, kept=kept: args[kept].expand_as(func(*args, **kwargs)).clone(),
+        )
+
+
 def _along_axis(name: str, func: Any, args: Any, kwargs: Any) -> Any:
     result = getattr(torch, name)(*args, **kwargs)
     return result if isinstance(result, tuple) else (result, func(*args, **kwargs)[1])
@@ -266,6 +288,8 @@ def _others(part: Any) -> Iterator[Any]:
         if isinstance(start, int):
             yield from (slice(start + shift, stop and stop + shift, step) for shift in (1, -1) if start + shift >= 0)
             yield slice(0, stop and stop - start, step)
+            if start > 0 and stop is None and step is None:
+                yield slice(None, -start)  # as many, from the other end
         if isinstance(stop, int):
             yield slice(-stop, None, step) if stop > 0 and start is None else slice(start, stop - 1, step)
             yield slice(start, stop + 1, step)

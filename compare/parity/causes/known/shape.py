@@ -124,26 +124,38 @@ def joined(call: Called) -> Iterator[Variant]:
 @of("repeat_interleave", "repeat", "tile")
 def repeated(call: Called) -> Iterator[Variant]:
     result, x = call.site.result, call.args[0]
-    if isinstance(x, torch.Tensor) and result.dim() == x.dim():
-        for axis in range(x.dim()):
-            if result.shape[axis] != x.shape[axis]:
-                times = result.shape[axis] // x.shape[axis]
-                shape = [1] * x.dim()
-                shape[axis] = times
-                if call.name == "repeat_interleave":
-                    yield Variant(
-                        "repeat-order",
-                        "repeats the whole, not each element",
-                        "repeat each element: jnp.repeat",
-                        lambda func, args, kwargs, s=shape: args[0].repeat(s),
-                    )
-                else:
-                    yield Variant(
-                        "repeat-order",
-                        "repeats each element, not the whole",
-                        "repeat the whole: jnp.tile",
-                        lambda func, args, kwargs, t=times, a=axis: args[0].repeat_interleave(t, a),
-                    )
+    if not isinstance(x, torch.Tensor) or result.dim() != x.dim():
+        return
+    times = [after // before if before else 1 for after, before in zip(result.shape, x.shape, strict=True)]
+    for axis in (axis for axis in range(x.dim()) if times[axis] > 1 and x.shape[axis] > 1):
+        if call.name == "repeat_interleave":
+            yield Variant(
+                "repeat-order",
+                "repeats the whole, not each element",
+                "repeat each element: jnp.repeat",
+                lambda func, args, kwargs: args[0].repeat(times),
+            )
+        else:
+            others = [1 if each == axis else count for each, count in enumerate(times)]
+            yield Variant(
+                "repeat-order",
+                f"repeats each element along axis {axis}, not the whole",
+                "repeat the whole: jnp.tile",
+                lambda func, args, kwargs, a=axis, s=others: args[0].repeat_interleave(times[a], a).repeat(s),
+            )
+
+
+@of("meshgrid")
+def grids(call: Called) -> Iterator[Variant]:
+    """The axes of a grid the other way round: NumPy's order is not PyTorch's."""
+    usual = call.site.kwargs.get("indexing") or "ij"
+    other = "xy" if usual == "ij" else "ij"
+    yield Variant(
+        "grid-order",
+        f"has the grid's axes as with indexing='{other}'" + (", jnp.meshgrid's default" if other == "xy" else ""),
+        f"give indexing='{usual}'",
+        lambda func, args, kwargs: func(*args, **{**kwargs, "indexing": other}),
+    )
 
 
 @of("pixel_shuffle", "pixel_unshuffle")

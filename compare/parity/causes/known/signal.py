@@ -14,7 +14,7 @@ signature("hann_window hamming_window blackman_window bartlett_window", "window_
 signature("stft", "input n_fft hop_length win_length window center pad_mode normalized onesided return_complex")
 
 WINDOWS = {"hann": torch.hann_window, "hamming": torch.hamming_window, "blackman": torch.blackman_window}
-SMALL = 0.1  # a constant that keeps a logarithm or a quotient finite is smaller
+SMALL = 0.1  # a constant that keeps a logarithm or a quotient finite is smaller, mostly
 
 
 @of("hann_window", "hamming_window", "blackman_window", "bartlett_window")
@@ -84,24 +84,26 @@ def power(call: Called) -> Iterator[Variant]:
 @of("clamp", "clamp_min", "clip", "maximum")
 def small_limit(call: Called) -> Iterator[Variant]:
     limit = _number(call.args[1] if len(call.args) > 1 else call.site.kwargs.get("min", call.site.kwargs.get("other")))
-    if limit is not None and 0 < limit < SMALL:
+    if limit is not None and limit > 0:
         yield Variant(
             "limits",
             f"adds {limit:g} where the reference limits to it",
             f"limit it: jnp.maximum(x, {limit:g})",
             lambda func, args, kwargs: args[0] + limit,
+            is_guess=limit >= SMALL,
         )
 
 
 @of("add", "__add__", "__radd__")
 def small_summand(call: Called) -> Iterator[Variant]:
     limit = _number(call.args[1] if len(call.args) > 1 else None)
-    if limit is not None and 0 < limit < SMALL and isinstance(call.args[0], torch.Tensor):
+    if limit is not None and limit > 0 and isinstance(call.args[0], torch.Tensor):
         yield Variant(
             "limits",
             f"limits to {limit:g} where the reference adds it",
             f"add it: x + {limit:g}",
             lambda func, args, kwargs: args[0].clamp(min=limit),
+            is_guess=limit >= SMALL,
         )
 
 
