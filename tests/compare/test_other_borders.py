@@ -108,3 +108,67 @@ def test_what_is_around_a_layer_may_end_it(port, blamed, cause):
     if cause is not None:
         assert [each.module for each in report.divergences] == [blamed]
         assert [cause.id for cause in report.first_divergence.causes] == [cause]
+
+
+class FlowStep(torch.nn.Module):
+    """Scales what it is given, and adds to what the steps before it have counted."""
+
+    def __init__(self):
+        super().__init__()
+        self.logs = torch.nn.Parameter(0.1 * torch.randn(WIDTH))
+
+    def forward(self, x, counted):
+        return torch.tanh(x) * self.logs.exp(), counted + self.logs.sum()
+
+
+class Flow(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.steps = torch.nn.ModuleList([FlowStep(), FlowStep()])
+
+    def forward(self, x):
+        x = x.reshape(len(x), 2, WIDTH).transpose(1, 2).reshape(2 * len(x), WIDTH)
+        counted = x.new_zeros(len(x))
+        for step in self.steps:
+            x, counted = step(x, counted)
+        return x, counted
+
+
+class FlowStepPort(nnx.Module):
+    """What is counted is added around it."""
+
+    def __init__(self):
+        self.logs = nnx.Param(jnp.zeros(WIDTH))
+
+    def __call__(self, x):
+        return jnp.tanh(x) * jnp.exp(self.logs[...]), self.logs[...].sum()
+
+
+class FlowPort(nnx.Module):
+    def __init__(self, rngs, order):
+        self.steps, self.order = nnx.List([FlowStepPort(), FlowStepPort()]), order
+
+    def __call__(self, x):
+        x = x.reshape(len(x), 2, WIDTH).transpose(self.order).reshape(2 * len(x), WIDTH)
+        counted = jnp.zeros(len(x))
+        for step in self.steps:
+            x, change = step(x)
+            counted += change
+        return x, counted
+
+
+@pytest.mark.parametrize("order", [(0, 2, 1), (1, 0, 2)])
+def test_what_is_wrong_before_modules_of_another_form_is_seen_before_them(order):
+    case = Case(
+        name="c",
+        summary="s",
+        reference=Flow,
+        model=lambda rngs: FlowPort(rngs, order),
+        inputs=lambda rng: (rng.standard_normal((4, 2 * WIDTH)),),
+    )
+    report = check(case)
+    assert report.passed == (order == (0, 2, 1)), report
+    if not report.passed:
+        (divergence,) = report.parity[0].divergences
+        assert (divergence.module, divergence.mode) == ("", "inference")
+        assert [cause.id for cause in divergence.causes] == ["axes-order"]

@@ -71,6 +71,7 @@ class PortRun:
         self._borders: dict[CallId, Borders] = {}
         self._fits: set[CallId] = set()  # that give the reference's shapes when each has its own inputs
         self._misfits: list[CallId] = []  # that do not, though all before them is right
+        self._righted: list[CallId] = []  # `unlike`, which were handed what is right in place of what is wrong
         self._hidden: set[CallId] = set()  # whose parameters are of a transform such as `jax.grad`, or of a later step
         self._parameters = {
             ".".join(map(str, path)): x.get_raw_value() for path, x in nnx.to_flat_state(self.program.params)
@@ -164,15 +165,18 @@ class PortRun:
         while True:
             self._misfits.clear()
             self._borders.clear()
+            self._righted.clear()
             self.unlike[:] = made_up_for
             try:
-                return self._walk(matches, calls, forced=True)
+                found = self._walk(matches, calls, forced=True)
+                if not (parts := list(self._righted)):
+                    return found
             except Exception as error:
                 parts = error.parts if isinstance(error, _MadeUpForError) else list(self._misfits)
                 if not parts:
                     raise
-                made_up_for += parts
-                matches = {at: there for at, there in matches.items() if at not in parts}
+            made_up_for += parts
+            matches = {at: there for at, there in matches.items() if at not in parts}
 
     @property
     def forced(self) -> list[CallId]:
@@ -222,6 +226,8 @@ class PortRun:
                 call.give_once([each.name for each in borders.outputs])
             if forced and around is not None and _of_another_structure(call, given_to_it, made_of_it):
                 self.unlike.append(at)
+                if not all(difference(one.port, one.reference).equal for one in given_to_it):
+                    self._righted.append(at)
                 seen[:] = [one for one in seen if one.what != "received" or at not in (one.at, one.around)]
                 for inner in (each for each in self._borders.values() if each.around == at):
                     inner.around = around
@@ -392,7 +398,22 @@ def _merge_repeated(call: Call, pairs: Sequence[Pair]) -> None:
 
 
 def _of_another_structure(call: Call, received: list[Seen], given: list[Seen]) -> bool:
-    """Whether what a call gives cannot be compared, and what it received does not tell that this is its fault."""
+    """Whether what a call gives cannot be compared, and what it received does not tell that this is its fault; or is
+    what the reference's adds to an input that the port adds it to elsewhere."""
     if not given:
         return bool(call.outputs)
-    return len(received) < len(unpacked(call.inputs)[0]) and any(one.port.shape != one.reference.shape for one in given)
+    inputs, known = unpacked(call.inputs)[0], {one.name for one in received}
+    missing = [x for name, x in inputs.items() if name not in known]
+    if not missing:
+        return False
+    wrong = [one for one in given if not difference(one.port, one.reference).equal]
+    if any(one.port.shape != one.reference.shape for one in wrong):
+        return True
+    return bool(wrong) and all(any(_is_all_but(x, one) for x in missing) for one in wrong)
+
+
+def _is_all_but(missing: np.ndarray, one: Seen) -> bool:
+    """Whether the reference's is the port's, and this added to it."""
+    if missing.dtype.kind != "f" or one.port.dtype.kind != "f" or missing.shape != one.reference.shape:
+        return False
+    return difference(one.port + missing, one.reference).equal
