@@ -306,10 +306,10 @@ class _Looks:
             self._lines_left -= 1
             if self._lines_left < 0:
                 return divergence
-            deadline = min(deadline, time.monotonic() + LINE_S)
-        seen = self._found_in[_place(divergence)]
+        seen, seconds = self._found_in[_place(divergence)], LINE_S if divergence.causes else LINES_S
         try:
-            return replace(divergence, astray=astray(seen.first, divergence, deadline, seen.others))
+            found = astray(seen.first, divergence, deadline, seen.others, seconds=seconds)
+            return replace(divergence, astray=found)
         except Exception as error:
             told = describe_briefly(error)
             self.notes.append(f"the line of {divergence.module or 'the model'} was not found: {told}")

@@ -165,7 +165,8 @@ def _divergence(exam: Examination, port: PortSide, tensors: Sequence[Tensor], ca
         )
         for t in tensors
     ]
-    holders = {name.rpartition(".")[0] for name in kept}
+    wrong = [t.name for t in tensors if t.kind == "buffer"]
+    holders = {name.rpartition(".")[0] for name in wrong or kept}
     path = holders.pop() if len(holders) == 1 else ""
     modules = {".".join(map(str, where)): module for where, module in nnx.iter_modules(port.model)}
     return Divergence(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from .records import Astray, Cause, Divergence, Finding
 from .wording import count
 
 _BORDERS = (("received", "to_model"), ("output", "to_reference"), ("received_cotangent", "loss"))
+MOST_NAMED = 6  # modules
 OPTIMIZER = "the optimizer"  # in the place of a module's path
 
 
@@ -36,14 +37,29 @@ def happens(divergence: Divergence) -> str:
     return f"digits are lost in {divergence.dtype} in" if divergence.dtype else "error arises in"
 
 
-def told(divergence: Divergence) -> Iterator[str]:
-    """A divergence in a few lines: place, cause, fix and evidence."""
+def alike(divergences: Sequence[Divergence]) -> list[list[Divergence]]:
+    """Those of modules of one class that have the same causes, or leave the reference's way at the same lines."""
+    found: dict[tuple[str, ...], list[Divergence]] = {}
+    for each in divergences:
+        same = [f"{cause.id}: {said(cause)}" for cause in each.causes]
+        if not same and each.astray is not None:
+            same = [*each.astray.port, *each.astray.reference]
+        key = (each.kind, each.source, *same) if each.source and same else (str(id(each)),)
+        found.setdefault(key, []).append(each)
+    return list(found.values())
+
+
+def told(divergence: Divergence, others: Sequence[Divergence] = ()) -> Iterator[str]:
+    """A divergence in a few lines: place, cause, fix and evidence; others that are like it by their names alone."""
     d = divergence
     if d.outside:
         yield f"no module introduces the error: it arises in {border(d)}"
     else:
         there = f", the reference's {d.reference}" if d.reference and d.reference != d.module else ""
         yield f"{happens(d)} {place(d)}{there}, on {d.input!r} in {d.mode}"
+    if others:
+        named, more = [each.module for each in others[:MOST_NAMED]], len(others) - MOST_NAMED
+        yield f"  likewise in {', '.join(named)}{f' and {more} more' if more > 0 else ''}"
     if d.causes:
         for i, cause in enumerate(d.causes):
             yield f"  {'or ' if i else ''}cause ({cause.id}): {said(cause)}"

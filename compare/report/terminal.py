@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from . import parity_tables
-from .divergence_text import told
+from .divergence_text import alike, told
 from .headline import headline
 from .page import Bullets, Page, Paragraph
 from .page import Table as PageTable
@@ -44,12 +44,13 @@ def parity_text(parity: Parity) -> Text:
     """The verdict on one line; below it, of a port that is not equal, where the error arises, why, and the fix; then
     what the inputs do not cover, and what was not compared."""
     text = parity_line(parity)
-    for divergence in parity.divergences[:MOST_PLACES]:
-        for line in told(divergence):
+    places = alike(parity.divergences)
+    for divergence, *others in places[:MOST_PLACES]:
+        for line in told(divergence, others):
             style = "bold" if line.lstrip().startswith(("cause (", "fix:")) else ""
             text.append(f"\n  {plain(line)}", style=style)
-    if len(parity.divergences) > MOST_PLACES:
-        text.append(f"\n  and {count(len(parity.divergences) - MOST_PLACES, 'further module')}: results.json has them")
+    if more := sum(map(len, places[MOST_PLACES:])):
+        text.append(f"\n  and {count(more, 'further module')}: --out writes them")
     for word, remarks, style in (("warning", parity.warnings, "yellow"), ("note", parity.notes, "dim")):
         shown = remarks if len(remarks) <= MOST_REMARKS + 1 else remarks[:MOST_REMARKS]
         for remark in shown:

@@ -260,9 +260,10 @@ class _Search:
             return 0 if is_soon else 1
 
         told = sorted(widest_first(sites), key=place)
-        for guesses in (False, True):
+        # what is left out is plainer than what comes to the same, such as a mask that holds everywhere
+        for kind in ("missing", "usual", "guess"):
             for same in told:
-                self._varied(same, guesses=guesses)
+                self._varied(same, kind)
                 if any(map(_leaves_out, self.trial.found)):
                     self.trial.found.sort(key=_leaves_out, reverse=True)
                     return  # a number there would say no more
@@ -287,9 +288,9 @@ class _Search:
                 if self.trial.found:
                     return
 
-    def _varied(self, same: list[Site], *, guesses: bool | None = None) -> None:
+    def _varied(self, same: list[Site], kind: str = "") -> None:
         for variant in self._of(same[0]):
-            if isinstance(variant, Variant) and guesses in (None, variant.is_guess):
+            if isinstance(variant, Variant) and kind in ("", _kind(variant)):
                 self.trial.vary(variant.id, variant.says, variant.fix, Change(variant.apply, numbers(same)))
 
     def _modes(self, sites: list[Site]) -> None:
@@ -412,9 +413,13 @@ def _likeliest(trial: Trial) -> list[Cause]:
     return [cause for cause in trial.found if cause.id not in less] or trial.found
 
 
-def _leaves_out(cause: Cause) -> bool:
+def _leaves_out(cause: Cause | Variant) -> bool:
     """Whether it is the plainest cause of all: that something is not there."""
     return cause.id.endswith("-missing")
+
+
+def _kind(variant: Variant) -> str:
+    return "guess" if variant.is_guess else "missing" if _leaves_out(variant) else "usual"
 
 
 def _is_off_forward(call: WrongCall | None) -> TypeGuard[WrongCall]:

@@ -44,18 +44,24 @@ MOVES = (  # likewise of PyTorch's functions
 
 
 def astray(
-    look: Look, divergence: Divergence, deadline: float = math.inf, others: Sequence[Look] = ()
+    look: Look,
+    divergence: Divergence,
+    deadline: float = math.inf,
+    others: Sequence[Look] = (),
+    *,
+    seconds: float = LONGEST_S,
 ) -> Astray | None:
     """Where a module that goes wrong forward leaves the reference's way; None where that cannot be told.
 
     Args:
       look: in which the divergence was found.
       divergence: of a module that has a counterpart.
-      deadline: of `time.monotonic`; 30 s are given at most, as `Limit` counts them.
+      deadline: of `time.monotonic`, by when it is over in any case.
       others: looks beside the reference with its constants in other digits: what it has there, it has.
+      seconds: that it may take, as `Limit` counts them.
     """
     with contextlib.suppress(LateError):
-        return _astray(look, divergence, Limit(LONGEST_S, deadline), others)
+        return _astray(look, divergence, Limit(seconds, deadline), others)
     return None
 
 

@@ -6,6 +6,7 @@ from . import (  # noqa: F401
     attention,
     autograd_function,
     axes,
+    bag,
     channel_norm,
     convolution,
     elementwise,

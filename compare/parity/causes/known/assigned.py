@@ -14,7 +14,10 @@ signature("__setitem__", "input indices value")
 signature("index_fill index_fill_", "input dim index value")
 signature("masked_scatter masked_scatter_", "input mask source")
 
-SET = "write x = jnp.where(mask, value, x), or x = x.at[index].set(value), and go on with what it gives"
+SET = (
+    "write x = jnp.where(mask, value, x), or x = x.at[index].set(value), and go on with what it gives; of a variable, "
+    "self.x[...] = that"
+)
 
 
 @of("__setitem__")

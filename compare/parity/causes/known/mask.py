@@ -149,6 +149,21 @@ def places(call: Called) -> Iterator[Variant]:
     )
 
 
+@of("__getitem__")
+def taken(call: Called) -> Iterator[Variant]:
+    """What a mask takes out of a tensor."""
+    index = call.args[1] if len(call.args) > 1 else None
+    if isinstance(index, torch.Tensor) and index.dtype == torch.bool:
+        fix = "take those alone: jnp.where with a mask, and count what it holds for"
+        yield Variant("mask-missing", "takes all, and not those alone that a mask holds for", fix, _all_of)
+        says = "takes those that the mask does not hold for"
+        yield Variant("mask-polarity", says, POLARITY, lambda func, args, kwargs: func(args[0], ~args[1]))
+
+
+def _all_of(func: Any, args: Any, kwargs: Any) -> Any:
+    return args[0].flatten(0, args[1].dim() - 1).clone()
+
+
 def _masks(call: Called) -> bool:
     x = call.args[0]
     if x.dtype == torch.bool or bool((x == x.flatten()[0]).all()):

@@ -10,6 +10,7 @@ import torch
 from ..variants import Called, Variant, of, other_orders, signature
 
 MOST_HEADS = 32
+MOST_PIECES = 5  # whose orders are all tried
 
 signature("chunk split", "input size dim")
 signature("cat concat concatenate stack", "tensors dim")
@@ -83,7 +84,8 @@ def _of_all_heads(x: torch.Tensor, heads: int, axis: int, count: int, dim: int) 
 @of("cat", "concat", "concatenate", "stack")
 def joined(call: Called) -> Iterator[Variant]:
     tensors, dim = list(call.args[0]), call.get("dim", 0)
-    if len(tensors) > 5:
+    if len(tensors) > MOST_PIECES:
+        yield from _grouped(tensors)
         return
     for order in other_orders(len(tensors)):
         yield Variant(
@@ -119,6 +121,23 @@ def joined(call: Called) -> Iterator[Variant]:
             "rotate as (-x2, x1)",
             lambda func, args, kwargs: -func(*args, **kwargs),
         )
+
+
+def _grouped(tensors: list[torch.Tensor]) -> Iterator[Variant]:
+    """Many pieces that come in groups, as the sines and cosines of several frequencies do: what stands at one place of
+    each group, and then at the next; all of them, or all but the first."""
+    for begin in (0, 1):
+        count = len(tensors) - begin
+        for width in (width for width in range(2, count) if count % width == 0):
+            places = torch.arange(count).reshape(-1, width).T.flatten() + begin
+            order = [*range(begin), *places.tolist()]
+            after = ", after the first" if begin else ""
+            yield Variant(
+                "pieces-order",
+                f"joins {width} times every {width}-th piece{after}, where the reference joins the pieces one by one",
+                "join them in order: of each group all before the next group's",
+                lambda func, args, kwargs, order=order: func([list(args[0])[i] for i in order], *args[1:], **kwargs),
+            )
 
 
 @of("repeat_interleave", "repeat", "tile")
