@@ -50,13 +50,21 @@ def leaves(module: nnx.Module) -> list[Leaf]:
 
     Random-number state, caches and intermediates are left out: none of them is a weight.
     """
-    found = []
+    return [leaf for leaf in _all_leaves(module) if not isinstance(leaf.variable, NO_WEIGHTS)]
+
+
+def passed_over(module: nnx.Module) -> dict[str, str]:
+    """By PyTorch's name for it, the type of each variable that stands for what no `state_dict` holds."""
+    found = (leaf for leaf in _all_leaves(module) if isinstance(leaf.variable, NO_WEIGHTS))
+    return {leaf.name: type(leaf.variable).__name__ for leaf in found}
+
+
+def _all_leaves(module: nnx.Module) -> Iterator[Leaf]:
     for path, names, node in _modules(module, (), (), ()):
         for key, child in _children(node):
-            if isinstance(child, nnx.Variable) and not isinstance(child, NO_WEIGHTS):
+            if isinstance(child, nnx.Variable):
                 attribute, transform = _convention(node, key, child)
-                found.append(Leaf(".".join((*path, key)), ".".join((*names, attribute)), child, transform))
-    return found
+                yield Leaf(".".join((*path, key)), ".".join((*names, attribute)), child, transform)
 
 
 def module_rules(module: nnx.Module) -> tuple[Rule, ...]:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from .conventions import Leaf, unkept
+from .conventions import Leaf, passed_over, unkept
 from .hints import computed
 from .plan import Group, make_plan, renamed
 from .rules import Drop, Rename, Stacked, Tied, WeightRule
@@ -80,7 +80,7 @@ def matched(
     stacked = [rule for rule in rules if isinstance(rule, Stacked)]
     silent |= {key for rule in stacked for name in unkept(module) for key in unused if rule.makes(key, name)}
     silent.update(part for parts, _ in sources.values() for part in parts)
-    problems += _leftovers(arrays, unused, silent, rules)
+    problems += _leftovers(arrays, unused, silent, rules, passed_over(module))
     return found
 
 
@@ -147,7 +147,11 @@ def not_arrays(given: Any, wanted: int) -> str | None:
 
 
 def _leftovers(
-    arrays: Mapping[str, np.ndarray], unused: Iterable[str], silent: set[str], rules: tuple[WeightRule, ...]
+    arrays: Mapping[str, np.ndarray],
+    unused: Iterable[str],
+    silent: set[str],
+    rules: tuple[WeightRule, ...],
+    others: Mapping[str, str],
 ) -> list[str]:
     """Problems with the keys that no variable took, and with the rules that speak of such keys."""
     problems = []
@@ -160,7 +164,10 @@ def _leftovers(
             if tie.same_as in arrays and not _same_bits(arrays[key], arrays[tie.same_as]):
                 problems.append(f"{key}: tied to {tie.same_as}, and the two differ")
         elif drop is None and key not in silent:
-            problems.append(f"{key}: unused, shape {arrays[key].shape}; give it a variable, or Drop it with a reason")
+            advice = "give it a variable, or Drop it with a reason"
+            if key in others:
+                advice = f"it is an nnx.{others[key]} here, which no state_dict holds: make it an nnx.BatchStat"
+            problems.append(f"{key}: unused, shape {arrays[key].shape}; {advice}")
     idle -= {r for r in idle if isinstance(r, Tied) and r.key not in arrays and r.same_as in arrays}  # left out
     problems += [f"{rule}: matches no key that is left over" for rule in rules if rule in idle]
     return problems

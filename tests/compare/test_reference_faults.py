@@ -65,6 +65,10 @@ REFUSED = {
         [*NOT_DETERMINISTIC, "in forward_backward", "torch.nn.Dropout", "a rate of 0"],
     ),
     "noise": (lambda self, x: (self.fc(x), torch.rand(3)), [*NOT_DETERMINISTIC, "the output 1"]),
+    "a path that is rarely dropped": (
+        lambda self, x: self.fc(x) if not self.training or torch.rand(()) < 0.8 else 0 * self.fc(x),
+        [*NOT_DETERMINISTIC, "in forward_backward"],
+    ),
     "state outside of buffers": (counts, [*NOT_DETERMINISTIC, "outside of its buffers"]),
     "changes its input": (lambda self, x: self.fc(x.add_(1)), ["changes its inputs in place (input.0)", "x.clone()"]),
     "changes its parameters": (

@@ -174,7 +174,8 @@ class _Search:
             self.trial.add(cause)
 
     def _call_order(self, sites: list[Site]) -> None:
-        cause, again = other_order(self.replay, self.target), self.trial.again.call
+        cause = other_order(self.replay, self.target)
+        again = self.trial.again.call if cause is not None else None
         if cause is not None and (not _is_off_forward(again) or other_order(again.replay, again.target) is not None):
             self.trial.add(cause)
 

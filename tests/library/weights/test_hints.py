@@ -254,3 +254,13 @@ def test_a_tied_key_may_be_left_out(kept):
 def test_a_tied_key_without_the_other_is_an_error():
     problems = problems_of(Tiable(), {}, [Tied("head.weight", "embed.weight"), Drop("none", "absent")])
     assert any(line.startswith("Tied(key='head.weight'") for line in problems)
+
+
+def test_a_key_whose_variable_no_state_dict_holds_says_of_which_type_it_has_to_be():
+    port, keys = Port(), {**Reference().state_dict(), "past": np.zeros((2, 3), np.float32)}
+    port.past = nnx.Cache(jnp.zeros((2, 3)))
+    (problem,) = problems_of(port, keys)
+    assert problem.startswith("past: unused, shape (2, 3); it is an nnx.Cache here")
+    assert problem.endswith("make it an nnx.BatchStat")
+    port.past = nnx.BatchStat(jnp.zeros((2, 3)))
+    load(port, keys)
