@@ -81,6 +81,7 @@ class PortSide:
         float32 or complex64, and to a narrower one as it asks for.
       ends: whether its `while_loop`s are broken off after very many turns; what is timed runs as it is.
       quickly: whether small graphs in float64 are compiled `QUICKLY`.
+      fine: whether what it computes as it is built is in float64, where it asks for float32 there.
 
     Raises:
       CaseError: where the case's `model` gives no `nnx.Module`.
@@ -101,6 +102,7 @@ class PortSide:
         asked: Callable[[], set[str]] = set,
         ends: bool = False,
         quickly: bool = False,
+        fine: bool = False,
     ):
         self.case = case
         self.declared, self.asked = declared, asked
@@ -111,7 +113,7 @@ class PortSide:
         self._programs: dict[Mode, PortProgram] = {}
         self._compiled: dict[tuple[Mode, str], Callable[..., Any]] = {}
         self._output_shapes: dict[tuple[Mode, str], Any] = {}
-        with self.context():
+        with self.context(), as_float64("float32", "complex64") if fine else contextlib.nullcontext():
             self.model = self._build(variant, {k: self._cast(v) for k, v in state_dict.items()}, seed)
 
     def with_loss(self, loss: Callable[[Any], Any]) -> PortSide:

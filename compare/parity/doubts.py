@@ -96,11 +96,17 @@ class _Doubts:
             for t in self.truths
             for q in [t.question]
         ]
-        apart = self._apart()
-        again = [self._of(apart, self.port, t) for t in finer]
+        apart, port = self._apart(), self.port
+        again = [self._of(apart, port, t) for t in finer]
+        if unequal(again) and not judge.is_large:  # it asks for float32 as it is built, as the reference does
+            port, least = exam.finely(self.variant, built=True), again
+            again = [self._of(apart, port, t) for t in finer]
+            if unequal(again) >= unequal(least):
+                port, again = exam.finely(self.variant, built=False), least
         if unequal(again) >= unequal(self.differences):
             judge.exact, judge.finer = judge.finer, judge.exact
             return
+        self.port = port
         self.notes += apart.notes
         self.notes.append(
             "constants that the reference has in float32, as it is built or in PyTorch's own kernels, are taken in "

@@ -83,6 +83,7 @@ class Examination:
         self.scales = Scales(self.truths)
         self._ports: dict[tuple[str, str], PortSide] = {}
         self._sound: set[str] = set()
+        self._fine: set[str] = set()
         self.precision = Precision(self)
 
     def ask_timed(self, modes: Sequence[Mode]) -> None:
@@ -132,10 +133,17 @@ class Examination:
             asked=lambda: self.judge.asked,
             ends=True,
             quickly=variant not in self._sound,
+            fine=dtype == "float64" and variant in self._fine,
         )
         if not self.judge.is_large:
             self._ports[variant, dtype] = port
         return port
+
+    def finely(self, variant: str, *, built: bool) -> PortSide:
+        """A variant in float64, built in float64 whatever dtype it asks for there, or as it asks."""
+        (self._fine.add if built else self._fine.discard)(variant)
+        self._ports.pop((variant, "float64"), None)
+        return self.port_side(variant, "float64")
 
     def keep(self, port: PortSide, variant: str) -> PortSide:
         """A variant in float64 that is compiled soundly, in place of that which was compiled quickly."""

@@ -86,7 +86,7 @@ def _examined_with_other_weights(exam: Examination) -> Examination | None:
         return None
     other = copy.copy(exam)
     other.judge, other.truths, other.scales = judge, truths, Scales(truths)
-    other._ports, other._sound = {}, set(exam._sound)
+    other._ports, other._sound, other._fine = {}, set(exam._sound), set(exam._fine)
     return other
 
 

@@ -328,3 +328,35 @@ def test_what_a_library_has_in_float32_is_no_fault_of_the_port(reference, port, 
 
     report = check(Case(name="c", summary="s", reference=reference, model=port, inputs=inputs, adversarial=()))
     assert report.parity[-1].equal == equal, str(report)
+
+
+class Table(torch.nn.Module):
+    """Sines that are made as it is built, in float32 whatever the default is."""
+
+    def __init__(self):
+        super().__init__()
+        places = torch.arange(40, dtype=torch.float32)[:, None]
+        self.table = torch.sin(places * torch.exp(-torch.arange(WIDTH, dtype=torch.float32) * 0.7))
+
+    def forward(self, x):
+        return x * self.table[: x.shape[0]].to(x.dtype)
+
+
+class PortTable(nnx.Module):
+    def __init__(self, rngs, slower):
+        places = jnp.arange(40, dtype=jnp.float32)[:, None]
+        self.table = nnx.data(jnp.sin(places * jnp.exp(-jnp.arange(WIDTH, dtype=jnp.float32) * slower)))
+
+    def __call__(self, x):
+        return x * self.table[: x.shape[0]].astype(x.dtype)
+
+
+@pytest.mark.parametrize(("slower", "passes"), [(0.7, True), (0.7000005, False)])
+def test_a_table_that_both_make_in_float32_is_taken_in_float64(slower, passes):
+    def inputs(rng):
+        return (rng.standard_normal((40, WIDTH)),)
+
+    case = Case(name="c", summary="s", reference=Table, model=lambda rngs: PortTable(rngs, slower), inputs=inputs)
+    report = check(case)
+    assert report.passed == passes, report
+    assert any("are taken in float64" in note for note in report.parity[0].notes) or not passes
