@@ -41,6 +41,20 @@ def test_what_is_wrong_in_every_layout_lies_as_what_the_call_received():
     assert layouts.fit(wrong, cube, received).axes == (0, 1, 2, 3)
 
 
+def test_rows_of_steps_before_examples_are_found_where_the_port_has_examples_first():
+    steps = RNG.standard_normal((7, 3, 5))  # of the reference, which makes rows of them
+    layouts, port = Layouts(), steps.swapaxes(0, 1)
+    received = pair([port], {"0": steps.reshape(21, 5)}, layouts)
+    layout = received[0].layout
+    assert np.array_equal(layout.to_reference(port), steps.reshape(21, 5))
+    assert np.array_equal(layout.to_port(steps.reshape(21, 5)), port)
+    wrong = RNG.standard_normal((3, 7, 2))
+    found = layouts.fit(wrong, RNG.standard_normal((21, 2)), received)  # as what the call received
+    assert np.array_equal(found.to_reference(wrong), wrong.swapaxes(0, 1).reshape(21, 2))
+    rows = RNG.standard_normal((21, 5))
+    assert Layouts().fit(rows.reshape(3, 7, 5), rows).flat is None
+
+
 def test_tensors_are_paired_by_value_where_shapes_agree():
     a, b = RNG.standard_normal((2, 3, 4))
     pairs = pair([b, a], {"hidden": a, "cell": b}, Layouts())

@@ -77,16 +77,20 @@ class Layouts:
         same = tuple(reference.shape) == tuple(port.shape)
         likely = [one for one in found if not same or self._is_usual(one)]
         near = {each.layout for each in like}
-        flat = _flattened(reference.shape, port.shape)
-        if flat is not None and (flat in near or flat in self.flattened) and self._agree(flat, port, reference):
-            return flat  # before others that agree: of zeros each does
+        flats = list(_flattened(reference.shape, port.shape))
+        as_received = [flat for flat in flats if any(_are_alike(flat, each) for each in near)]
+        known = [flat for flat in flats if any(_are_alike(flat, each) for each in (*near, *self.flattened))]
+        for flat in known:
+            if self._agree(flat, port, reference):
+                return flat  # before others that agree: of zeros each does
         for one in likely:
             if self._agree(one, port, reference):
                 self.seen[one.axes] += 1
                 return one
-        if flat is not None and (flat in near or self._agree(flat, port, reference)):
-            self.flattened.add(flat)
-            return flat
+        for flat in flats:
+            if flat in as_received or self._agree(flat, port, reference):
+                self.flattened.add(flat)
+                return flat
         ways = likely or found
         if len(ways) == 1:
             return ways[0]
@@ -139,13 +143,23 @@ def _candidates(reference: Sequence[int], port: Sequence[int]) -> Iterator[Layou
             yield Layout(axes, shape, origin)
 
 
-def _flattened(reference: Sequence[int], port: Sequence[int]) -> Layout | None:
-    """That of an image, channels last, which the reference has flattened, its channels first; None for other shapes."""
-    rank = len(port)
-    if not 2 < rank <= LARGEST_RANK or len(reference) != 2 or reference[0] != port[0] or prod(reference) != prod(port):
-        return None
-    origin = (port[0], port[-1], *port[1:-1])
-    return Layout(_channels_last(rank), tuple(port), origin, tuple(reference))
+def _flattened(reference: Sequence[int], port: Sequence[int]) -> Iterator[Layout]:
+    """That of an image, channels last, which the reference has flattened, its channels first; and of rows whose first
+    two axes the reference has made one, the port's second before its first, as of steps of a batch."""
+    rank, shape, flat = len(port), tuple(port), tuple(reference)
+    if not 2 < rank <= LARGEST_RANK or prod(reference) != prod(port):
+        return
+    if len(reference) == 2 and reference[0] == port[0]:
+        yield Layout(_channels_last(rank), shape, (port[0], port[-1], *port[1:-1]), flat)
+    if flat[1:] == shape[2:] and min(shape[:2]) > 1:
+        yield Layout((1, 0, *range(2, rank)), shape, (shape[1], shape[0], *shape[2:]), flat)
+
+
+def _are_alike(one: Layout, other: AnyLayout) -> bool:
+    """Whether both are of what the reference has flattened in one way, of as many features or of others."""
+    if not isinstance(other, Layout) or one.flat is None or other.flat is None:
+        return False
+    return one.axes == other.axes and one.shape[:-1] == other.shape[:-1]
 
 
 def _channels_last(rank: int) -> Axes:
