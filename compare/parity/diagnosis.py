@@ -21,6 +21,7 @@ from .dead_outputs import dead_outputs
 from .inside.calls import is_inside
 from .judge import Question
 from .step_diagnosis import of_optimizer, of_steps
+from .yardstick import difference
 
 if TYPE_CHECKING:
     from ..torch_side import TorchSide
@@ -165,7 +166,8 @@ class _Looks:
         self._note_what_is_hidden(look)
         refuted = self._hold_backward(look)
         divergences = [each for each in look.divergences() if _place(each) not in self.found]
-        divergences = self._explained(seen, [_with_what_passes(look, each) for each in divergences])
+        divergences = [_with_numbers(look, _with_what_passes(look, each)) for each in divergences]
+        divergences = self._explained(seen, divergences)
         told = {_place(each) for each in divergences if each.causes}
         earlier = {place: each for place, each in refuted.items() if place not in told}  # more is off there
         divergences = [each for each in divergences if _place(each) not in earlier]
@@ -339,6 +341,23 @@ def _with_what_passes(look: Look, divergence: Divergence) -> Divergence:
         id="detach",
         says=f"lets the gradient through by what it hands to {' and '.join(inside)}, where the reference detaches that",
         fix="hand it jax.lax.stop_gradient(x)",
+        residual=0.0,
+    )
+    return replace(divergence, causes=[cause])
+
+
+def _with_numbers(look: Look, divergence: Divergence) -> Divergence:
+    """A divergence in which nothing is off at its root but numbers that it hands to modules inside."""
+    handed = [seen for seen in look.forced if seen.what == "received" and _path(seen.around) == divergence.module]
+    wrong = [seen for seen in handed if not difference(seen.port, seen.reference).equal]
+    numbers = [seen for seen in wrong if seen.name in look.calls[look.matches[seen.at]].numbers and not seen.port.ndim]
+    if divergence.outside or divergence.causes or not numbers or numbers[0] is not wrong[0]:
+        return divergence
+    first = numbers[0]
+    cause = Cause(
+        id="number",
+        says=f"hands {first.name}={first.port:.12g} to {first.at}, where the reference hands {first.reference:.12g}",
+        fix=f"hand it {first.name}={first.reference:.12g}",
         residual=0.0,
     )
     return replace(divergence, causes=[cause])

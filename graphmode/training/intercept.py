@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -41,6 +42,7 @@ def intercepted(model: nnx.Module, hook: Hook) -> Iterator[dict[str, nnx.Module]
             shapes_alone.pop()
 
     def through_hook(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
         def call(self: Any, *args: Any, **kwargs: Any) -> Any:
             path = getattr(self, PATH, None)
             if path is None or shapes_alone or (running and running[-1] == id(self)):

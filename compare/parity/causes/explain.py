@@ -52,6 +52,7 @@ LONG_S = 4.0  # that these take, from which on it is found first where the two s
 PARTING_S = 20.0  # for that
 MOST_PARTING = 8  # instructions
 FEW_SIBLINGS = 40  # pairs, that are tried before the calls of functions
+KINDS = ("missing", "usual", "guess")  # of variants
 MOST = 3  # causes that are told, where an input cannot tell them apart
 
 
@@ -262,9 +263,10 @@ class _Search:
 
         told = sorted(widest_first(sites), key=place)
         # what is left out is plainer than what comes to the same, such as a mask that holds everywhere
-        for kind in ("missing", "usual", "guess"):
+        off = _is_off_forward(self.trial.call)
+        for kinds in ({"missing"}, {"usual"}, {"guess"}) if off else ({"missing", "usual"}, {"guess"}):
             for same in told:
-                self._varied(same, kind)
+                self._varied(same, kinds)
                 if any(map(_leaves_out, self.trial.found)):
                     self.trial.found.sort(key=_leaves_out, reverse=True)
                     return  # a number there would say no more
@@ -289,9 +291,9 @@ class _Search:
                 if self.trial.found:
                     return
 
-    def _varied(self, same: list[Site], kind: str = "") -> None:
+    def _varied(self, same: list[Site], kinds: Collection[str] = KINDS) -> None:
         for variant in self._of(same[0]):
-            if isinstance(variant, Variant) and kind in ("", _kind(variant)):
+            if isinstance(variant, Variant) and _kind(variant) in kinds:
                 self.trial.vary(variant.id, variant.says, variant.fix, Change(variant.apply, numbers(same)))
 
     def _modes(self, sites: list[Site]) -> None:

@@ -49,6 +49,7 @@ class Call:
       frozen: its parameters, and those of modules inside, that were not to be trained then, by the module's own names.
       parent: the call that it was made in; None for the model's own.
       arguments, result: what it took, `(args, kwargs)`, and gave, as whole trees of detached tensors.
+      numbers: Python's floats among its arguments, by the names of the parameters.
       lines: how lines are laid end to end here, by name, of what it received and of its output.
     """
 
@@ -66,6 +67,7 @@ class Call:
     result: Any = None
     in_no_grad: bool = False
     frozen: frozenset[str] = frozenset()
+    numbers: dict[str, float] = field(default_factory=dict)
     lines: Mapping[str, Mapping[str, EndToEnd]] = field(default_factory=lambda: {"received": {}, "output": {}})
 
     def merge(self, names: Sequence[str]) -> None:

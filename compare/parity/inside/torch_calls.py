@@ -19,6 +19,7 @@ from graphmode.weights import as_numpy
 from ...checkpoints import no_checkpoints
 from ...trees import named_leaves
 from .calls import Call, CallId, Calls
+from .numbers import numbers_of
 
 
 @contextmanager
@@ -41,6 +42,7 @@ def recorded(module: torch.nn.Module) -> Iterator[Calls]:
             call = Call(CallId(path, numbers[path]), type(child).__name__, running[-1][0].id if running else None)
             call.in_no_grad = not torch.is_grad_enabled()
             call.frozen = frozenset(name for name, p in child.named_parameters() if not p.requires_grad)
+            call.numbers = numbers_of(child.forward, args, kwargs)
             numbers[path] += 1
             calls[call.id] = call
             copies: list[_Copy] = []
