@@ -422,7 +422,7 @@ def _leaves_out(cause: Cause | Variant) -> bool:
 
 
 def _kind(variant: Variant) -> str:
-    return "guess" if variant.is_guess else "missing" if _leaves_out(variant) else "usual"
+    return "guess" if variant.is_guess else "missing" if variant.leaves_out or _leaves_out(variant) else "usual"
 
 
 def _is_off_forward(call: WrongCall | None) -> TypeGuard[WrongCall]:

@@ -29,6 +29,7 @@ class Variant:
       apply: in place of a function call; gives what it then gives.
       is_guess: whether it is one of many numbers, some of which come to the same as what is likelier; such are tried
         where nothing else explains it.
+      leaves_out: whether it is that something is not there, though its id does not end in `-missing`.
     """
 
     id: str
@@ -36,6 +37,7 @@ class Variant:
     fix: str
     apply: Apply
     is_guess: bool = False
+    leaves_out: bool = False
 
 
 @dataclass(frozen=True)

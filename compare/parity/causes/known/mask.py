@@ -116,6 +116,7 @@ def triangle(call: Called) -> Iterator[Variant]:
         "masks nothing of the future",
         f"mask with jnp.{call.name.rstrip('_')}",
         lambda func, args, kwargs: _whole(args[0], call.name),
+        leaves_out=True,
     )
     yield Variant(
         "causal-mask",
@@ -138,9 +139,8 @@ def places(call: Called) -> Iterator[Variant]:
             lambda func, args, kwargs, s=shift: func(args[0] + s, args[1]),
         )
     for all_of in (torch.ones_like, torch.zeros_like):
-        yield Variant(
-            "causal-mask", "masks nothing of the future", "mask as the reference does: jnp.tril", after(all_of)
-        )
+        says, fix = "masks nothing of the future", "mask as the reference does: jnp.tril"
+        yield Variant("causal-mask", says, fix, after(all_of), leaves_out=True)
     yield Variant(
         "causal-mask",
         "masks the past",

@@ -10,7 +10,7 @@ import torch
 from ..variants import Called, Variant, of, other_orders, signature
 
 MOST_HEADS = 32
-MOST_PIECES = 5  # whose orders are all tried
+MOST_PIECES = 4  # whose orders are all tried
 
 signature("chunk split", "input size dim")
 signature("cat concat concatenate stack", "tensors dim")
@@ -129,15 +129,24 @@ def _grouped(tensors: list[torch.Tensor]) -> Iterator[Variant]:
     for begin in (0, 1):
         count = len(tensors) - begin
         for width in (width for width in range(2, count) if count % width == 0):
-            places = torch.arange(count).reshape(-1, width).T.flatten() + begin
-            order = [*range(begin), *places.tolist()]
             after = ", after the first" if begin else ""
             yield Variant(
                 "pieces-order",
-                f"joins {width} times every {width}-th piece{after}, where the reference joins the pieces one by one",
-                "join them in order: of each group all before the next group's",
-                lambda func, args, kwargs, order=order: func([list(args[0])[i] for i in order], *args[1:], **kwargs),
+                f"joins every {width}{_TH.get(width, 'th')} piece{after}, and then the others likewise, where the "
+                "reference joins the pieces one by one",
+                "join them in order: all of a group before the next group's",
+                lambda func, args, kwargs, b=begin, w=width: func(_by_place(args[0], b, w), *args[1:], **kwargs),
             )
+
+
+_TH = {2: "nd", 3: "rd"}
+
+
+def _by_place(tensors: Any, begin: int, width: int) -> list[torch.Tensor]:
+    first, others = list(tensors)[:begin], list(tensors)[begin:]
+    if len(others) % width:
+        raise ValueError(f"{len(others)} pieces are no groups of {width}")
+    return [*first, *(piece for place in range(width) for piece in others[place::width])]
 
 
 @of("repeat_interleave", "repeat", "tile")
