@@ -215,7 +215,13 @@ class _Run:
                 findings = Findings.read(path)
                 exam = Examination(case, seed=plan.seed, dtype=dtype, device=self.device, truths=findings.truths)
                 return exam, findings.verdicts, path
-        exam = Examination(case, seed=plan.seed, dtype=dtype, device=self.device, inside=plan.modules)
+
+        def on_stage(stage: str) -> None:
+            self.listener.on_step(f"{case.name}: {stage}")
+
+        exam = Examination(
+            case, seed=plan.seed, dtype=dtype, device=self.device, inside=plan.modules, on_stage=on_stage
+        )
         return exam, exam.verdicts(), None
 
     def _recorded(self, found: Iterable[Parity]) -> list[Parity]:

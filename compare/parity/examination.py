@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..case import Case, CaseError, Mode
+from ..case import DEFAULT_VARIANT, Case, CaseError, Mode
 from ..draw import signature
 from ..endless import no_endless_loop
 from ..errors import describe_with_line
@@ -74,8 +74,10 @@ class Examination:
         inside: bool = False,
         compiled: bool = True,
         hasty: bool = False,
+        on_stage: Callable[[str], None] = lambda stage: None,
     ):
         self.case, self.seed, self.dtype, self.device = case, seed, dtype, device
+        self.on_stage = on_stage
         self.locate, self.inside, self.compiled, self.hasty = locate, inside, compiled, hasty
         self.judge = Judge(case, seed=seed, dtype=dtype, device=device)
         self.truths = self.judge.truths(draws) if truths is None else truths
@@ -155,6 +157,9 @@ class Examination:
     def verdict(self, side: str, variant: str, build: Callable[[str], TorchSide | PortSide]) -> Parity:
         """Both verdicts on one candidate; `build` gives it in a dtype."""
         start = time.perf_counter()
+        whose = "the reference's variant" if side == "torch" else "the port"
+        whose += "" if variant == DEFAULT_VARIANT else f" {variant!r}"
+        self.on_stage(f"{whose} on the case's inputs")
         truths = [truth for truth in self.truths if not truth.question.is_timed]
         notes = list(nan_notes(truths))
         if side == "jax":
@@ -181,6 +186,7 @@ class Examination:
                 if is_wrong and self.own.kinds:
                     notes.append(NOT_ASKED)
                 else:
+                    self.on_stage(f"{whose} on inputs of the check's own")
                     own = self._on_own_inputs(exact, usual, side, variant)
                     notes += self.own.notes
             del exact
@@ -192,6 +198,7 @@ class Examination:
         left, others = Again(), OtherWeights()
         if side == "jax" and usual is not None and not self.judge.is_large and all(t.equal for t in tensors):
             asked = [t.question for t in truths if t.question.mode == "inference" and t.question.is_random]
+            self.on_stage(f"{whose} in further calls and with other weights")
             with quiet():
                 warnings += [lost for q in asked[:1] if (lost := lost_nan(usual, self.judge.usual, q))]  # type: ignore[arg-type]
                 port = self.port_side(variant, "float64")
@@ -213,6 +220,8 @@ class Examination:
         if side == "jax" and "train_step" in self.case.modes:
             found = self._optimizer
             (notes if isinstance(found, str) else tensors).append(found)  # type: ignore[arg-type]
+        if side == "jax" and self.locate and not all(t.equal for t in tensors):
+            self.on_stage(f"{whose} is not equal: looking for where it goes wrong, and why")
         seen = self.seen_inside(variant, tensors) if side == "jax" else Diagnosis()
         self._ports.clear()
         notes += seen.notes

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from graphmode.compare.report import Results
     from graphmode.compare.report.records import Parity
 
+QUIET_S = 10.0  # after which a line says what is being done, where no terminal shows it
+
 
 def run_plan(
     names: list[str] | None,
@@ -126,18 +128,24 @@ def _listener(console: Console, status: object, total: int, *, modules: bool) ->
     from graphmode.compare.report.terminal import modules_table, parity_text, speed_table
 
     start, seen = perf_counter(), iter(range(1, total + 1))
+    told = [start]  # when something was printed last
 
     def on_case(case: Case) -> None:
         console.print()
         console.print(f"[bold]{case.name}[/bold] ({next(seen)} of {total}, {perf_counter() - start:.0f} s): ", end="")
         console.print(case.summary, markup=False)
+        told[0] = perf_counter()
 
     def on_step(text: str) -> None:
         if status is not None:
             status.update(text)  # type: ignore[attr-defined]
+        elif perf_counter() - told[0] > QUIET_S:
+            console.print(f"... {text}", style="dim", markup=False, highlight=False)
+            told[0] = perf_counter()
 
     def on_parity(parity: Parity) -> None:
         console.print(parity_text(parity))
+        told[0] = perf_counter()
         if modules and parity.modules:
             show(console, modules_table(parity))
 

@@ -312,3 +312,14 @@ def test_output_that_goes_to_no_terminal_is_as_wide_as_asked(monkeypatch):
     assert open_console().width == 77
     monkeypatch.setenv("COLUMNS", "wide")
     assert open_console().width == 120
+
+
+def test_what_takes_long_says_what_it_does_where_no_terminal_shows_it(monkeypatch):
+    from graphmode.cli import running
+
+    monkeypatch.setattr(running, "QUIET_S", -1.0)
+    found = CliRunner().invoke(app, ["check", "scale_add"])
+    assert found.exit_code == 0
+    assert "... scale_add: the port on the case's inputs" in found.output
+    monkeypatch.setattr(running, "QUIET_S", 1e9)
+    assert "..." not in CliRunner().invoke(app, ["check", "scale_add"]).output
