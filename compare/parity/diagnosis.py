@@ -300,9 +300,10 @@ class _Looks:
 
     def _with_its_line(self, divergence: Divergence, deadline: float) -> Divergence:
         """A divergence with the line where the port leaves the reference's way; not for long where a cause is known."""
-        from .causes import astray
+        from .causes import alike, astray
 
-        if not _is_off_forward(divergence) or time.monotonic() > deadline:
+        off = _is_off_forward(divergence)
+        if not (off or divergence.causes) or time.monotonic() > deadline:
             return divergence
         if divergence.causes:
             self._lines_left -= 1
@@ -310,7 +311,10 @@ class _Looks:
                 return divergence
         seen, seconds = self._found_in[_place(divergence)], LINE_S if divergence.causes else LINES_S
         try:
-            found = astray(seen.first, divergence, deadline, seen.others, seconds=seconds)
+            if off:
+                found = astray(seen.first, divergence, deadline, seen.others, seconds=seconds)
+            else:
+                found = alike(seen.first, divergence, deadline, seconds=seconds)
             return replace(divergence, astray=found)
         except Exception as error:
             told = describe_briefly(error)

@@ -12,6 +12,11 @@ from graphmode.compare import Case, check
 WIDTH = 4
 
 
+def place_of(comment):
+    lines = Path(__file__).read_text().splitlines()
+    return f"{Path(__file__).name}:{next(i for i, text in enumerate(lines, 1) if text.endswith(comment))}"
+
+
 class Reference(torch.nn.Module):
     """A target that learns by no gradient, from the reward or from a network of its own."""
 
@@ -136,9 +141,7 @@ def test_of_two_that_are_detached_the_line_is_told():
     )
     report = check(case)
     (cause,) = report.divergences[0].causes
-    lines = Path(__file__).read_text().splitlines()
-    line = next(i for i, text in enumerate(lines, 1) if "# the second" in text)
-    assert (cause.id, cause.reference) == ("stop-gradient", f"{Path(__file__).name}:{line}")
+    assert (cause.id, cause.reference) == ("stop-gradient", place_of("# the second"))
     assert f"(the reference's line is {cause.reference})" in " ".join(str(report).split())
 
 
@@ -211,7 +214,8 @@ class ReturnsPort(nnx.Module):
         value = self.fc(x)
         gain = jax.lax.stop_gradient(reward + 0.9 * jax.numpy.roll(value, 1, 0))
         spread = (gain - gain.mean()) / gain.std(ddof=1)
-        return ((jax.numpy.tanh(value) - (gain + value)) ** 2).mean(), (spread * value).mean()
+        aim = gain + value  # where the port lets it through
+        return ((jax.numpy.tanh(value) - aim) ** 2).mean(), (spread * value).mean()
 
 
 def test_of_many_calls_without_gradients_the_one_with_a_gradient_is_named():
@@ -224,8 +228,8 @@ def test_of_many_calls_without_gradients_the_one_with_a_gradient_is_named():
         inputs=lambda rng: (rows(rng), rows(rng)),
         adversarial=(),
     )
-    (cause, *_) = check(case).divergences[0].causes
-    lines = Path(__file__).read_text().splitlines()
-    line = next(i for i, text in enumerate(lines, 1) if "# the one that the port lets through" in text)
-    assert (cause.id, cause.reference) == ("stop-gradient", f"{Path(__file__).name}:{line}")
+    divergence = check(case).divergences[0]
+    (cause, *_) = divergence.causes
+    assert (cause.id, cause.reference) == ("stop-gradient", place_of("# the one that the port lets through"))
+    assert divergence.astray.port == [f"{place_of('# where the port lets it through')} (add)"]
     assert cause.says == "lets the gradient through add, which the reference computes under torch.no_grad"

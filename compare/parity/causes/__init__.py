@@ -3,7 +3,7 @@
 from .casts import HIDDEN_CAST, explain_casts
 from .digits import explain_digits
 from .explain import explain
-from .first_line import astray
+from .first_line import alike, astray
 from .optimizer import explain_optimizer, explain_optimizer_digits
 from .wiring import EXCHANGED
 from .wrong_call import Elsewhere
@@ -15,6 +15,7 @@ number chooses no gradients were recorded."""
 __all__ = [
     "FORWARD_ONLY",
     "Elsewhere",
+    "alike",
     "astray",
     "explain",
     "explain_casts",

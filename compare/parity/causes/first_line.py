@@ -65,6 +65,37 @@ def astray(
     return None
 
 
+def alike(
+    look: Look, divergence: Divergence, deadline: float = math.inf, *, seconds: float = LONGEST_S
+) -> Astray | None:
+    """Where a port that is right forward, and goes wrong in what it keeps or in gradients, computes what the
+    reference's line does that explains it; None where that cannot be told.
+
+    Args:
+      look, divergence, deadline, seconds: as of `astray`; the divergence has a cause with its line.
+    """
+    with contextlib.suppress(LateError):
+        return _alike(look, divergence, Limit(seconds, deadline))
+    return None
+
+
+def _alike(look: Look, divergence: Divergence, limit: Limit) -> Astray | None:
+    at = CallId(divergence.module, divergence.call)
+    lines = {cause.reference for cause in divergence.causes}
+    if divergence.outside or at not in look.run.forced or len(lines) > 1 or "" in lines:
+        return None
+    both = ways(look, at, limit)
+    own = [step for step in both.steps if is_inside(step.operation.module, at.path)]
+    for made in reversed([each for each in both.made if each.source in lines]):
+        values = Values(made.results)
+        same = [step for step in own if any(map(values.have_whole, step.results))]
+        computing = [step for step in same if step.operation.eqn.primitive.name not in (*MOVING, "stop_gradient")]
+        if computing:
+            found = _lines((step.operation.source, step.operation.eqn.primitive.name) for step in computing)
+            return Astray(port=found, reference=[]) if found else None
+    return None
+
+
 def _astray(look: Look, divergence: Divergence, limit: Limit, others: Sequence[Look]) -> Astray | None:
     at = CallId(divergence.module, divergence.call)
     if divergence.outside or at not in look.run.forced:

@@ -43,6 +43,14 @@ class Values:
             self._found[id(value)] = value, self._have(np.asarray(value))
         return self._found[id(value)][1]
 
+    def have_whole(self, value: Any) -> bool:
+        """Whether one of them is this value, in any order of its axes; not of a number, nor where all are the same."""
+        array = np.asarray(value)
+        if array.dtype.kind not in "fc" or not 1 < array.size <= LARGEST:
+            return False
+        array = _real(array)
+        return not (array == array.flat[0]).all() and self._has(array)
+
     def _have(self, array: np.ndarray) -> bool:
         if array.dtype.kind not in NUMBERS or not 0 < array.size <= LARGEST:
             return True
