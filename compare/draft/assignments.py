@@ -75,6 +75,11 @@ class Assignments(Writes):
         if self._is_tensor(value):
             self._tensors |= {name.id for name in names if isinstance(name, ast.Name)}
 
+    def _learn_count(self, target: ast.expr, value: ast.expr) -> None:
+        """How many values are taken from one."""
+        if isinstance(target, ast.Tuple | ast.List) and not any(isinstance(x, ast.Starred) for x in target.elts):
+            self._unpacked[id(value)] = len(target.elts)
+
     def _assigned(self, target: ast.expr, value: ast.expr) -> str | None:
         if not self._is_part_of_call(target) and isinstance(target, ast.Subscript) and self._is_tensor(target.value):
             if isinstance(target.value, ast.Name) and target.value.id in self._views:

@@ -18,6 +18,7 @@ from torch.nn.utils.rnn import PackedSequence
 from graphmode import nn
 
 from .huggingface import is_framework
+from .kinds import Kind, has_only_lengths, kind_of
 from .left import DTYPES, HELPERS, LEGACY
 from .model import CHANNELS, Model, holds_code, is_function_of_gradients, is_self, layer_of
 from .names import UNKNOWN, Scope, is_of_torch, torch_name
@@ -78,6 +79,7 @@ class Expressions:
         self._as_pass: set[int] = set()
         self._names_types = False
         self._draws = False
+        self._unpacked: dict[int, int] = {}  # the number of targets of a value that is unpacked
 
     @property
     def scope(self) -> Scope:
@@ -327,6 +329,15 @@ class Expressions:
         if isinstance(node, ast.Compare):
             return any(map(self._is_tensor, [node.left, *node.comparators]))
         return any(self._is_tensor(getattr(node, name)) for name in parts.get(type(node), ()))
+
+    def _kind(self, node: ast.expr) -> Kind | None:
+        """What an expression gives that is no tensor; None where it is one, or not known."""
+        return kind_of(node, self.scope, self.model.settings.get(self.owner, {}) if self.owner is not None else {})
+
+    def _has_only_lengths(self, node: ast.expr) -> bool:
+        """Whether it gives sizes of which none is -1."""
+        settings = self.model.settings.get(self.owner, {}) if self.owner is not None else {}
+        return has_only_lengths(node, self.scope, settings)
 
     def _is_of_parameters(self, node: ast.expr) -> bool:
         """Whether it is a list or dict of parameters that the class holds, as its methods read it."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .huggingface import is_framework
+from .kinds import Kind
 from .names import is_of_torch
 from .recording import Recording
 
@@ -35,6 +36,7 @@ class Model:
       buffers: those of them that are buffers.
       absent: those that some module has none of, in the place of one.
       transient: those of the buffers that no state_dict has.
+      settings: by class, the plain values that its modules hold, by name, and of which kind each is.
       children: by class, the modules inside, by name, and what each is.
       instances: by class and name, one of these modules.
       ties: the heads that share an embedding's weight.
@@ -53,6 +55,7 @@ class Model:
     buffers: dict[type, set[str]] = field(default_factory=dict)
     absent: dict[type, set[str]] = field(default_factory=dict)
     transient: dict[type, set[str]] = field(default_factory=dict)
+    settings: dict[type, dict[str, Kind | None]] = field(default_factory=dict)
     children: dict[type, dict[str, type]] = field(default_factory=dict)
     instances: dict[tuple[type, str], torch.nn.Module] = field(default_factory=dict)
     ties: list[Tie] = field(default_factory=list)

@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from .given import Values, given_in
+
 UNKNOWN = object()
 _HOLDERS = (
     *("torch.nn.functional", "torch.linalg", "torch.fft", "torch.special", "torch.nn.init", "torch"),
@@ -26,13 +28,18 @@ class Scope:
     Attributes:
       outer: those of its module.
       local: those that it binds itself, which stand for what only a run knows.
+      given: what each of these is given.
+      parts: what is written into parts of it.
     """
 
     outer: Mapping[str, Any]
     local: frozenset[str] = field(default_factory=frozenset)
+    given: Values = field(default_factory=dict)
+    parts: Values = field(default_factory=dict)
 
     def within(self, function: ast.AST) -> Scope:
-        return Scope(self.outer, self.local | _bound(function))
+        given, parts = given_in(function)
+        return Scope(self.outer, self.local | _bound(function), {**self.given, **given}, {**self.parts, **parts})
 
     def find(self, node: ast.AST) -> Any:
         """The object that an expression of names and dots stands for; `UNKNOWN` where only a run can tell."""

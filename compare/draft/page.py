@@ -83,6 +83,8 @@ def draft(location: str, inputs: tuple[str, ...] = ()) -> Draft:
         model.imports.add("from typing import Any")
     if model.helpers & {"cosine_window", "stft", "istft"}:
         model.imports.add("import numpy as np")
+    if model.helpers & {"in_pieces", "expanded"}:
+        model.imports.add("from typing import Any")
     if "apply_function" in model.helpers:
         model.helpers.add("Context")
         model.imports |= {"import numpy as np", "from typing import Any"}

@@ -8,17 +8,18 @@ from collections.abc import Mapping
 import torch
 
 from .expressions import Expressions
+from .kinds import Kind
 from .names import UNKNOWN, torch_name
-from .rules import as_operand, as_tuple
+from .rules import as_operand, as_tuple, without_parentheses
 
-SHAPED = ("to", "expand", "split", "flatten", "squeeze", "max", "min")
+SHAPED = ("to", "expand", "split", "split_with_sizes", "flatten", "squeeze", "max", "min")
 
 
 class Shapes(Expressions):
     """Of tensors, by their arguments."""
 
-    def _shaped(self, name: str, holder: ast.expr, args: list[ast.expr], keywords: list[ast.keyword]) -> str | None:
-        named = {each.arg: each.value for each in keywords if each.arg is not None}
+    def _shaped(self, name: str, node: ast.Call, holder: ast.expr, args: list[ast.expr]) -> str | None:
+        named = {each.arg: each.value for each in node.keywords if each.arg is not None}
         first = args[0] if args else None
         x = as_operand(self.written(holder))
         if name == "to":
@@ -32,12 +33,13 @@ class Shapes(Expressions):
             both = "" if other is None else f"jnp.{name}imum({self.written(holder)}, {self.written(other)})"
             return both or f"{x}.{name}()"
         if name == "expand":
-            sizes = first.elts if len(args) == 1 and isinstance(first, ast.Tuple | ast.List) else args
-            return f"jnp.broadcast_to({self.written(holder)}, {as_tuple(self._kept(x, sizes))})"
+            return self._expanded(holder, args or [each for key, each in named.items() if key == "size"])
         if name == "squeeze":
             dim = first or named.get("dim")
             return f"{x}.squeeze({'' if dim is None else self.written(dim)})"
-        return self._flattened(holder, args, named) if name == "flatten" else self._split(holder, args, named)
+        if name == "flatten":
+            return self._flattened(holder, args, named)
+        return self._split(holder, args, named, self._unpacked.get(id(node)))
 
     def _flattened(self, holder: ast.expr, args: list[ast.expr], named: Mapping[str, ast.expr]) -> str:
         first = args[0] if args else named.get("start_dim")
@@ -49,24 +51,47 @@ class Shapes(Expressions):
             return f"{as_operand(self.written(holder))}.ravel()"
         return f"jax.lax.collapse({self.written(holder)}, {start})"
 
-    def _split(self, holder: ast.expr, args: list[ast.expr], named: Mapping[str, ast.expr]) -> str | None:
+    def _split(
+        self, holder: ast.expr, args: list[ast.expr], named: Mapping[str, ast.expr], count: int | None
+    ) -> str | None:
         sizes = args[0] if args else next((each for name, each in named.items() if name.startswith("split_size")), None)
-        if sizes is None or (isinstance(sizes, ast.Constant) and isinstance(sizes.value, str)):
-            return None  # of a string
+        if sizes is None or Kind.TEXT in (self._kind(sizes), self._kind(holder)):
+            return None
         axis = args[1] if len(args) > 1 else named.get("dim")
         dim = "0" if axis is None else self.written(axis)
-        if isinstance(sizes, ast.List | ast.Tuple):
-            self.model.imports.add("import numpy as np")
-            return f"jnp.split({self.written(holder)}, np.cumsum({self.written(sizes)})[:-1], axis={dim})"
-        size, x = self.written(sizes), as_operand(self.written(holder))
-        self.model.imports.add("import numpy as np")
-        return f"jnp.split({self.written(holder)}, np.arange({size}, {x}.shape[{dim}], {size}), axis={dim})"
+        size, x = without_parentheses(self.written(sizes)), self.written(holder)
+        kind = self._kind(sizes)
+        if kind is Kind.SEQUENCE:
+            return f"jnp.split({x}, np.cumsum({size})[:-1], axis={dim})"
+        if kind is Kind.NUMBER and (count is not None or size == "1"):
+            return f"jnp.split({x}, {count or f'{as_operand(x)}.shape[{dim}]'}, axis={dim})"
+        if kind is Kind.NUMBER and is_short(holder):
+            return f"jnp.split({x}, np.arange({size}, {_of_shape(x)}.shape[{dim}], {size}), axis={dim})"
+        self.model.helpers.add("in_pieces")
+        return f"in_pieces({x}, {size}{'' if dim == '0' else f', {dim}'})"
 
-    def _kept(self, x: str, sizes: list[ast.expr]) -> list[str]:
-        """Sizes, of which -1 is the length that is there."""
+    def _expanded(self, holder: ast.expr, args: list[ast.expr]) -> str:
+        x, one = self.written(holder), args[0] if len(args) == 1 else None
+        sizes = one.elts if isinstance(one, ast.Tuple | ast.List) else args
+        if one is not None and sizes is args and not isinstance(one, ast.Starred) and not self._is_size(one):
+            return self._broadcast(x, without_parentheses(self.written(one)), self._has_only_lengths(one))
+        unknown = [each for each in sizes if isinstance(each, ast.Starred) and not self._has_only_lengths(each.value)]
         keeps = [ast.unparse(size) == "-1" for size in sizes]
-        pairs = zip(sizes, keeps, strict=True)
-        return [f"{x}.shape[{i - len(sizes)}]" if kept else self.written(size) for i, (size, kept) in enumerate(pairs)]
+        if unknown or (any(keeps) and (not is_short(holder) or any(isinstance(each, ast.Starred) for each in sizes))):
+            return self._broadcast(x, as_tuple([self.written(size) for size in sizes]), False)
+        pairs = enumerate(zip(sizes, keeps, strict=True))
+        kept = [f"{_of_shape(x)}.shape[{i - len(sizes)}]" if kept else self.written(size) for i, (size, kept) in pairs]
+        return self._broadcast(x, as_tuple(kept), True)
+
+    def _is_size(self, node: ast.expr) -> bool:
+        """Whether it is one size, and no sequence of them."""
+        return self._kind(node) is Kind.NUMBER
+
+    def _broadcast(self, x: str, sizes: str, has_only_lengths: bool) -> str:
+        if has_only_lengths:
+            return f"jnp.broadcast_to({x}, {sizes})"
+        self.model.helpers.add("expanded")
+        return f"expanded({x}, {sizes})"
 
     def _is_dtype(self, node: ast.expr) -> bool:
         name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
@@ -115,6 +140,16 @@ def as_one(pair: tuple[str, str]) -> str:
     """Values and indices together."""
     both = pair[0].removesuffix("[0]")
     return both if pair == (f"{both}[0]", f"{both}[1]") else f"({pair[0]}, {pair[1]})"
+
+
+def is_short(node: ast.expr) -> bool:
+    """Whether it is a name, or one with dots, that may be written twice."""
+    return isinstance(node, ast.Name) or (isinstance(node, ast.Attribute) and is_short(node.value))
+
+
+def _of_shape(x: str) -> str:
+    """What an array's shape is asked of: a variable's own, as it has one."""
+    return as_operand(x.removesuffix("[...]"))
 
 
 def _is_number(node: ast.expr) -> bool:

@@ -18,6 +18,7 @@ import torch
 from ..case import CaseError
 from .draws import drawers
 from .huggingface import is_framework
+from .kinds import kind_of_value
 from .model import Model, holds_code, is_function_of_gradients, is_mixin, is_module, is_of_others, is_result, is_self
 from .names import Scope, is_of_torch, torch_name
 from .recording import Recording
@@ -100,6 +101,9 @@ def _known(module: torch.nn.Module, recording: Recording) -> Model:
             model.buffers.setdefault(cls, set()).update(inside._buffers)
             model.absent.setdefault(cls, set()).update(name for name, value in held.items() if value is None)
             model.transient.setdefault(cls, set()).update(inside._non_persistent_buffers_set)
+            settings = model.settings.setdefault(cls, {})
+            kinds = {name: kind_of_value(value) for name, value in vars(inside).items()}
+            settings |= {name: kind if settings.get(name, kind) is kind else None for name, kind in kinds.items()}
             model.children.setdefault(cls, {}).update((name, type(child)) for name, child in inside._modules.items())
             for name, child in inside._modules.items():
                 if child is not None:

@@ -107,8 +107,8 @@ class TorchCalls(NewTensors):
         if name == "where" and len(node.args) == 1:
             self._note("S04: where with a condition alone: gm.nonzero with a capacity")
             return self._as_it_was(node)
-        if name in ("split", "flatten", "squeeze", "max", "min") and node.args:
-            return self._shaped(name, node.args[0], node.args[1:], node.keywords)
+        if name in ("split", "split_with_sizes", "flatten", "squeeze", "max", "min") and node.args:
+            return self._shaped(name, node, node.args[0], node.args[1:])
         return None
 
     def _of_functional(self, node: ast.Call, short: str, functional: Any) -> str:
@@ -173,7 +173,7 @@ class TorchCalls(NewTensors):
             self._refused(name)
             return self.written(holder) if name in ("item", "numpy") and is_tensor else None
         if name in SHAPED:
-            return self._shaped(name, holder, node.args, node.keywords)
+            return self._shaped(name, node, holder, node.args)
         if name in OF_OTHERS and not is_tensor:
             return None
         if name.endswith("_") and not name.endswith("__"):  # the value is that of what does not write in place

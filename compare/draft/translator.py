@@ -78,6 +78,7 @@ class Translator(Assignments):
         if isinstance(node, ast.Assign) and any(map(self._is_part_of_several, node.targets)):
             self._note("M01: a part of a tensor among several targets: give it a name, and write that by .at[]")
         if isinstance(node, ast.Assign) and len(node.targets) == 1:
+            self._learn_count(node.targets[0], node.value)
             self._learn(node.targets[0], node.value)
             made = self._assigned(node.targets[0], node.value)
             if made is not None or not self._in_no_grad:

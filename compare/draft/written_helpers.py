@@ -67,6 +67,19 @@ def fill_where(x: jax.Array, mask: jax.Array, value: jax.Array | float) -> jax.A
     return jnp.where(mask.reshape(*mask.shape, *[1] * (x.ndim - mask.ndim)), value, x).astype(x.dtype)
 
 
+def in_pieces(x: jax.Array, sizes: Any, dim: int = 0) -> list[jax.Array]:
+    """`x.split(sizes, dim)`: pieces of one length, of which the last may be shorter, or of several."""
+    places = np.arange(sizes, x.shape[dim], sizes) if np.ndim(sizes) == 0 else np.cumsum(sizes)[:-1]
+    return jnp.split(x, places, axis=dim)
+
+
+def expanded(x: jax.Array, sizes: Any) -> jax.Array:
+    """`x.expand(sizes)`: of another shape by repeating, where -1 is the length that is there."""
+    sizes = (sizes,) if np.ndim(sizes) == 0 else tuple(sizes)
+    there = (1,) * (len(sizes) - x.ndim) + x.shape
+    return jnp.broadcast_to(x, tuple(own if size == -1 else size for own, size in zip(there, sizes, strict=True)))
+
+
 def unfold(x: jax.Array, dim: int, size: int, step: int) -> jax.Array:
     """`x.unfold(dim, size, step)`: the windows of one axis in its place, and what is in each in a last axis."""
     dim %= x.ndim

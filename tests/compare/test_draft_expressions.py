@@ -1,0 +1,56 @@
+"""`graphmode draft`: expressions that ask for more than a row of a table."""
+
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from graphmode.compare import check
+from graphmode.compare.draft import draft
+from graphmode.compare.locate import locate
+
+SAMPLE = Path(__file__).parent / "draft_samples" / "expressions.py"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    shutil.copy(SAMPLE, tmp_path)
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", None)):
+            del sys.modules[name]
+
+
+EQUAL = {
+    "Sizes": (
+        ("4,6",),
+        [
+            "first, second = jnp.split(x, np.cumsum([2 * n for n in (1, 2)])[:-1], axis=1)",
+            "jnp.split(x, np.cumsum(self.parts)[:-1], axis=1)",
+            "jnp.split(x, np.cumsum(sizes)[:-1], axis=1)",
+            "i, f, g, o = jnp.split(self.gates(x), 4, axis=1)",
+            "return in_pieces(x, sizes, 1)",
+            "jnp.split(x, np.arange(4, x.shape[1], 4), axis=1)",
+            "jnp.broadcast_to(u, list(x.shape[:-1]) + [count])",
+            "jnp.broadcast_to(self.scale[...], shape) + jnp.broadcast_to(self.scale[...], x.shape)",
+            "jnp.broadcast_to(self.scale[...], (batch, self.scale.shape[-1]))",
+            "expanded((x + 1)[:, None], (-1, 2, -1))",
+            "jnp.broadcast_to(x[0], (*x.shape[:1], width))",
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EQUAL)
+def test_a_draft_is_equal_and_reads_well(folder, name):
+    inputs, wanted = EQUAL[name]
+    made = draft(f"{folder / 'expressions.py'}:{name}", inputs)
+    for each in wanted:
+        assert each in made.text, f"{each}\n{made.text}"
+    assert not made.notes, made.text
+    path = folder / f"{name.lower()}_port.py"
+    path.write_text(made.text)
+    report = check(replace(locate(f"{path}:CASE"), adversarial=()), draws=1)
+    assert report.passed, f"{report}\n{made.text}"
