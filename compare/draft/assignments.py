@@ -13,7 +13,7 @@ from .huggingface import chosen_function, gives_activation
 from .model import is_module, is_self
 from .names import torch_name
 from .objects import NotWrittenError
-from .writes import Writes, is_view
+from .writes import Writes, is_of_something, is_view
 
 CONTAINERS = (torch.nn.Sequential, torch.nn.ModuleDict, torch.nn.ModuleList)
 
@@ -59,7 +59,7 @@ class Assignments(Writes):
             self._masks -= {target.id}
             if self._is_mask(value):
                 self._masks.add(target.id)
-            if is_view(value) and self._is_tensor(value):
+            if is_view(value) and is_of_something(value) and self._is_tensor(value):
                 self._views[target.id] = ast.unparse(value)
         if isinstance(target, ast.Name) and self._is_plain_function(value):
             self._plain_functions.add(target.id)

@@ -79,6 +79,7 @@ class Expressions:
         self._as_pass: set[int] = set()
         self._names_types = False
         self._draws = False
+        self._under_mask = ""  # the mask under which elements are computed, which is left out
         self._unpacked: dict[int, int] = {}  # the number of targets of a value that is unpacked
 
     @property
@@ -120,6 +121,8 @@ class Expressions:
             return "self.use_running_average"
         if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load) and self._is_of_parameters(node.value):
             return f"{self.spans.spliced(node, self.written)}[...]"
+        if isinstance(node, ast.Subscript) and self._under_mask and ast.unparse(node.slice) == self._under_mask:
+            return self.written(node.value)
         if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
             if self._is_mask(node.slice) and self._is_tensor(node.value):
                 self._note("S01: x[mask]: gm.compact with a capacity, or what follows under the mask")

@@ -8,10 +8,50 @@ import re
 
 from .calls import Calls
 from .in_place import written_into
+from .kinds import Kind
+from .names import torch_name
 from .rules import as_operand, without_parentheses
 
 _VIEWS = frozenset(
     ["view", "t", "transpose", "permute", "narrow", "select", "squeeze", "unsqueeze", "expand", "diagonal"]
+)
+# of these, an element of the result is of the same element of what is given
+_CASTS = frozenset(["to", "float", "double", "half", "bfloat16", "long", "int", "bool", "type", "clone"])
+_COMPUTED = frozenset(
+    [
+        "abs",
+        "exp",
+        "log",
+        "sqrt",
+        "sin",
+        "cos",
+        "tanh",
+        "sigmoid",
+        "floor",
+        "ceil",
+        "round",
+        "sign",
+        "neg",
+        "square",
+        "add",
+        "sub",
+        "mul",
+        "div",
+        "pow",
+        "maximum",
+        "minimum",
+        "log1p",
+        "expm1",
+        "reciprocal",
+        "relu",
+        "rsqrt",
+        "clamp",
+        "clip",
+    ]
+)
+# these give a new tensor, too
+_NEW = frozenset(
+    ["sort", "topk", "cumsum", "repeat", "matmul", "sum", "mean", "gather", "softmax", "masked_fill", "clone"]
 )
 
 
@@ -96,32 +136,51 @@ class Writes(Calls):
 
     def _put_values(self, target: ast.Subscript, value: ast.expr) -> str:
         """`x[...] = value`."""
-        if not self._is_mask(target.slice):
-            return self._put(target, "set", self.written(value))
-        if self._is_number(value):
-            return self._filled_where(target, self.written(value))
-        is_same_part = isinstance(value, ast.Subscript) and ast.unparse(value.slice) == ast.unparse(target.slice)
-        if isinstance(value, ast.Subscript) and is_same_part:
-            return self._filled_where(target, self.written(value.value))
+        if self._is_mask(target.slice) and self._is_by_element(value, ast.unparse(target.slice)):
+            return self._filled_where(target, self._of_whole(value, target))
         return self._put(target, "set", self.written(value))
+
+    def _is_by_element(self, value: ast.expr, mask: str) -> bool:
+        """Whether it is a number, or is computed of parts under the same mask, each element for itself."""
+        if self._is_number(value):
+            return True
+        if isinstance(value, ast.Subscript):
+            return ast.unparse(value.slice) == mask
+        if isinstance(value, ast.UnaryOp):
+            return self._is_by_element(value.operand, mask)
+        if isinstance(value, ast.BinOp) and not isinstance(value.op, ast.MatMult):
+            return self._is_by_element(value.left, mask) and self._is_by_element(value.right, mask)
+        if not isinstance(value, ast.Call) or any(each.arg not in ("min", "max") for each in value.keywords):
+            return False
+        of_torch = torch_name(self.scope.find(value.func))
+        method = value.func if isinstance(value.func, ast.Attribute) else None
+        given = value.args if of_torch is not None or method is None else [method.value, *value.args]
+        name = of_torch or (method.attr if method is not None else "")
+        return name in _CASTS | _COMPUTED and all(self._is_by_element(x, mask) or self._is_dtype(x) for x in given)
+
+    def _of_whole(self, value: ast.expr, target: ast.Subscript) -> str:
+        """A value that is computed of parts under a mask, computed of the whole."""
+        self._under_mask = ast.unparse(target.slice)
+        try:
+            return self.written(value)
+        finally:
+            self._under_mask = ""
 
     def _changed(self, target: ast.Subscript, operator: str, node: ast.AugAssign) -> str:
         """`x[...] += value`, and its like."""
-        if self._is_mask(target.slice) and self._is_number(node.value):
+        if self._is_mask(target.slice) and self._is_by_element(node.value, ast.unparse(target.slice)):
             sign = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/"}[operator]
-            return self._filled_where(target, f"{self._read(target)} {sign} {as_operand(self.written(node.value))}")
+            value = as_operand(self._of_whole(node.value, target))
+            return self._filled_where(target, f"{self._read(target)} {sign} {value}")
         return self._put(target, operator, self.written(node.value))
 
     def _is_number(self, node: ast.expr) -> bool:
-        if isinstance(node, ast.UnaryOp):
-            return self._is_number(node.operand)
-        is_float = isinstance(node, ast.Call) and self.scope.find(node.func) is float
-        return is_float or (isinstance(node, ast.Constant) and isinstance(node.value, bool | int | float))
+        return self._kind(node) is Kind.NUMBER
 
     def _filled_where(self, target: ast.Subscript, value: str) -> str:
         self.model.helpers.add("fill_where")
         x = self._read(target)
-        return f"{x} = fill_where({x}, {without_parentheses(self.written(target.slice))}, {value})"
+        return f"{x} = fill_where({x}, {without_parentheses(self.written(target.slice))}, {without_parentheses(value)})"
 
     def _read(self, target: ast.Subscript) -> str:
         holder = self.spans.spliced(target.value, lambda part: self.spans.spliced(part, self.written))
@@ -142,6 +201,15 @@ def is_view(node: ast.expr) -> bool:
         parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
         return all(isinstance(part, ast.Slice | ast.Constant | ast.UnaryOp) for part in parts)
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _VIEWS
+
+
+def is_of_something(view: ast.expr) -> bool:
+    """Whether what a view is of may have a name, and is not computed there."""
+    while is_view(view):
+        view = view.value if isinstance(view, ast.Subscript) else view.func.value  # type: ignore[attr-defined]
+    is_method = isinstance(view, ast.Call) and isinstance(view.func, ast.Attribute)
+    is_new = is_method and view.func.attr in _COMPUTED | _NEW  # type: ignore[attr-defined]
+    return not (isinstance(view, ast.BinOp | ast.Compare) or is_new)
 
 
 def _written_to(node: ast.expr) -> ast.expr:

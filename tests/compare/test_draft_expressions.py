@@ -40,6 +40,16 @@ EQUAL = {
             "jnp.broadcast_to(x[0], (*x.shape[:1], width))",
         ],
     ),
+    "Masks": (
+        ("3,6", "3,6"),
+        [
+            "nearest = fill_where(nearest, mask, (y.astype(jnp.float64) * 2 + 1).astype(x.dtype))",
+            "order = fill_where(order, y > 0.5, width)",
+            "order = fill_where(order, far, first)",
+            "nearest = fill_where(nearest, x > 1, nearest + (y * x))",
+            "nearest = fill_where(nearest, jnp.abs(x) < 0.1, jnp.clip(x, min=0.05))",
+        ],
+    ),
 }
 
 

@@ -41,3 +41,22 @@ class Sizes(nn.Module):
         return sampled(x, 6) + wide + like + rows + third + fourth + fifth + sixth + (
             i + f * g - o
         ).sum(), first @ second.T[:2]
+
+
+class Masks(nn.Module):
+    """Writes under a mask, which is named or written where it is."""
+
+    def forward(self, x, y):
+        batch, width = x.shape
+        nearest = torch.full_like(x, 1e10)
+        mask = y < nearest
+        nearest[mask] = (y[mask].double() * 2 + 1).to(x.dtype)
+        order = torch.arange(width).view(1, width).repeat([batch, 1])
+        order[y > 0.5] = width
+        order = order.sort(dim=-1)[0][:, :4]
+        first = order[:, 0].view(batch, 1).repeat([1, 4])
+        far = order == width
+        order[far] = first[far]
+        nearest[x > 1] += y[x > 1] * x[x > 1]
+        nearest[x.abs() < 0.1] = torch.clamp(x[x.abs() < 0.1], min=0.05)
+        return nearest, order
