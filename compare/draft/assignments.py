@@ -9,8 +9,9 @@ from types import FunctionType
 
 import torch
 
+from .expressions import turn_of
 from .huggingface import chosen_function, gives_activation
-from .model import is_module, is_self
+from .model import is_module, is_self, layer_of
 from .names import torch_name
 from .objects import NotWrittenError
 from .writes import Writes, is_of_something, is_view
@@ -110,6 +111,8 @@ class Assignments(Writes):
                 and (self.owner, target.attr) in self.model.instances
             ):
                 return f"self.{target.attr} = {self._as_built(self.owner, target.attr) or self.written(value)}"
+            if self._builds and target.attr == "weight" and turn_of(layer_of(self.owner)):
+                return self._weight_made(value)
             is_variable = target.attr in self.model.variables.get(self.owner, ())
             if is_variable and not self._builds and not self._is_parameter_made(value):
                 return f"self.{target.attr}[...] = {self.written(value)}"
@@ -117,6 +120,13 @@ class Assignments(Writes):
                 is_data = is_variable or self._is_module_elsewhere(target.attr)
                 return f"self.{target.attr} = nnx.data(None)" if is_data else None
         return None
+
+    def _weight_made(self, value: ast.expr) -> str:
+        """A weight in place of that of the layer which the class is derived from, laid as it is."""
+        if not any(ast.unparse(each) == "self.weight" for each in ast.walk(value)):
+            self._note("self.weight is [*kernel, in, out] here, as the layer has it")
+        with self._weights_as_laid():
+            return f"self.weight = {self.written(value)}"
 
     def _holds_modules(self, value: ast.List | ast.ListComp) -> bool:
         elements = value.elts if isinstance(value, ast.List) else [value.elt]

@@ -44,7 +44,11 @@ _TYPES: dict[type, str] = {
 }
 
 
-_TURNED = {"Conv1d": "2, 1, 0", "Conv2d": "3, 2, 0, 1", "Conv3d": "4, 3, 0, 1, 2"}
+_TURNED = {
+    f"{name}{dims}d": axes
+    for name in ("Conv", "ConvTranspose")
+    for dims, axes in enumerate(("2, 1, 0", "3, 2, 0, 1", "4, 3, 0, 1, 2"), 1)
+}
 
 
 class Expressions:
@@ -102,7 +106,7 @@ class Expressions:
 
     def _expression(self, node: ast.expr) -> str | None:
         if isinstance(node, ast.Call):
-            return self._call(node)
+            return self._size_of_weight(node) or self._call(node)
         if isinstance(node, ast.Attribute | ast.Name) and isinstance(node.ctx, ast.Load):
             return self._reference(node)
         if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Is | ast.IsNot) and self._is_own(node.left):
@@ -126,8 +130,21 @@ class Expressions:
         if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
             if self._is_mask(node.slice) and self._is_tensor(node.value):
                 self._note("S01: x[mask]: gm.compact with a capacity, or what follows under the mask")
-            return self._part_of_pair(node.value, node.slice)
+            return self._size_of_weight(node) or self._part_of_pair(node.value, node.slice)
         return None
+
+    def _size_of_weight(self, node: ast.Subscript | ast.Call) -> str | None:
+        """A size of the weight of the layer that a class is derived from, as the layer has it."""
+        index = node.slice if isinstance(node, ast.Subscript) else node.args[0] if node.args else None
+        shape = node.value if isinstance(node, ast.Subscript) else node.func
+        if isinstance(shape, ast.Call) and not shape.args:
+            shape = shape.func
+        if index is None or not isinstance(shape, ast.Attribute) or shape.attr not in ("shape", "size"):
+            return None
+        layer = layer_of(self.owner)
+        if not self._is_own(shape.value) or shape.value.attr != "weight" or not turn_of(layer):
+            return None
+        return _sizes_of(layer).get(ast.unparse(index))  # type: ignore[arg-type]
 
     def _what_is_open(self, node: ast.BoolOp) -> str | None:
         """The parts of a condition that are not settled, joined; None where all or none of them are."""
@@ -184,35 +201,18 @@ class Expressions:
         kind = self.model.children.get(self.owner, {}).get(name) if self.owner is not None else None
         if kind is None or not is_of_torch(kind):
             return None
-        text = f"{self.written(node.value)}.{node.attr}[...]"
-        if node.attr == "bias" or not issubclass(kind, torch.nn.Linear | torch.nn.modules.conv._ConvNd):
-            return text
-        if issubclass(kind, torch.nn.modules.conv._ConvNd):
-            self._note(f"{ast.unparse(node)} is [*kernel, in, out] here")
-            return text
-        return f"{text}.T"
+        return f"{self.written(node.value)}.{node.attr}[...]{turn_of(kind) if node.attr == 'weight' else ''}"
 
     def _own(self, name: str) -> str | None:
         if name == "_modules":
             self._note("self._modules: PyTorch's; take the layers by their names")
         if name == "training":
             return "(not self.use_running_average)"
-        if self.owner is not None and name in self.model.variables.get(self.owner, ()) and not self._builds:
-            return f"self.{name}[...]{self._turned_back(name)}"
+        turn = turn_of(layer_of(self.owner)) if name == "weight" else ""
+        is_read = self.owner is not None and name in self.model.variables.get(self.owner, ())
+        if is_read and (turn or not self._builds):
+            return f"self.{name}[...]{'' if self._as_laid else turn}"
         return None
-
-    def _turned_back(self, name: str) -> str:
-        """What turns the weight of a layer that the class is derived from to PyTorch's layout."""
-        kind = layer_of(self.owner)
-        if name != "weight" or kind is None or self._as_laid:
-            return ""
-        if issubclass(kind, torch.nn.Linear):
-            return ".T"
-        if issubclass(kind, torch.nn.modules.conv._ConvTransposeNd):
-            self._note("self.weight is [*kernel, in, out] here")
-        elif issubclass(kind, torch.nn.modules.conv._ConvNd):
-            return next(f".transpose({_TURNED[each.__name__]})" for each in kind.__mro__ if each.__name__ in _TURNED)
-        return ""
 
     def _named(self, node: ast.Attribute | ast.Name, found: Any) -> str | None:
         """What stands for an object that is known before a run."""
@@ -385,6 +385,25 @@ class Expressions:
 
     def _note(self, text: str) -> None:
         self._notes[-1].append(text)
+
+
+def turn_of(kind: type | None) -> str:
+    """What turns the weight of a layer to PyTorch's layout."""
+    if kind is None or not issubclass(kind, torch.nn.Linear | torch.nn.modules.conv._ConvNd):
+        return ""
+    return next((f".transpose({_TURNED[each.__name__]})" for each in kind.__mro__ if each.__name__ in _TURNED), ".T")
+
+
+def _sizes_of(layer: type) -> dict[str, str]:
+    """What a layer calls the sizes of its weight, by number or slice."""
+    if issubclass(layer, torch.nn.Linear):
+        return {"0": "self.out_features", "1": "self.in_features"}
+    first, second = "self.out_channels", "self.in_channels"
+    if issubclass(layer, torch.nn.modules.conv._ConvTransposeNd):
+        first, second = second, first
+    return {"0": first, "1": f"({second} // self.groups)", "2:": "self.kernel_size"} | {
+        f"-{dims}:": "self.kernel_size" for dims in (1, 2, 3) if f"{dims}d" in layer.__name__
+    }
 
 
 def _says_other(function: Any) -> bool:

@@ -10,13 +10,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import jax
+import torch
 
 from graphmode import nn
 
+from .kinds import Kind
 from .left import HELPERS, HINTS, IGNORED, REFUSED
 from .model import CHANNELS, is_self, layer_of
 from .new_tensors import NewTensors
-from .rules import Rule, as_operand, as_tuple
+from .rules import Rule, as_operand, as_tuple, without_parentheses
 from .shapes import SHAPED, as_one
 from .tables import DEFAULTS, FUNCTIONS, METHODS
 
@@ -30,7 +32,11 @@ _INITIAL = frozenset(("uniform_", "normal_", "zero_", "fill_", "trunc_normal_", 
 _WEIGHED = frozenset(("gru_cell", "lstm_cell", "rnn_tanh_cell", "rnn_relu_cell", "bilinear"))
 
 _LEFT = ("has no counterpart that is known here", "is called otherwise in JAX")
-_KERNELS = {"conv1d": "2, 1, 0", "conv2d": "2, 3, 1, 0", "conv3d": "2, 3, 4, 1, 0"}
+_KERNELS = {
+    f"{name}{dims}d": axes
+    for name in ("conv", "conv_transpose")
+    for dims, axes in enumerate(("2, 1, 0", "2, 3, 1, 0", "2, 3, 4, 1, 0"), 1)
+}
 
 
 class TorchCalls(NewTensors):
@@ -101,7 +107,7 @@ class TorchCalls(NewTensors):
             return self._created(node, name)
         if name.startswith("nn.functional.") and short in _KERNELS:
             return self._convolved(node, short)
-        if name == "nn.functional.linear" and len(node.args) > 1 and self._is_of_layer(node.args[1]):
+        if name == "nn.functional.linear" and len(node.args) > 1 and self._is_of_layer(node.args[1], torch.nn.Linear):
             with self._weights_as_laid():
                 return self._with(node, function="nn.functional.linear")
         if name == "where" and len(node.args) == 1:
@@ -130,16 +136,29 @@ class TorchCalls(NewTensors):
         return self._with(node, function=ast.unparse(node.func))
 
     def _convolved(self, node: ast.Call, name: str) -> str | None:
-        if len(node.args) < 2:
+        given = dict(zip(("input", "weight"), node.args, strict=False))
+        given |= {each.arg: each.value for each in node.keywords if each.arg in ("input", "weight")}
+        if len(given) < 2 or any(isinstance(each, ast.Starred) for each in node.args[:2]):
             self._note(f"F.{name}: its weight is [*kernel, in, out] here")
             return None
-        with self._weights_as_laid():
-            weight = self.written(node.args[1])
-        if not self._is_of_layer(node.args[1]):
-            weight = f"{as_operand(weight)}.transpose({_KERNELS[name]})"
+        weight = self._as_kernel(given["weight"], _KERNELS[name])
         rest = [self.written(each) for each in node.args[2:]]
-        rest += [f"{each.arg}={self.written(each.value)}" for each in node.keywords]
-        return f"nn.functional.{name}({', '.join([self.written(node.args[0]), weight, *rest, CHANNELS])})"
+        rest += [f"{each.arg}={self.written(each.value)}" for each in node.keywords if each.arg not in given]
+        return f"nn.functional.{name}({', '.join([self.written(given['input']), weight, *rest, CHANNELS])})"
+
+    def _as_kernel(self, weight: ast.expr, axes: str) -> str:
+        """A weight of convolutions, with the axes as they lie here."""
+        if not self._is_laid(weight):
+            return f"{as_operand(self.written(weight))}.transpose({axes})"
+        with self._weights_as_laid():
+            return without_parentheses(self.written(weight))
+
+    def _is_laid(self, weight: ast.expr) -> bool:
+        """Whether it is the weight of a layer's own, perhaps times a number."""
+        if isinstance(weight, ast.BinOp):
+            sides = (weight.left, weight.right)
+            return any(map(self._is_laid, sides)) and any(self._kind(each) is Kind.NUMBER for each in sides)
+        return self._is_of_layer(weight, torch.nn.modules.conv._ConvNd)
 
     @contextlib.contextmanager
     def _weights_as_laid(self) -> Iterator[None]:
@@ -150,9 +169,10 @@ class TorchCalls(NewTensors):
         finally:
             self._as_laid = False
 
-    def _is_of_layer(self, node: ast.expr) -> bool:
-        """Whether it is a weight that the class has from a layer, which lies as the layers here hold it."""
-        return isinstance(node, ast.Attribute) and is_self(node.value) and layer_of(self.owner) is not None
+    def _is_of_layer(self, node: ast.expr, kind: type) -> bool:
+        """Whether it is the weight that the class has from such a layer, which lies as the layers here hold it."""
+        is_own = isinstance(node, ast.Attribute) and is_self(node.value) and node.attr == "weight"
+        return is_own and issubclass(layer_of(self.owner) or object, kind)
 
     def _method(self, function: ast.Attribute, node: ast.Call, name: str) -> str | None:
         holder, is_tensor = function.value, self._is_tensor(function.value)

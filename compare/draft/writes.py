@@ -17,42 +17,12 @@ _VIEWS = frozenset(
 )
 # of these, an element of the result is of the same element of what is given
 _CASTS = frozenset(["to", "float", "double", "half", "bfloat16", "long", "int", "bool", "type", "clone"])
-_COMPUTED = frozenset(
-    [
-        "abs",
-        "exp",
-        "log",
-        "sqrt",
-        "sin",
-        "cos",
-        "tanh",
-        "sigmoid",
-        "floor",
-        "ceil",
-        "round",
-        "sign",
-        "neg",
-        "square",
-        "add",
-        "sub",
-        "mul",
-        "div",
-        "pow",
-        "maximum",
-        "minimum",
-        "log1p",
-        "expm1",
-        "reciprocal",
-        "relu",
-        "rsqrt",
-        "clamp",
-        "clip",
-    ]
+_COMPUTED = (
+    "abs exp log sqrt sin cos tanh sigmoid floor ceil round sign neg square add sub mul div pow maximum minimum "
+    "log1p expm1 reciprocal relu rsqrt clamp clip"
 )
-# these give a new tensor, too
-_NEW = frozenset(
-    ["sort", "topk", "cumsum", "repeat", "matmul", "sum", "mean", "gather", "softmax", "masked_fill", "clone"]
-)
+# besides these, what gives a new tensor
+_NEW = "sort topk cumsum repeat matmul sum mean gather softmax masked_fill clone"
 
 
 class Writes(Calls):
@@ -132,7 +102,14 @@ class Writes(Calls):
     def _replaced(self, holder: ast.expr, target: str, made: str) -> str:
         """A new array in place of one, or one with other values in place of a part of it."""
         is_part = isinstance(holder, ast.Subscript) and self._is_tensor(holder.value)
-        return self._put(holder, "set", made) if is_part else f"{target} = {made}"  # type: ignore[arg-type]
+        if is_part:
+            return self._put(holder, "set", made)  # type: ignore[arg-type]
+        held, turned, axes = target.partition("[...].")  # of a weight that lies otherwise here
+        if not turned:
+            return f"{target} = {made}"
+        order = [int(axis) for axis in re.findall(r"\d", axes)]
+        back = f"transpose({', '.join(str(order.index(i)) for i in range(len(order)))})" if order else axes
+        return f"{held}[...] = {as_operand(made)}.{back}"
 
     def _put_values(self, target: ast.Subscript, value: ast.expr) -> str:
         """`x[...] = value`."""
@@ -156,7 +133,9 @@ class Writes(Calls):
         method = value.func if isinstance(value.func, ast.Attribute) else None
         given = value.args if of_torch is not None or method is None else [method.value, *value.args]
         name = of_torch or (method.attr if method is not None else "")
-        return name in _CASTS | _COMPUTED and all(self._is_by_element(x, mask) or self._is_dtype(x) for x in given)
+        return name in _CASTS.union(_COMPUTED.split()) and all(
+            self._is_by_element(x, mask) or self._is_dtype(x) for x in given
+        )
 
     def _of_whole(self, value: ast.expr, target: ast.Subscript) -> str:
         """A value that is computed of parts under a mask, computed of the whole."""
@@ -208,7 +187,7 @@ def is_of_something(view: ast.expr) -> bool:
     while is_view(view):
         view = view.value if isinstance(view, ast.Subscript) else view.func.value  # type: ignore[attr-defined]
     is_method = isinstance(view, ast.Call) and isinstance(view.func, ast.Attribute)
-    is_new = is_method and view.func.attr in _COMPUTED | _NEW  # type: ignore[attr-defined]
+    is_new = is_method and view.func.attr in [*_COMPUTED.split(), *_NEW.split()]  # type: ignore[attr-defined]
     return not (isinstance(view, ast.BinOp | ast.Compare) or is_new)
 
 

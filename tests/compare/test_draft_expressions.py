@@ -50,6 +50,17 @@ EQUAL = {
             "nearest = fill_where(nearest, jnp.abs(x) < 0.1, jnp.clip(x, min=0.05))",
         ],
     ),
+    "Kernels": (
+        ("2,6,5,5",),
+        [
+            "nn.functional.conv_transpose2d(x, (self.up[...] * self.scale).transpose(2, 3, 1, 0), stride=2, groups=2",
+            "nn.functional.conv_transpose1d(jax.lax.collapse(x[:, :4], 2), self.along[...].transpose(2, 1, 0)",
+            "high, wide = self.kernel_size",
+            "self.gain = self.out_channels / (self.in_channels // self.groups)",
+            "nn.functional.conv2d(x, self.weight[...] * self.gain, self.bias[...], data_format",
+            "nn.functional.conv_transpose2d(x, self.weight[...], self.bias[...], stride=2, data_format",
+        ],
+    ),
 }
 
 
@@ -64,3 +75,15 @@ def test_a_draft_is_equal_and_reads_well(folder, name):
     path.write_text(made.text)
     report = check(replace(locate(f"{path}:CASE"), adversarial=()), draws=1)
     assert report.passed, f"{report}\n{made.text}"
+
+
+WRITTEN = {
+    "Bounded": ["self.weight[...] = with_value(", ").transpose(2, 3, 1, 0)", " / self.out_channels"],
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_a_draft_is_written_so(folder, name):
+    made = draft(f"{folder / 'expressions.py'}:{name}", ("2,5,4,4",))
+    for each in WRITTEN[name]:
+        assert each in made.text, f"{each}\n{made.text}"

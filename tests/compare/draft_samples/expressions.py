@@ -1,6 +1,7 @@
 """Expressions of eager code, each in a form that asks for more than a row of a table."""
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 
@@ -60,3 +61,60 @@ class Masks(nn.Module):
         nearest[x > 1] += y[x > 1] * x[x > 1]
         nearest[x.abs() < 0.1] = torch.clamp(x[x.abs() < 0.1], min=0.05)
         return nearest, order
+
+
+class PaddedConv(nn.Conv2d):
+    """Pads by the sizes of its own weight, which it scales."""
+
+    def __init__(self, inputs, outputs, kernel):
+        super().__init__(inputs, outputs, kernel, stride=1)
+        high, wide = self.weight.size()[-2:]
+        self.register_buffer("mean", self.weight.data.mean((1, 2, 3)).fill_(0.5))
+        self.area = high * wide
+        self.gain = self.weight.shape[0] / self.weight.size(1)
+
+    def forward(self, x):
+        high, wide = self.weight.shape[2:]
+        x = F.pad(x, (wide - 1, 0, high - 1, 0))
+        y = F.conv2d(x, self.weight * self.gain, self.bias)
+        return y + F.conv2d(x, weight=self.weight.tanh(), bias=self.mean * self.area)
+
+
+class ScaledUp(nn.ConvTranspose2d):
+    def forward(self, x):
+        own = F.conv_transpose2d(x, self.weight, self.bias, stride=2)
+        return own + F.conv_transpose2d(x, self.weight / self.weight.norm(), stride=2)
+
+
+class Bounded(nn.Conv2d):
+    """Writes into its weight, which lies otherwise in the port."""
+
+    def __init__(self):
+        super().__init__(5, 3, 2)
+
+    def forward(self, x):
+        self.weight.data = self.weight.data.clamp(-1, 1) / self.weight.size(0)
+        return super().forward(x)
+
+
+class Kernels(nn.Module):
+    """Convolutions by weights of its own, of layers, and of what they are derived from."""
+
+    def __init__(self):
+        super().__init__()
+        self.up = nn.Parameter(torch.randn(6, 2, 3, 3))
+        self.along = nn.Parameter(torch.randn(4, 3, 2))
+        self.scale = 6**-0.5
+        self.padded = PaddedConv(6, 4, (3, 2))
+        self.scaled = ScaledUp(4, 3, 2)
+        self.conv = nn.Conv2d(6, 4, 3)
+
+    def forward(self, x):
+        y = F.conv_transpose2d(x, self.up * self.scale, stride=2, groups=2)
+        z = F.conv_transpose1d(x[:, :4].flatten(2), weight=self.along, padding=1)
+        return (
+            y,
+            z,
+            self.scaled(self.padded(x)),
+            F.conv2d(x, self.conv.weight.abs(), self.conv.bias),
+        )
