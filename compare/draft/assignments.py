@@ -24,6 +24,10 @@ class Assignments(Writes):
 
     def _is_plain_function(self, value: ast.expr) -> bool:
         found = self.scope.find(value)
+        if isinstance(value, ast.IfExp):
+            return self._is_plain_function(value.body) and self._is_plain_function(value.orelse)
+        if torch_name(found) is not None:
+            return True
         if isinstance(found, FunctionType):
             return found.__name__ not in self.model.builders
         return isinstance(value, ast.Lambda) and not self._makes_modules(value)

@@ -113,6 +113,8 @@ class Expressions:
             return self.spans.spliced(node, lambda part: ast.unparse(part) if part is node.left else self.written(part))
         if isinstance(node, ast.BoolOp):
             return self._what_is_open(node)
+        if isinstance(node, ast.IfExp) and (always := settled(node.test, self.scope)) is not None:
+            return self.written(node.body if always else node.orelse)
         if isinstance(node, ast.IfExp) and self._asks_for_values(node.test):
             self._note("C01: a branch on values: gm.cond, or jnp.where")
         if isinstance(node, ast.Subscript) and self._is_own(node.value) and node.value.attr == "_modules":
@@ -182,8 +184,10 @@ class Expressions:
         if node.attr == "saved_variables":
             return f"{self.written(node.value)}.saved_tensors"
         if node.attr == "requires_grad":
-            self._note("requires_grad: of what a gradient is taken, jax.grad says where it is called")
-            return None
+            self._note("requires_grad: False here; of what a gradient is taken, jax.grad says where it is called")
+            return "False"
+        if isinstance(node.ctx, ast.Load) and settled(node, self.scope) is False:
+            return "False"
         if node.attr == "data" and isinstance(node.value, ast.Name) and node.value.id in self._packed:
             self._note(f"{ast.unparse(node)}: as many steps as the lengths say: .padded, and a mask of what is real")
             return None
@@ -269,7 +273,10 @@ class Expressions:
 
     def _function_of(self, name: str) -> str | None:
         """What stands for a function of PyTorch's that is handed on; None where nothing takes the same arguments."""
+        name = name.rstrip("_")  # the value is that of what does not write in place
         short = name.rpartition(".")[2]
+        if name in ("zeros", "ones", "empty") or (self._builds and name in ("rand", "randn")):
+            return f"(lambda *size: jnp.{'ones' if name == 'ones' else 'zeros'}(size))"
         if name.startswith("nn.functional.") and hasattr(nn.functional, short):
             takes = inspect.signature(getattr(nn.functional, short)).parameters.get("data_format")
             if takes is None or takes.default is None:

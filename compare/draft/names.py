@@ -16,8 +16,14 @@ from .given import Values, given_in
 
 UNKNOWN = object()
 _HOLDERS = (
-    *("torch.nn.functional", "torch.linalg", "torch.fft", "torch.special", "torch.nn.init", "torch"),
-    *("torch.nn.utils", "torch.nn.utils.parametrizations", "torch.nn.utils.rnn", "torch.utils.checkpoint"),
+    *("torch.nn.functional", "torch.linalg", "torch.fft", "torch.special", "torch.nn.init", "torch", "torch.sparse"),
+    *(
+        "torch.nn.utils",
+        "torch.nn.utils.parametrizations",
+        "torch.nn.utils.rnn",
+        "torch.utils.checkpoint",
+        "torch.sparse",
+    ),
 )
 
 

@@ -23,6 +23,8 @@ _NEVER = (
     "_dynamo.is_compiling",
     "fx._symbolic_trace.is_fx_tracing",
 )
+# how and where PyTorch holds a tensor
+_NOT_HERE = frozenset(["is_cuda", "is_sparse", "is_sparse_csr", "is_quantized", "is_mkldnn", "is_mps", "is_xpu"])
 _REPORTS = ("_C._log_api_usage_once", "_logging.warning_once")
 
 
@@ -48,7 +50,7 @@ def settled(test: ast.expr, scope: Scope) -> bool | None:
     """What a condition always is in a port; None where only a run can tell."""
     if isinstance(test, ast.Constant) and isinstance(test.value, bool):
         return test.value
-    if isinstance(test, ast.Attribute) and test.attr == "is_cuda":
+    if isinstance(test, ast.Attribute) and test.attr in _NOT_HERE:
         return False
     if isinstance(test, ast.Call) and asks_how_it_runs(scope.find(test.func)):
         return False

@@ -46,6 +46,8 @@ _BINARY = {
     "matmul": "matmul",
     "bmm": "matmul",
     "mm": "matmul",
+    "spmm": "matmul",
+    "sparse.mm": "matmul",
     "mv": "matmul",
     "dot": "dot",
     "eq": "equal",
@@ -318,8 +320,10 @@ FUNCTIONS = rules(
         "allclose": ("input other rtol atol", "jnp.allclose({input}, {other}<, rtol={rtol}><, atol={atol}>)"),
         **{
             f"linalg.{name}": ("A|input", f"jnp.linalg.{name}({{A}})")
-            for name in ("qr", "eigh", "eigvalsh", "eigvals", "eig", "pinv", "slogdet")
+            for name in ("qr", "eigh", "eigvalsh", "eigvals", "eig", "pinv")
         },
+        "linalg.slogdet slogdet": ("A|input", "jnp.linalg.slogdet({A})"),
+        "linalg.lu": ("A|input", "jax.scipy.linalg.lu({A})"),
         "linalg.svd svd": ("A full_matrices", "jnp.linalg.svd({A}<, full_matrices={full_matrices}>)"),
         "zeros ones empty": ("*size dtype", ""),  # written by what `creation` says
         "zeros_like empty_like": ("input dtype", "jnp.zeros_like({input}<, dtype={dtype}>)"),

@@ -60,6 +60,8 @@ class TorchCalls(NewTensors):
         return f"{name}({', '.join([*arguments, *further])})"
 
     def _of_torch(self, node: ast.Call, name: str) -> str | None:
+        if not name.startswith("nn.init."):
+            name = name.rstrip("_")  # the value is that of what does not write in place
         short = name.rpartition(".")[2]
         functional = getattr(nn.functional, short, None)
         if name.startswith("nn.init."):

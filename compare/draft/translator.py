@@ -60,7 +60,11 @@ class Translator(Assignments):
 
     def _part_of(self, node: ast.stmt) -> Callable[[ast.AST], str]:
         """What writes the parts of a statement: its value without parentheses around the whole that it had not."""
-        value = getattr(node, "value", None) if isinstance(node, ast.Assign | ast.AugAssign | ast.Return) else None
+        value = (
+            getattr(node, "value", None)
+            if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.Return)
+            else None
+        )
 
         def written(part: ast.AST) -> str:
             text = self.written(part)
@@ -321,6 +325,8 @@ class Translator(Assignments):
             return self._registered(value)
         if name == "add_module" and self._adds_to_itself(function) and len(value.args) == 2:
             return f"setattr(self, {', '.join(map(self.written, value.args))})"
+        if (torch_name(self.scope.find(function)) or "").endswith("_"):
+            return self._in_place_of_torch(value)
         if name.endswith("_") and not name.endswith("__") and isinstance(function, ast.Attribute):
             return self._in_place(function, value, name[:-1])
         return self._written_into(value)

@@ -45,6 +45,17 @@ class Writes(Calls):
             return None
         return self._replaced(holder, self.spans.spliced(holder, self.written), made)
 
+    def _in_place_of_torch(self, call: ast.Call) -> str | None:
+        """`F.relu_(x)` alone: a new array in place of the argument."""
+        holder = call.args[0] if call.args else None
+        if not isinstance(holder, ast.Name | ast.Attribute | ast.Subscript) or self._is_part_of_call(holder):
+            self._note(f"M01: {ast.unparse(call.func)} writes in place: a new array in its place")
+            return None
+        if isinstance(holder, ast.Name) and holder.id in self._views:
+            self._note_view(holder.id)
+        target = self.written(holder) if isinstance(holder, ast.Attribute) else self.spans.spliced(holder, self.written)
+        return self._replaced(holder, target, without_parentheses(self.written(call)))
+
     def _is_part_of_several(self, target: ast.expr) -> bool:
         parts = target.elts if isinstance(target, ast.Tuple | ast.List) else []
         return any(isinstance(part, ast.Subscript) and self._is_tensor(part.value) for part in parts)

@@ -89,7 +89,7 @@ def test_a_draft_is_equal_to_the_original(folder, name, inputs):
 
 MARKED = {
     "Branches": {"C01": "if y.sum() > 0:", "S01": "kept = y[y > 0]"},
-    "Noisy": {"H06": "return x + torch.randn(1)", "requires_grad": "return not x.requires_grad"},
+    "Noisy": {"H06": "return x + torch.randn(1)", "requires_grad": "return not False"},
     "zoo_opaque": {"what zoo.opaque() gives is made of opaque.<locals>.<lambda>": "return zoo.opaque()"},
     "Outside": {
         "M01: cleared writes into h: let it give": "cleared(h, 2)",

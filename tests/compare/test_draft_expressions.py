@@ -61,6 +61,18 @@ EQUAL = {
             "nn.functional.conv_transpose2d(x, self.weight[...], self.bias[...], stride=2, data_format",
         ],
     ),
+    "Others": (
+        ("4,4",),
+        [
+            "init_fn = lambda *size: jnp.zeros(size)",
+            "other_fn: object = (lambda *size: jnp.ones(size)) if ones else (lambda *size: jnp.zeros(size))",
+            "init_fn(sizes, sizes) + other_fn(sizes, sizes)",
+            "y = jnp.matmul(adjacency, x)\n",
+            "y = nn.functional.leaky_relu(y, 0.2)",
+            "y = nn.functional.elu(y * 2, alpha=0.5)",
+            "self.activation = nn.functional.relu",
+        ],
+    ),
 }
 
 
