@@ -11,9 +11,11 @@ import torch
 
 from .expressions import turn_of
 from .huggingface import chosen_function, gives_activation
+from .kinds import Kind
 from .model import is_module, is_self, layer_of
 from .names import torch_name
 from .objects import NotWrittenError
+from .rules import without_parentheses
 from .writes import Writes, is_of_something, is_view
 
 CONTAINERS = (torch.nn.Sequential, torch.nn.ModuleDict, torch.nn.ModuleList)
@@ -109,6 +111,8 @@ class Assignments(Writes):
                 return f"self.{target.attr} = nnx.List({self.written(value)})"
             if self._builds and isinstance(value, ast.List | ast.ListComp | ast.Tuple) and self._holds_arrays(value):
                 return f"self.{target.attr} = nnx.data({self.written(value)})"
+            if self._builds and self._kind(target) is Kind.MODULES and not isinstance(value, ast.Tuple):
+                return f"self.{target.attr} = nnx.List({without_parentheses(self.written(value))})"
             if (
                 self._builds
                 and gives_activation(value, self.scope)
@@ -121,7 +125,7 @@ class Assignments(Writes):
             if is_variable and not self._builds and not self._is_parameter_made(value):
                 return f"self.{target.attr}[...] = {self.written(value)}"
             if isinstance(value, ast.Constant) and value.value is None and target.attr in attributes_of(self.owner):
-                is_data = is_variable or self._is_module_elsewhere(target.attr)
+                is_data = is_variable or self._is_module_elsewhere(target.attr) or self._is_array_elsewhere(target)
                 return f"self.{target.attr} = nnx.data(None)" if is_data else None
         return None
 
@@ -164,9 +168,27 @@ class Assignments(Writes):
         found = self.scope.find(value.func) if isinstance(value, ast.Call) else None
         return isinstance(found, type) and issubclass(found, torch.nn.Parameter)
 
+    def _is_array_elsewhere(self, target: ast.Attribute) -> bool:
+        """Whether an attribute that is None is an array in the original, or is given one by other code of the class."""
+        if self._kind(target) is Kind.ARRAY:
+            return True
+        tree = ast.parse(textwrap.dedent(inspect.getsource(self.owner)))  # type: ignore[arg-type]
+        given = [
+            node.value
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Assign)
+            and any(self._is_own(each) and each.attr == target.attr for each in node.targets)
+        ]
+        calls = (each.func for value in given for each in ast.walk(value) if isinstance(each, ast.Call))
+        return any(_gives_array(each) or torch_name(self.scope.find(each)) is not None for each in calls)
+
     def _is_module_elsewhere(self, name: str) -> bool:
         assert self.owner is not None
         return name in self.model.children.get(self.owner, ())
+
+
+def _gives_array(function: ast.expr) -> bool:
+    return isinstance(function, ast.Attribute) and function.attr in ("to", "detach", "clone", "contiguous")
 
 
 def attributes_of(owner: type) -> set[str]:

@@ -329,7 +329,8 @@ class Expressions:
             return self._gives_tensors(node)
         if isinstance(node, ast.Attribute):
             if is_self(node.value):
-                return self.owner is not None and node.attr in self.model.variables.get(self.owner, ())
+                is_variable = self.owner is not None and node.attr in self.model.variables.get(self.owner, ())
+                return is_variable or self._kind(node) is Kind.ARRAY
             if node.attr in ("saved_tensors", "saved_variables"):
                 return True
             return node.attr in ("T", "mT", "real", "imag", "data") and self._is_tensor(node.value)
@@ -341,7 +342,7 @@ class Expressions:
         return any(self._is_tensor(getattr(node, name)) for name in parts.get(type(node), ()))
 
     def _kind(self, node: ast.expr) -> Kind | None:
-        """What an expression gives that is no tensor; None where it is one, or not known."""
+        """What an expression gives; None where it is not known."""
         return kind_of(node, self.scope, self.model.settings.get(self.owner, {}) if self.owner is not None else {})
 
     def _has_only_lengths(self, node: ast.expr) -> bool:

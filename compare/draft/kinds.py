@@ -1,4 +1,4 @@
-"""What Python value an expression has, as far as its code tells: a number, a sequence, a mapping or a text."""
+"""What an expression gives, as far as its code tells: mostly a number, a sequence, a mapping or a text."""
 
 from __future__ import annotations
 
@@ -8,16 +8,20 @@ from enum import Enum
 from types import ModuleType
 from typing import Any
 
+import torch
+
 from .names import UNKNOWN, Scope
 
 
 class Kind(Enum):
-    """Of values that are no tensors."""
+    """Of values; tensors and lists of modules are known as attributes alone."""
 
     NUMBER = "number"
     SEQUENCE = "sequence"
     MAPPING = "mapping"
     TEXT = "text"
+    MODULES = "modules"
+    ARRAY = "array"
 
 
 _GIVES: Mapping[str, Kind] = {
@@ -33,7 +37,7 @@ _OF_METHODS: Mapping[str, Kind] = {
 
 
 def kind_of(node: ast.expr, scope: Scope, settings: Mapping[str, Kind | None]) -> Kind | None:
-    """The kind of an expression's value; None where it is a tensor, or not known.
+    """The kind of an expression's value; None where it is not known.
 
     Args:
       node: the expression.
@@ -51,6 +55,10 @@ def has_only_lengths(node: ast.expr, scope: Scope, settings: Mapping[str, Kind |
 def kind_of_value(value: Any) -> Kind | None:
     if isinstance(value, bool | int | float):
         return Kind.NUMBER
+    if isinstance(value, torch.Tensor):
+        return Kind.ARRAY
+    if isinstance(value, list | tuple) and value and all(isinstance(each, torch.nn.Module) for each in value):
+        return Kind.MODULES
     kinds = {str: Kind.TEXT, dict: Kind.MAPPING, list: Kind.SEQUENCE, tuple: Kind.SEQUENCE}
     return next((kind for each, kind in kinds.items() if isinstance(value, each)), None)
 

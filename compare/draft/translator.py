@@ -30,6 +30,7 @@ from .torch_calls import OF_OTHERS
 GONE = "\0"  # stands for a statement that has no counterpart
 _MOVES = frozenset(["to", "cuda", "cpu", "float", "double", "half", "bfloat16", "train", "eval", "requires_grad_"])
 _WALKS = frozenset(["modules", "named_modules", "parameters", "named_parameters", "children", "named_children"])
+_MAKERS = frozenset(["zeros", "ones", "empty", "full", "eye", "arange", "linspace", "rand", "randn", "randperm"])
 _OF_TENSORS = frozenset(METHODS) - OF_OTHERS | {"shape", "dtype", "device"}
 _IN_PLACE_OPERATORS = {ast.Add: "add", ast.Sub: "subtract", ast.Mult: "multiply", ast.Div: "divide"}
 
@@ -256,8 +257,9 @@ class Translator(Assignments):
         attributes = {node.attr for node in inside if isinstance(node, ast.Attribute) and is_it(node.value)}
         if attributes & _OF_TENSORS:
             return True
-        calls = [node for node in inside if isinstance(node, ast.Call) and torch_name(self.scope.find(node.func))]
-        return any(is_it(each) for call in calls for each in call.args[:1])
+        calls = [(torch_name(self.scope.find(node.func)), node) for node in inside if isinstance(node, ast.Call)]
+        takers = [call for name, call in calls if name is not None and name not in _MAKERS]
+        return any(is_it(each) for call in takers for each in call.args[:1])
 
     def _called(self, decorator: ast.expr) -> Any:
         return self.scope.find(decorator.func if isinstance(decorator, ast.Call) else decorator)

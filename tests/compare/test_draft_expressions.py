@@ -73,6 +73,7 @@ EQUAL = {
             "self.activation = nn.functional.relu",
         ],
     ),
+    "Held": (("3,5",), ["self.table = nnx.data(None)", "self.stages = nnx.List(stages[::-1])"]),
 }
 
 

@@ -141,3 +141,33 @@ class Others(nn.Module):
         if y.is_cuda and x.is_sparse:
             y = y.to_dense()
         return y, permutation @ lower @ upper, torch.slogdet(self.table)[1], torch.linalg.slogdet(self.table).logabsdet
+
+
+class Held(nn.Module):
+    """Has an attribute that is None before it is a tensor, and lists of layers that have names besides."""
+
+    def __init__(self, layers=2):
+        super().__init__()
+        self.table = None
+        self.last = None
+        self.extend(4)
+        stages = []
+        for i in range(layers):
+            stage = nn.Linear(5, 5)
+            self.add_module(f"stage{i}", stage)
+            stages.append(stage)
+        self.stages = stages[::-1]
+
+    def extend(self, length):
+        if self.table is None or self.table.size(0) < length:
+            self.table = torch.arange(length)[:, None].to(torch.float32) / 7
+
+    def forward(self, x):
+        self.extend(x.shape[0])
+        self.table = self.table.to(dtype=x.dtype, device=x.device)
+        for stage in self.stages:
+            x = torch.relu(stage(x))
+        return x + self.table[: x.shape[0]]
+
+    def remember(self, x):
+        self.last = x.detach()
