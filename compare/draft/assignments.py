@@ -16,6 +16,7 @@ from .model import is_module, is_self, layer_of
 from .names import torch_name
 from .objects import NotWrittenError
 from .rules import without_parentheses
+from .shapes import as_one
 from .writes import Writes, is_of_something, is_view
 
 CONTAINERS = (torch.nn.Sequential, torch.nn.ModuleDict, torch.nn.ModuleList)
@@ -92,6 +93,10 @@ class Assignments(Writes):
             if isinstance(target.value, ast.Name) and target.value.id in self._views:
                 self._note_view(target.value.id)
             return self._put_values(target, value)
+        if isinstance(target, ast.Tuple) and isinstance(value, ast.Call):
+            made = self._one_of_pair(target, value)
+            if made is not None:
+                return made
         if self._ties(target, value):
             if self._are_alike(target, value):
                 return f"{ast.unparse(target)} = {ast.unparse(value)}"
@@ -128,6 +133,18 @@ class Assignments(Writes):
                 is_data = is_variable or self._is_module_elsewhere(target.attr) or self._is_array_elsewhere(target)
                 return f"self.{target.attr} = nnx.data(None)" if is_data else None
         return None
+
+    def _one_of_pair(self, target: ast.Tuple, value: ast.Call) -> str | None:
+        """Values or indices alone, where the other goes to a name for what is not used."""
+        is_unused = [isinstance(each, ast.Name) and each.id == "_" for each in target.elts]
+        if (
+            sorted(is_unused) != [False, True]
+            or (pair := self._pair(value)) is None
+            or not as_one(pair).startswith("(")
+        ):
+            return None
+        kept = is_unused.index(False)
+        return f"{self.spans.spliced(target.elts[kept], self.written)} = {pair[kept]}"
 
     def _weight_made(self, value: ast.expr) -> str:
         """A weight in place of that of the layer which the class is derived from, laid as it is."""

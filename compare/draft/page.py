@@ -83,6 +83,8 @@ def draft(location: str, inputs: tuple[str, ...] = ()) -> Draft:
         model.imports.add("from typing import Any")
     if model.helpers & {"cosine_window", "stft", "istft"}:
         model.imports.add("import numpy as np")
+    if "searchsorted" in model.helpers:
+        model.imports.add("from functools import partial")
     if model.helpers & {"in_pieces", "expanded"}:
         model.imports.add("from typing import Any")
     if "apply_function" in model.helpers:

@@ -56,10 +56,21 @@ def _filled(template: str, given: Mapping[str, str]) -> str | None:
         return None
 
     def put(found: re.Match[str]) -> str:
+        if text[: found.start()].endswith("(*") and given[found[1]].startswith("("):
+            return _as_arguments(given[found[1]])
         stands_alone = text[: found.start()].endswith(("(", ", ", "=", "[")) and text[found.end()] in "),]"
         return without_parentheses(given[found[1]]) if stands_alone else as_operand(given[found[1]])
 
-    return re.sub(r"{(\w+)}", put, text).replace("(, ", "(")
+    return re.sub(r"{(\w+)}", put, text).replace("(, ", "(").replace(f"*{_SPREAD}", "")
+
+
+_SPREAD = "\0"  # stands for what is written out in place of a tuple
+
+
+def _as_arguments(text: str) -> str:
+    """A tuple's items one after the other, if it is one that is written as such."""
+    tree = ast.parse(text, mode="eval").body
+    return _SPREAD + text[1:-1].rstrip(",") if isinstance(tree, ast.Tuple) else as_operand(text)
 
 
 def without_parentheses(text: str) -> str:
@@ -83,6 +94,8 @@ def as_operand(text: str) -> str:
         tree = ast.parse(text, mode="eval").body
     except SyntaxError:
         return f"({text})"
+    if without_parentheses(text) != text:
+        return text
     whole = ast.Name | ast.Attribute | ast.Call | ast.Subscript | ast.Constant | ast.List | ast.Dict | ast.ListComp
     return text if isinstance(tree, whole) or (text.startswith("(") and isinstance(tree, ast.Tuple)) else f"({text})"
 

@@ -6,7 +6,7 @@ import ast
 import inspect
 import textwrap
 from types import FunctionType
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 
@@ -54,6 +54,8 @@ def settled(test: ast.expr, scope: Scope) -> bool | None:
         return False
     if isinstance(test, ast.Call) and asks_how_it_runs(scope.find(test.func)):
         return False
+    if isinstance(test, ast.Compare) and len(test.ops) == 1:
+        return _of_devices(test)
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         inner = settled(test.operand, scope)
         return None if inner is None else not inner
@@ -62,6 +64,23 @@ def settled(test: ast.expr, scope: Scope) -> bool | None:
         parts = [settled(each, scope) for each in test.values]
         return ends if ends in parts else None if None in parts else not ends
     return None
+
+
+def _of_devices(test: ast.Compare) -> bool | None:
+    """What a comparison of devices always is: there is one, the CPU to code that asks for its type."""
+    left, right = test.left, test.comparators[0]
+    is_same: bool | None = None
+    if _is_attribute(left, "device") and _is_attribute(right, "device"):
+        is_same = True
+    elif _is_attribute(left, "type") and _is_attribute(left.value, "device") and isinstance(right, ast.Constant):
+        is_same = right.value == "cpu"
+    if is_same is None or not isinstance(test.ops[0], ast.Eq | ast.NotEq):
+        return None
+    return is_same is isinstance(test.ops[0], ast.Eq)
+
+
+def _is_attribute(node: ast.expr, name: str) -> TypeGuard[ast.Attribute]:
+    return isinstance(node, ast.Attribute) and node.attr == name
 
 
 def only_reports(found: Any) -> bool:

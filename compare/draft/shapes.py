@@ -12,7 +12,7 @@ from .kinds import Kind
 from .names import UNKNOWN, torch_name
 from .rules import as_operand, as_tuple, without_parentheses
 
-SHAPED = ("to", "expand", "split", "split_with_sizes", "flatten", "squeeze", "max", "min")
+SHAPED = ("unsqueeze", "to", "expand", "split", "split_with_sizes", "flatten", "squeeze", "max", "min")
 
 
 class Shapes(Expressions):
@@ -37,6 +37,8 @@ class Shapes(Expressions):
         if name == "squeeze":
             dim = first or named.get("dim")
             return f"{x}.squeeze({'' if dim is None else self.written(dim)})"
+        if name == "unsqueeze":
+            return self._unsqueezed(node)
         if name == "flatten":
             return self._flattened(holder, args, named)
         return self._split(holder, args, named, self._unpacked.get(id(node)))
@@ -46,10 +48,36 @@ class Shapes(Expressions):
         last = args[1] if len(args) > 1 else named.get("end_dim")
         start = "0" if first is None else self.written(first)
         if last is not None and ast.unparse(last) != "-1":
-            return f"jax.lax.collapse({self.written(holder)}, {start}, {as_operand(self.written(last))} + 1)"
+            end = number_in(last)
+            stop = f"{as_operand(self.written(last))} + 1" if end is None else str(end + 1)
+            return f"jax.lax.collapse({self.written(holder)}, {start}, {stop})"
         if start == "0":
             return f"{as_operand(self.written(holder))}.ravel()"
         return f"jax.lax.collapse({self.written(holder)}, {start})"
+
+    def _unsqueezed(self, node: ast.Call) -> str | None:
+        """New axes, those of several calls at once where they are numbers whose order is known."""
+        found = self._new_axis(node)
+        if found is None:
+            return None
+        holder, axes = found[0], [found[1]]
+        while (number_in(axes[0])) is not None and (found := self._new_axis(holder)) is not None:
+            if together([number_in(each) for each in (found[1], *axes)]) is None:
+                break
+            holder, axes = found[0], [found[1], *axes]
+        places = together([number_in(each) for each in axes])
+        axis = self.written(axes[0]) if places is None or len(axes) == 1 else as_tuple([str(each) for each in places])
+        return f"jnp.expand_dims({without_parentheses(self.written(holder))}, {axis})"
+
+    def _new_axis(self, node: ast.expr) -> tuple[ast.expr, ast.expr] | None:
+        """What an axis is added to, and where, if a call does that."""
+        if not isinstance(node, ast.Call):
+            return None
+        of_torch = torch_name(self.scope.find(node.func))
+        is_method = isinstance(node.func, ast.Attribute) and node.func.attr == "unsqueeze" and of_torch is None
+        given = [node.func.value, *node.args] if is_method else list(node.args)  # type: ignore[attr-defined]
+        given += [each.value for each in node.keywords if each.arg in ("input", "dim")]
+        return (given[0], given[1]) if (is_method or of_torch == "unsqueeze") and len(given) == 2 else None
 
     def _split(
         self, holder: ast.expr, args: list[ast.expr], named: Mapping[str, ast.expr], count: int | None
@@ -150,6 +178,32 @@ def is_short(node: ast.expr) -> bool:
 def _of_shape(x: str) -> str:
     """What an array's shape is asked of: a variable's own, as it has one."""
     return as_operand(x.removesuffix("[...]"))
+
+
+def number_in(node: ast.expr) -> int | None:
+    """A whole number that is written as one."""
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        number = number_in(node.operand)
+        return None if number is None else -number
+    is_whole = isinstance(node, ast.Constant) and type(node.value) is int
+    return node.value if is_whole else None  # type: ignore[attr-defined, return-value]
+
+
+def together(axes: list[int | None]) -> list[int] | None:
+    """Where axes that are added one after the other lie in the end; None where that is not known."""
+    placed: list[int] = []
+    for axis in axes:
+        if axis is None:
+            return None
+        from_end = [each < 0 for each in placed]
+        if axis == -1:
+            placed = [each - 1 if each < 0 else each for each in placed]
+        elif axis == 0:
+            placed = [each + 1 if each >= 0 else each for each in placed]
+        elif any(from_end) or (placed and axis <= max(placed)):
+            return None
+        placed.append(axis)
+    return sorted(placed, key=lambda each: (each < 0, each))
 
 
 def _is_number(node: ast.expr) -> bool:

@@ -308,7 +308,7 @@ FUNCTIONS = rules(
         ),
         "searchsorted": (
             "sorted_sequence input right side",
-            "jnp.searchsorted({sorted_sequence}, {input}<, side={side}>)",
+            "searchsorted({sorted_sequence}, {input}<, side={side}>)",
         ),
         "bucketize": ("input boundaries right side", "jnp.searchsorted({boundaries}, {input}<, side={side}>)"),
         "isin": ("elements test_elements", "jnp.isin({elements}, {test_elements})"),

@@ -115,7 +115,7 @@ class TorchCalls(NewTensors):
         if name == "where" and len(node.args) == 1:
             self._note("S04: where with a condition alone: gm.nonzero with a capacity")
             return self._as_it_was(node)
-        if name in ("split", "split_with_sizes", "flatten", "squeeze", "max", "min") and node.args:
+        if name in ("unsqueeze", "split", "split_with_sizes", "flatten", "squeeze", "max", "min") and node.args:
             return self._shaped(name, node, node.args[0], node.args[1:])
         return None
 
@@ -232,9 +232,7 @@ class TorchCalls(NewTensors):
         if name == "norm" and given.get("p", "").strip("'\"") == "fro":
             del given["p"]
         made = self._by_choice(rule, name, given)
-        if made is not None:
-            return made[0]
-        text = rule.filled(given)
+        text = rule.filled(given) if made is None else made[0]
         self.model.helpers |= {name} & HELPERS if text is not None else set()
         return text
 

@@ -60,12 +60,9 @@ class Translator(Assignments):
         return "".join(f"# TODO {note}\n{indent}" for note in notes) + text
 
     def _part_of(self, node: ast.stmt) -> Callable[[ast.AST], str]:
-        """What writes the parts of a statement: its value without parentheses around the whole that it had not."""
-        value = (
-            getattr(node, "value", None)
-            if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.Return)
-            else None
-        )
+        """What writes the parts of a statement: its value or test without parentheses around the whole."""
+        has_value = isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.Return)
+        value = getattr(node, "value" if has_value else "test", None)
 
         def written(part: ast.AST) -> str:
             text = self.written(part)

@@ -80,6 +80,13 @@ def expanded(x: jax.Array, sizes: Any) -> jax.Array:
     return jnp.broadcast_to(x, tuple(own if size == -1 else size for own, size in zip(there, sizes, strict=True)))
 
 
+def searchsorted(ordered: jax.Array, values: jax.Array, side: str = "left") -> jax.Array:
+    """`torch.searchsorted`: the places of values in what is in order along the last axis, row by row."""
+    if jnp.ndim(ordered) == 1:
+        return jnp.searchsorted(ordered, values, side=side)
+    return jnp.vectorize(partial(jnp.searchsorted, side=side), signature="(n),(m)->(m)")(ordered, values)
+
+
 def unfold(x: jax.Array, dim: int, size: int, step: int) -> jax.Array:
     """`x.unfold(dim, size, step)`: the windows of one axis in its place, and what is in each in a last axis."""
     dim %= x.ndim

@@ -73,6 +73,23 @@ EQUAL = {
             "self.activation = nn.functional.relu",
         ],
     ),
+    "Odd": (
+        ("3,6", "2,3,2,4"),
+        [
+            "joined = jax.lax.collapse(jax.lax.collapse(y, 0, 2), 0, -1)",
+            'rows, columns = jnp.meshgrid(jnp.arange(2), jnp.arange(3), indexing="ij")',
+            "values = jnp.sort(x, axis=-1)\n",
+            "places = jnp.argmax(x, axis=1)\n",
+            "first, where = (jnp.min(x, axis=1), jnp.argmin(x, axis=1))",
+            "where = (jnp.min(x, axis=1), jnp.argmin(x, axis=1))\n        deep = ",
+            "deep = jnp.expand_dims(x, (1, 2, -2, -1))\n",
+            "jnp.expand_dims(x[:, 0], (0, 1))[..., None]",
+            "average = (self.average[...] * 0.5) + 0.5 * x.mean(axis=0)",
+            'searchsorted(self.bounds[...], jax.lax.stop_gradient(x), side="right")',
+            "        if self.use_running_average:",
+            "        if not self.use_running_average:",
+        ],
+    ),
     "Held": (("3,5",), ["self.table = nnx.data(None)", "self.stages = nnx.List(stages[::-1])"]),
 }
 

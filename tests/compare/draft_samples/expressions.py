@@ -171,3 +171,30 @@ class Held(nn.Module):
 
     def remember(self, x):
         self.last = x.detach()
+
+
+class Odd(nn.Module):
+    """What JAX says in fewer words, and searches in rows."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("average", torch.ones(6))
+        self.register_buffer("bounds", torch.tensor([[0.1, 0.5], [0.2, 0.3], [-1.0, 1.0]]))
+
+    def forward(self, x, y):
+        joined = y.flatten(0, 1).flatten(0, -2)
+        rows, columns = torch.meshgrid(torch.arange(2), torch.arange(3), indexing="ij")
+        values, _ = torch.sort(x, -1)
+        _, places = x.max(dim=1)
+        first, where = x.min(1)
+        if x.device != y.device or x.device.type == "mps" or places.device != where.device:
+            values = values * 2
+        deep = x.unsqueeze(1).unsqueeze(2).unsqueeze(-1).unsqueeze(-1)
+        deep = deep + torch.unsqueeze(x[:, 0], 0).unsqueeze(0)[..., None]
+        average = self.average.mul(0.5).add(x.mean(0), alpha=0.5)
+        found = torch.searchsorted(self.bounds, x.detach().contiguous(), right=True)
+        if not self.training:
+            average = average * 1.0
+        if self.training:
+            average = average / 1.0
+        return joined, rows * columns, values, first + x[0, 0] * found[0, 0] + where + places, deep, average, found
