@@ -29,7 +29,11 @@ def given_in(function: ast.AST) -> tuple[Values, Values]:
             parts[name].append(value)
     known = {node.id for node in ast.walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     values |= {name: [None] for name in known - set(values)}
-    return ({name: tuple(each) for name, each in made.items()} for made in (values, parts))  # type: ignore[return-value]
+    return _settled(values), _settled(parts)
+
+
+def _settled(found: Mapping[str, list[ast.expr | None]]) -> Values:
+    return {name: tuple(each) for name, each in found.items()}
 
 
 def _bound_by(node: ast.AST) -> Iterator[tuple[str, ast.expr | None]]:

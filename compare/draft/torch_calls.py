@@ -17,7 +17,8 @@ from graphmode import nn
 from .kinds import Kind
 from .left import HELPERS, HINTS, IGNORED, REFUSED
 from .model import CHANNELS, is_self, layer_of
-from .new_tensors import NewTensors
+from .names import UNKNOWN
+from .new_tensors import NewTensors, is_of_numpy
 from .rules import Rule, as_operand, as_tuple, without_parentheses
 from .shapes import SHAPED, as_one
 from .tables import DEFAULTS, FUNCTIONS, METHODS
@@ -26,6 +27,8 @@ from .tables import DEFAULTS, FUNCTIONS, METHODS
 OF_OTHERS = frozenset(
     ["sort", "index", "count", "copy", "add", "update", "pop", "remove", "scatter", "normal", "bernoulli"]
 )
+# methods of dicts, which hold tensors and are none
+_OF_MAPPINGS = frozenset(["get", "items", "keys", "values", "setdefault"])
 # what sets initial values, which the weights that are loaded replace
 _INITIAL = frozenset(("uniform_", "normal_", "zero_", "fill_", "trunc_normal_", "xavier_uniform_", "copy_"))
 # functions that take weights, which PyTorch has the other way round
@@ -191,6 +194,8 @@ class TorchCalls(NewTensors):
             return self.written(holder)
         if self._builds and name in ("item", "tolist") and not node.args:  # it is no graph that builds a model
             return None
+        if self._builds and self._is_of_numpy(holder):
+            return None
         if name in REFUSED and (is_tensor or name not in OF_OTHERS):
             self._refused(name)
             return self.written(holder) if name in ("item", "numpy") and is_tensor else None
@@ -206,9 +211,24 @@ class TorchCalls(NewTensors):
             given = [*map(self.written, [holder, *node.args]), *_as_given(functional)]
             return f"nn.functional.{name}({', '.join(given)})"
         made = None if rule is None else self._filled(rule, name, [holder, *node.args], node.keywords)
-        if made is None and is_tensor and (rule is not None or not hasattr(jax.Array, name)):
+        if (
+            made is None
+            and is_tensor
+            and name not in _OF_MAPPINGS
+            and (rule is not None or not hasattr(jax.Array, name))
+        ):
             self._note(f"Tensor.{name} {_LEFT[rule is not None]}")
         return made
+
+    def _is_of_numpy(self, node: ast.expr) -> bool:
+        """Whether it is made by numpy, as a generator of random numbers is."""
+        while isinstance(node, ast.Call | ast.Attribute | ast.Subscript):
+            found = self.scope.find(node)
+            if found is not UNKNOWN and is_of_numpy(found):
+                return True
+            node = node.func if isinstance(node, ast.Call) else node.value
+        given = self.scope.given.get(node.id, ()) if isinstance(node, ast.Name) and node.id in self.scope.local else ()
+        return bool(given) and all(isinstance(each, ast.Call) and self._is_of_numpy(each.func) for each in given)
 
     def _filled(self, rule: Rule, name: str, args: list[ast.expr], keywords: list[ast.keyword]) -> str | None:
         given: dict[str, str] = dict(DEFAULTS.get(name, {}))

@@ -16,6 +16,7 @@ import torch
 from .assignments import CONTAINERS, Assignments, has_mode
 from .draws import STREAM
 from .expressions import is_test
+from .given import given_in
 from .huggingface import is_decorator, stands_for
 from .in_place import written_into
 from .left import HELPERS, LEGACY
@@ -228,7 +229,8 @@ class Translator(Assignments):
         for each, default in zip(given, [*plain, *function.args.defaults], strict=True):
             is_setting = isinstance(default, ast.Constant) and default.value is not None
             is_other = each.annotation is not None and self._is_said_other(each.annotation)
-            if each.arg in ("self", "ctx") or is_setting or is_other:
+            is_choice = isinstance(default, ast.Constant) and _is_only_compared(each.arg, function)
+            if each.arg in ("self", "ctx") or is_setting or is_other or is_choice:
                 continue
             if function.name in ("forward", "backward") or self._is_used_as_tensor(each.arg, function):
                 found.add(each.arg)
@@ -437,6 +439,24 @@ class Translator(Assignments):
 def _all_arguments(arguments: ast.arguments) -> list[ast.arg]:
     found = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
     return [*found, *(each for each in (arguments.vararg, arguments.kwarg) if each is not None)]
+
+
+def _is_only_compared(name: str, function: ast.FunctionDef) -> bool:
+    """Whether an argument is only asked for, and compared with numbers that Python counts or that are written there."""
+    counted = {
+        name
+        for name, given in given_in(function)[0].items()
+        if all(isinstance(each, ast.Constant) and type(each.value) is int for each in given)
+    }
+    uses, compared = 0, 0
+    for node in ast.walk(function):
+        uses += isinstance(node, ast.Name) and node.id == name
+        if isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+            others = [each for each in sides if not (isinstance(each, ast.Name) and each.id == name)]
+            known = [isinstance(each, ast.Constant) or getattr(each, "id", None) in counted for each in others]
+            compared += (len(sides) - len(others)) * all(known)
+    return uses == compared > 0
 
 
 def _lists(function: ast.FunctionDef) -> Iterator[str]:

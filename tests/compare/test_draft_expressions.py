@@ -90,6 +90,10 @@ EQUAL = {
             "        if not self.use_running_average:",
         ],
     ),
+    "Plain": (
+        ("3,4",),
+        ["start = np.random.RandomState(0).randn(4, 4)", 'other = features.get("other")', "if i == stop:"],
+    ),
     "Held": (("3,5",), ["self.table = nnx.data(None)", "self.stages = nnx.List(stages[::-1])"]),
 }
 

@@ -1,5 +1,6 @@
 """Expressions of eager code, each in a form that asks for more than a row of a table."""
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -198,3 +199,32 @@ class Odd(nn.Module):
         if self.training:
             average = average / 1.0
         return joined, rows * columns, values, first + x[0, 0] * found[0, 0] + where + places, deep, average, found
+
+
+class Merged(nn.Module):
+    """Takes tensors by name."""
+
+    def forward(self, features):
+        other = features.get("other")
+        return sum(features.values()) if other is None else other
+
+
+class Plain(nn.Module):
+    """Python's own values beside tensors."""
+
+    def __init__(self):
+        super().__init__()
+        start = np.random.RandomState(0).randn(4, 4)
+        generator = np.random.default_rng(0)
+        self.register_buffer("table", torch.from_numpy(start + generator.normal(size=(4, 4))).float())
+        self.layers = nn.ModuleList([nn.Linear(4, 4) for _ in range(3)])
+        self.merge = Merged()
+
+    def forward(self, x, stop=None):
+        features = {"x": x}
+        for i, layer in enumerate(self.layers):
+            x = torch.tanh(layer(x)) @ self.table
+            if i == stop:
+                break
+            features[f"layer{i}"] = x
+        return self.merge(features)
