@@ -186,7 +186,7 @@ def number_in(node: ast.expr) -> int | None:
         number = number_in(node.operand)
         return None if number is None else -number
     is_whole = isinstance(node, ast.Constant) and type(node.value) is int
-    return node.value if is_whole else None  # type: ignore[attr-defined, return-value]
+    return node.value if is_whole else None  # type: ignore[attr-defined]
 
 
 def together(axes: list[int | None]) -> list[int] | None:
