@@ -10,10 +10,11 @@ from types import FunctionType
 import torch
 
 from .huggingface import chosen_function, gives_activation
+from .in_place import is_view, written_to
 from .model import is_module, is_self
 from .names import torch_name
 from .objects import NotWrittenError
-from .writes import Writes, is_view
+from .writes import Writes
 
 CONTAINERS = (torch.nn.Sequential, torch.nn.ModuleDict, torch.nn.ModuleList)
 
@@ -72,8 +73,16 @@ class Assignments(Writes):
         if isinstance(target, ast.Name) and called is not None and called.startswith("nn.utils.rnn.pack"):
             self._packed.add(target.id)
         names = target.elts if isinstance(target, ast.Tuple) else [target]
+        if isinstance(value, ast.Call) and self._takes_all([target, *names], value):
+            self._taken.add(id(value))
         if self._is_tensor(value):
             self._tensors |= {name.id for name in names if isinstance(name, ast.Name)}
+
+    def _takes_all(self, targets: list[ast.expr], call: ast.Call) -> bool:
+        """Whether all that a function writes into is among what takes its result."""
+        found = self._writer_of(call)
+        held = {ast.unparse(written_to(each)) for each in found.holders(call)} if found is not None else set()
+        return found is not None and found.gives is not False and held <= {*map(ast.unparse, targets)}
 
     def _assigned(self, target: ast.expr, value: ast.expr) -> str | None:
         if not self._is_part_of_call(target) and isinstance(target, ast.Subscript) and self._is_tensor(target.value):

@@ -76,6 +76,10 @@ class Expressions:
         self._lists: set[str] = set()  # arguments that are said to be lists
         self._plain_functions: set[str] = set()  # local names of the user's functions that make no modules
         self._as_pass: set[int] = set()
+        self._inner: dict[str, ast.FunctionDef] = {}  # functions within the one that is written
+        self._last_read: dict[str, int] = {}  # the last line of that function that reads a name
+        self._taken: set[int] = set()  # calls whose result what they write into takes
+        self._given_back: tuple[str, ...] = ()  # what a function that gives nothing writes into
         self._names_types = False
         self._draws = False
 

@@ -1,0 +1,59 @@
+"""`graphmode draft`: modules, the functions and classes around them, and the page that holds them."""
+
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from graphmode.compare import check
+from graphmode.compare.draft import draft
+from graphmode.compare.locate import locate
+
+SAMPLES = Path(__file__).parent / "draft_samples"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for file in SAMPLES.glob("*.py"):
+        shutil.copy(file, tmp_path)
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if getattr(sys.modules[name], "__file__", None) and str(tmp_path) in str(sys.modules[name].__file__):
+            del sys.modules[name]
+
+
+def equal(folder, location, *inputs):
+    """Drafts, checks, and gives the text."""
+    made = draft(f"{folder / location}", inputs)
+    path = folder / f"{location.rpartition(':')[2].lower()}_port.py"
+    path.write_text(made.text)
+    assert not made.notes, made.text
+    report = check(replace(locate(f"{path}:CASE"), adversarial=()), draws=1)
+    assert report.passed, f"{report}\n{made.text}"
+    return made.text
+
+
+def test_what_a_function_writes_into_takes_what_it_gives(folder):
+    text = equal(folder, "written_into.py:Averages", "3,4")
+    for line in (
+        "    return average\n",
+        "    return jax.lax.stop_gradient((first, second))\n",
+        "self.size[...] = averaged_(self.size[...], x.sum(axis=0), 0.9)",
+        "self.first[...], self.second[...] = both_(self.first[...], self.second[...], y)",
+        "y = self.scale(y, 2.0)",
+        "y = shift(y)",
+        "y = self.store.put(y, x * 3)",
+        "self.kept[...] = self.put(self.kept[...], jax.lax.stop_gradient(x).sum(axis=0))",
+        "def scale(self, target, by: float):",
+    ):
+        assert line in text, text
+
+
+def test_what_is_written_besides_a_result_is_marked(folder):
+    text = draft(f"{folder / 'written_into.py'}:Marked", ("3,4",)).text
+    assert "# TODO M01: popped_ writes into self.size: let it give that too, and take it\n        total =" in text, text
+    assert text.count("# TODO M01: popped_ writes into y") == 1, text
+    assert "popped_ writes into x" not in text
+    assert "# TODO M01: fill_ writes in place: a new array in its place" in text
