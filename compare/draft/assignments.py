@@ -25,7 +25,7 @@ class Assignments(Writes):
     def _is_plain_function(self, value: ast.expr) -> bool:
         found = self.scope.find(value)
         if isinstance(found, FunctionType):
-            return found.__name__ not in self.model.builders
+            return self.model.functions.get(found, found.__name__) not in self.model.builders
         return isinstance(value, ast.Lambda) and not self._makes_modules(value)
 
     def _makes_modules(self, value: ast.Lambda) -> bool:

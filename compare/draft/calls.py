@@ -90,7 +90,7 @@ class Calls(TorchCalls):
             return self._of_torch(node, name)
         if isinstance(function, ast.Attribute):
             return self._method_call(node, function)
-        if isinstance(function, ast.Name) and self._builds and (node.args or node.keywords):
+        if isinstance(function, ast.Name) and self._builds and (node.args or node.keywords or function.id == "cls"):
             is_builder = function.id in self.model.builders or (found is UNKNOWN and self._is_parameter(function.id))
             return self._with(node, "rngs=rngs") if is_builder else None
         return None
@@ -213,6 +213,8 @@ class Calls(TorchCalls):
     def _super_call(self, node: ast.Call, function: ast.Attribute) -> str | None:
         if function.attr == "forward":
             return self._with(node, function="super().__call__")
+        if self._builds and function.attr in self.model.builders:
+            return self._with(node, "rngs=rngs")
         if function.attr != "__init__" or self.owner is None or not is_module(self.owner):
             return None
         base = next(each for each in self.owner.__mro__[1:] if is_module(each))

@@ -22,6 +22,7 @@ from .left import DTYPES, HELPERS, LEGACY
 from .model import CHANNELS, Model, holds_code, is_function_of_gradients, is_self, layer_of
 from .names import UNKNOWN, Scope, is_of_torch, torch_name
 from .rules import as_operand
+from .running_torch import runs_torch
 from .settled import asks_how_it_runs, settled
 from .spans import Spans
 from .tables import FUNCTIONS
@@ -196,8 +197,9 @@ class Expressions:
             self._note("self._modules: PyTorch's; take the layers by their names")
         if name == "training":
             return "(not self.use_running_average)"
-        if self.owner is not None and name in self.model.variables.get(self.owner, ()) and not self._builds:
-            return f"self.{name}[...]{self._turned_back(name)}"
+        if self.owner is not None and name in self.model.variables.get(self.owner, ()):
+            turned = self._turned_back(name)
+            return f"self.{name}[...]{turned}" if turned or not self._builds else None
         return None
 
     def _turned_back(self, name: str) -> str:
@@ -238,9 +240,13 @@ class Expressions:
         name = torch_name(found)
         if name is not None:
             return self._function_of(name) or self._left(node)
+        if isinstance(node, ast.Name) and (isinstance(found, torch.Tensor) or not is_of_torch(found)):
+            return self._name(node.id, found)
         if is_of_torch(found):
             return self._left(node)
-        return self._name(node.id, found) if isinstance(node, ast.Name) else None
+        if isinstance(node, ast.Attribute) and isinstance(self.scope.find(node.value), ModuleType):
+            self._note_torch(ast.unparse(node), found)
+        return None
 
     def _class_named(self, found: type) -> str:
         if found in self.model.classes:
@@ -295,7 +301,7 @@ class Expressions:
         """A name of the original's module, which the port imports from there unless it is Python's."""
         if found is UNKNOWN or name not in self.scope.outer:
             return None
-        if holds_code(found):
+        if holds_code(found) or (runs_torch(found) and not isinstance(found, type | FunctionType)):
             self.model.constants.setdefault(name, self.model.home)
             return None
         if isinstance(found, ModuleType):
@@ -305,9 +311,14 @@ class Expressions:
                 self.model.imports.add(f"import {found.__name__}" + (f" as {name}" if name != found.__name__ else ""))
         else:
             module = str(getattr(found, "__module__", None))
+            self._note_torch(name, found)
             is_pythons = module in sys.stdlib_module_names and hasattr(sys.modules.get(module), name)
             self.model.imports.add(f"from {module if is_pythons else self.model.home} import {name}")
         return None
+
+    def _note_torch(self, name: str, found: Any) -> None:
+        if runs_torch(found):
+            self._note(f"{name} runs PyTorch, and is taken from the original: write it anew here")
 
     def _is_buffer(self, node: ast.expr) -> bool:
         is_own = self._is_own(node) and self.owner is not None
@@ -372,6 +383,11 @@ class Expressions:
     @staticmethod
     def _is_own(node: ast.expr) -> TypeGuard[ast.Attribute]:
         return isinstance(node, ast.Attribute) and is_self(node.value)
+
+    @property
+    def notes(self) -> list[str]:
+        """What was noted of an expression that is in no statement."""
+        return self._notes[-1]
 
     def _note(self, text: str) -> None:
         self._notes[-1].append(text)

@@ -17,11 +17,10 @@ from ..case import CaseError
 from ..errors import describe_with_line, what_came
 from ..locate import locate
 from . import written_helpers
-from .model import Model, has_own_init, is_module, layer_of
-from .names import Scope
+from .constants import constants
+from .model import has_own_init, is_module, layer_of
 from .recording import Recording
-from .source import parts_of
-from .spans import Spans
+from .source import Part, parts_of
 from .ties import Tie
 from .translator import GONE, Translator
 
@@ -58,19 +57,18 @@ def draft(location: str, inputs: tuple[str, ...] = ()) -> Draft:
     module = _built(build, location, recording)
     model, parts = parts_of(build, module, recording)
     body: list[str] = []
-    owners: list[Any] = []
     heads: set[str] = set()
     for part in parts:
         owner = part.item if isinstance(part.item, type) else None
         translator = Translator(model, part.spans, part.scope, owner, part.kept)
         model.home = part.home
         body.append(_cleaned(translator.written(part.node)))
-        owners.append(part.item)
         heads |= set(translator.heads)
-    body = _named_somewhere(body, owners, build)
+    body = _named_somewhere(body, parts, build)
     ties = [tie for tie in model.ties if tie.attribute in heads]
     original = build.__module__
-    takes_rngs = isinstance(build, FunctionType) or has_own_init(build) or layer_of(build) is not None
+    is_function = isinstance(build, FunctionType)
+    takes_rngs = name in model.builders if is_function else has_own_init(build) or layer_of(build) is not None
     case = _case(name, original, shapes, "rngs=rngs" if takes_rngs else "", ties)
     if ties:
         model.imports.add("from graphmode.weights import Tied")
@@ -86,7 +84,7 @@ def draft(location: str, inputs: tuple[str, ...] = ()) -> Draft:
     if "apply_function" in model.helpers:
         model.helpers.add("Context")
         model.imports |= {"import numpy as np", "from typing import Any"}
-    before, behind = _constants(model)
+    before, behind = constants(model)
     helpers = [textwrap.dedent(inspect.getsource(getattr(written_helpers, name))) for name in sorted(model.helpers)]
     text = "\n\n\n".join([*map(str.rstrip, helpers), *before, *body, *behind, case]) + "\n"
     head = _head(text, name, original, sorted(model.imports))
@@ -96,43 +94,18 @@ def draft(location: str, inputs: tuple[str, ...] = ()) -> Draft:
     return Draft(text, classes or (name,), text.count("# TODO"))
 
 
-def _constants(model: Model) -> tuple[list[str], list[str]]:
-    """The containers that the port has of its own: those that name nothing of the port, and the others."""
-    before: list[str] = []
-    behind: list[str] = []
-    done: set[str] = set()
-    while left := [name for name in model.constants if name not in done]:
-        name, home = left[0], model.constants[left[0]]
-        done.add(name)
-        module = sys.modules[home]
-        source = inspect.getsource(module)
-        for node in ast.parse(source).body:
-            value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
-            target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
-            if value is not None and isinstance(target, ast.Name) and target.id == name:
-                model.home = home
-                text = Translator(model, Spans(source, module.__file__ or ""), Scope(vars(module))).written(value)
-                drafted = {*model.classes.values(), *model.functions.values()}
-                names_some = any(re.search(rf"\b{each}\b", text) for each in drafted)
-                (behind if names_some else before).append(f"{name} = {text}")
-                break
-        else:
-            model.imports.add(f"from {home} import {name}")
-    return before, behind
-
-
-def _named_somewhere(body: list[str], items: list[Any], build: Any) -> list[str]:
+def _named_somewhere(body: list[str], parts: list[Part], build: Any) -> list[str]:
     """The texts without functions that no other names, as those that set initial values are."""
     while True:
         left = []
-        for text, item in zip(body, items, strict=True):
+        for text, part in zip(body, parts, strict=True):
             others = (each for each in body if each is not text)
-            is_named = any(re.search(rf"\b{item.__name__}\b", each) for each in others)
-            if item is build or not isinstance(item, FunctionType) or is_named:
-                left.append((text, item))
+            is_named = any(re.search(rf"\b{part.name}\b", each) for each in others)
+            if part.item is build or not isinstance(part.item, FunctionType) or is_named:
+                left.append((text, part))
         if len(left) == len(body):
             return body
-        body, items = [text for text, _ in left], [item for _, item in left]
+        body, parts = [text for text, _ in left], [part for _, part in left]
 
 
 def _noted_where_no_python(text: str) -> str:

@@ -201,7 +201,7 @@ class Translator(Assignments):
         self._no_grad = any(name in ("no_grad", "inference_mode") for name in names) and not self._takes_rngs(node.name)
         self._views = {}
         if self.owner is None and len(self._scopes) == 1:
-            self._draws = any(each.__name__ == node.name for each in self.model.drawers)
+            self._draws = any(self.model.functions.get(each) == node.name for each in self.model.drawers)
         self._builds = self._takes_rngs(node.name)
         is_forward = node.name == "forward" and is_module(self.owner)
         self._tensors = set() if self._builds else self._perhaps_tensors(node)
@@ -325,7 +325,7 @@ class Translator(Assignments):
             text += f"{another}{self._returned_back()}"
         if self.owner is not None and node.name == "__init__" and self._has_stream(self.owner):
             text += f"{another}self.{STREAM} = rngs.dropout.fork()"
-        if self.owner is not None and node.name == "__init__" and has_mode(self.owner):
+        if is_module(self.owner) and node.name == "__init__" and has_mode(self.owner):
             text += f"{another}self.use_running_average = False  # as train() and eval() set it"
         return text
 
@@ -429,7 +429,7 @@ class Translator(Assignments):
 
     def _only_initialises(self, value: ast.Call, found: Any) -> bool:
         """Whether it is a user's function that writes initial values into a parameter that it is given."""
-        if not isinstance(found, FunctionType) or found.__name__ in self.model.builders:
+        if not isinstance(found, FunctionType) or self.model.functions.get(found) in self.model.builders:
             return False
         held = [each for each in value.args if isinstance(each, ast.Attribute)]
         is_parameter = [

@@ -8,7 +8,7 @@ from types import FunctionType
 
 from .calls import Calls
 from .in_place import Writer, writer, written_to
-from .model import is_self
+from .model import is_method, is_self
 from .rules import as_operand, without_parentheses
 
 
@@ -55,12 +55,7 @@ class Writes(Calls):
         if not all(map(self._is_tensor, holders)) or (len(holders) > 1 and ast.Subscript in map(type, holders)):
             return False
         found, _ = self._function_called(call)
-        return isinstance(found, ast.FunctionDef) or found in self.model.functions or self._is_method(found)
-
-    def _is_method(self, found: object) -> bool:
-        return any(
-            found is getattr(each, "__func__", each) for kind in self.model.classes for each in vars(kind).values()
-        )
+        return isinstance(found, ast.FunctionDef) or found in self.model.functions or is_method(found, self.model)
 
     def _writer_of(self, call: ast.Call) -> Writer | None:
         found, bound = self._function_called(call)

@@ -5,10 +5,14 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import pytest
+import torch
 from graphmode.compare import check
 from graphmode.compare.draft import draft
 from graphmode.compare.locate import locate
+from graphmode.compare.untraceable import port_failure
 
 SAMPLES = Path(__file__).parent / "draft_samples"
 
@@ -57,3 +61,46 @@ def test_what_is_written_besides_a_result_is_marked(folder):
     assert text.count("# TODO M01: popped_ writes into y") == 1, text
     assert "popped_ writes into x" not in text
     assert "# TODO M01: fill_ writes in place: a new array in its place" in text
+
+
+def test_what_runs_pytorch_around_the_modules_is_drafted_too(folder):
+    text = equal(folder, "around.py:Encoded", "3,4")
+    assert "torch" not in text.replace("PyTorch", "")
+    for line in (
+        "class Encoding:",
+        "FREQUENCIES = jnp.linspace(0.0, 2.0, 3)",
+        'ACTIVATIONS = {"relu": nn.ReLU(), "shifted": Shifted(), "gated": [nn.GELU(), Shifted()]}',
+        "NORM = partial(nn.LayerNorm, eps=1e-3)",
+        "def logabs(x):\n    return jnp.log(jnp.abs(x) + 1)",
+        "from around import Sizes\n",
+    ):
+        assert line in text, text
+
+
+def test_what_a_file_changes_further_down_is_marked(folder):
+    text = draft(f"{folder / 'around.py'}:Kept", ("3,4",)).text
+    assert "# TODO SCALES is changed further down in around\nSCALES = jnp.ones(4)" in text, text
+    assert "from around import tell\n" in text, text
+
+
+def test_methods_that_build_are_kept_and_hand_rngs_on(folder):
+    text = equal(folder, "around.py:small", "2,3,8,8")
+    for line in (
+        'return Named.from_name("small", classes=5, rngs=rngs)',
+        "def from_name(cls, name, *, rngs: nnx.Rngs, **changes):",
+        "return cls.from_settings(settings, **changes, rngs=rngs)",
+        "return cls(settings, classes, rngs=rngs)",
+        "class Same(nn.Conv2d):",
+        "height, width = self.weight[...].transpose(3, 2, 0, 1).shape[-2:]",
+    ):
+        assert line in text, text
+    assert "unused" not in text
+
+
+def test_pytorch_within_a_port_is_told():
+    for run in (lambda x: x * torch.ones(3), lambda x: torch.cat([x], -1), lambda x: torch.relu(x)):
+        with pytest.raises(TypeError) as caught:
+            jax.jit(run)(jnp.ones(3))
+        told = port_failure(caught.value, "on the input 'random 0'")
+        assert "PyTorch is given an array of JAX" in told, told
+        assert "test_draft_modules.py:" in told
