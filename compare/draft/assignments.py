@@ -16,6 +16,10 @@ from .names import torch_name
 from .objects import NotWrittenError
 from .writes import Writes
 
+# what takes a module as an argument and asks nothing of how it runs
+_WITHOUT_MODE = frozenset(
+    ["super", "getattr", "setattr", "hasattr", "isinstance", "type", "id", "len", "vars", "print"]
+)
 CONTAINERS = (torch.nn.Sequential, torch.nn.ModuleDict, torch.nn.ModuleList)
 
 
@@ -46,12 +50,20 @@ class Assignments(Writes):
         if value == "None":
             value = "nnx.data(None)"
         elif not value.startswith("nnx."):
+            kept = self._is_kept(call, literal)
             is_buffer = isinstance(call.func, ast.Attribute) and call.func.attr == "register_buffer"
-            kept = self.owner is None or literal not in self.model.transient.get(self.owner, ())
             made = f"{('nnx.BatchStat' if kept else 'nnx.Cache') if is_buffer else 'nnx.Param'}({value})"
             is_absent = self.owner is not None and literal in self.model.absent.get(self.owner, ())
             value = f"nnx.data(None) if {value} is None else {made}" if is_absent else made
-        return f"self.{literal} = {value}" if literal else f"setattr(self, {self.written(given[0])}, {value})"
+        holder = self.written(call.func.value) if isinstance(call.func, ast.Attribute) else "self"
+        return f"{holder}.{literal} = {value}" if literal else f"setattr({holder}, {self.written(given[0])}, {value})"
+
+    def _is_kept(self, call: ast.Call, name: str) -> bool:
+        """Whether the `state_dict` has a buffer."""
+        persists = [*call.args[2:3], *(each.value for each in call.keywords if each.arg == "persistent")]
+        is_own = isinstance(call.func, ast.Attribute) and is_self(call.func.value) and self.owner is not None
+        is_transient = is_own and name in self.model.transient.get(self.owner, ())  # type: ignore[arg-type]
+        return not is_transient and "False" not in map(ast.unparse, persists)
 
     def _learn(self, target: ast.expr, value: ast.expr) -> None:
         """Which local names are tensors, and which are functions that make no modules."""
@@ -170,4 +182,5 @@ def has_mode(owner: type) -> bool:
     if "training" in attributes_of(owner):
         return True
     nodes = ast.walk(ast.parse(textwrap.dedent(inspect.getsource(owner))))
-    return any(is_self(each) for node in nodes if isinstance(node, ast.Call) for each in node.args)
+    calls = [node for node in nodes if isinstance(node, ast.Call) and ast.unparse(node.func) not in _WITHOUT_MODE]
+    return any(is_self(each) for call in calls for each in call.args)

@@ -175,9 +175,18 @@ class Expressions:
             return as_operand(text) if self._builds or self._is_buffer(node.value) else f"jax.lax.stop_gradient({text})"
         if node.attr == "dtype" and isinstance(node.value, ast.Attribute) and node.value.attr in ("weight", "bias"):
             return f"{self.written(node.value.value)}.{node.value.attr}.dtype"
+        if self._is_container(node.value) and not self._builds:
+            held = self.model.instances[self.owner, node.value.attr]  # type: ignore[index]
+            is_variable = node.attr in {*held._parameters, *held._buffers}
+            return f"{self.written(node.value)}.{node.attr}[...]" if is_variable else None
         if node.attr in ("weight", "bias") and isinstance(node.value, ast.Attribute) and is_self(node.value.value):
             return self._of_child(node, node.value.attr)
         return None
+
+    def _is_container(self, node: ast.expr) -> TypeGuard[ast.Attribute]:
+        """Whether it is a bare `nn.Module()` that the class holds, for what it is given later."""
+        held = self.model.instances.get((self.owner, node.attr)) if self._is_own(node) and self.owner else None
+        return type(held) is torch.nn.Module
 
     def _of_child(self, node: ast.Attribute, name: str) -> str | None:
         """A parameter of a module inside, turned to PyTorch's layout where it lies otherwise here."""

@@ -62,7 +62,7 @@ class Part:
     @property
     def name(self) -> str:
         """What it is called there, as a function may be that is written as `name = lambda ...`."""
-        return self.node.name  # type: ignore[attr-defined, no-any-return]
+        return self.node.name  # type: ignore[attr-defined]
 
 
 def parts_of(build: Any, module: torch.nn.Module, recording: Recording) -> tuple[Model, list[Part]]:
@@ -241,7 +241,8 @@ def _part(item: Written) -> Part:
 def _named_lambda(item: FunctionType, tree: ast.Module, text: str) -> Part:
     """`name = lambda x: ...` of a file, as the function that it is."""
     for node in tree.body:
-        value, target = getattr(node, "value", None), (getattr(node, "targets", None) or [None])[0]
+        value: Any = getattr(node, "value", None)
+        target = (getattr(node, "targets", None) or [None])[0]
         is_named = isinstance(value, ast.Lambda) and isinstance(target, ast.Name)
         if is_named and item.__globals__.get(target.id) is item:
             spans = Spans(text)

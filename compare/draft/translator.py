@@ -325,7 +325,8 @@ class Translator(Assignments):
             text += f"{another}{self._returned_back()}"
         if self.owner is not None and node.name == "__init__" and self._has_stream(self.owner):
             text += f"{another}self.{STREAM} = rngs.dropout.fork()"
-        if is_module(self.owner) and node.name == "__init__" and has_mode(self.owner):
+        is_init = self.owner is not None and is_module(self.owner) and node.name == "__init__"
+        if is_init and has_mode(self.owner):  # type: ignore[arg-type]
             text += f"{another}self.use_running_average = False  # as train() and eval() set it"
         return text
 

@@ -104,3 +104,18 @@ def test_pytorch_within_a_port_is_told():
         told = port_failure(caught.value, "on the input 'random 0'")
         assert "PyTorch is given an array of JAX" in told, told
         assert "test_draft_modules.py:" in told
+
+
+def test_a_container_holds_its_own_buffers(folder):
+    text = equal(folder, "around.py:Noises", "3,4")
+    for line in (
+        "self.noises = nnx.Module()",
+        "self.noises.first = nnx.Cache(jnp.ones(4))",
+        'setattr(self.noises, f"noise_{i}", nnx.BatchStat(jnp.zeros(4)))',
+        'getattr(self.noises, f"noise_{i}")[...]',
+        'getattr(self, f"own_{i}")[...]',
+        "self.noises.scale[...]",
+    ):
+        assert line in text, text
+    assert 'getattr(self, f"layer_{i}")[...]' not in text
+    assert "use_running_average" not in text  # getattr asks nothing of the mode

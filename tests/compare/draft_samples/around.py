@@ -140,3 +140,23 @@ class Named(nn.Module):
 
 def small():
     return Named.from_name("small", classes=5)
+
+
+class Noises(nn.Module):
+    """Buffers in a container, and by names that are put together."""
+
+    def __init__(self):
+        super().__init__()
+        self.noises = nn.Module()
+        self.noises.register_buffer("first", torch.ones(4), persistent=False)
+        for i in range(2):
+            self.noises.register_buffer(f"noise_{i}", torch.randn(4))
+            self.register_buffer(f"own_{i}", torch.randn(4))
+            self.add_module(f"layer_{i}", nn.Linear(4, 4))
+        self.noises.scale = nn.Parameter(torch.ones(4))
+
+    def forward(self, x):
+        for i in range(2):
+            x = getattr(self, f"layer_{i}")(x) + getattr(self.noises, f"noise_{i}").view(1, 4)
+            x = x * getattr(self, f"own_{i}").view(1, 4)
+        return x * self.noises.first.view(1, 4) + self.noises.scale.view(1, 4)
