@@ -17,9 +17,7 @@ from .objects import NotWrittenError
 from .writes import Writes
 
 # what takes a module as an argument and asks nothing of how it runs
-_WITHOUT_MODE = frozenset(
-    ["super", "getattr", "setattr", "hasattr", "isinstance", "type", "id", "len", "vars", "print"]
-)
+_WITHOUT_MODE = frozenset(["super", "getattr", "setattr", "hasattr", "isinstance", "type", "id", "len", "vars"])
 CONTAINERS = (torch.nn.Sequential, torch.nn.ModuleDict, torch.nn.ModuleList)
 
 

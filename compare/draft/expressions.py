@@ -20,7 +20,7 @@ from graphmode import nn
 from .huggingface import is_framework
 from .left import DTYPES, HELPERS, LEGACY
 from .model import CHANNELS, Model, holds_code, is_function_of_gradients, is_self, layer_of
-from .names import UNKNOWN, Scope, is_of_torch, torch_name
+from .names import UNKNOWN, Scope, imported_as, is_of_torch, torch_name
 from .rules import as_operand
 from .running_torch import runs_torch
 from .settled import asks_how_it_runs, settled
@@ -322,7 +322,8 @@ class Expressions:
             module = str(getattr(found, "__module__", None))
             self._note_torch(name, found)
             is_pythons = module in sys.stdlib_module_names and hasattr(sys.modules.get(module), name)
-            self.model.imports.add(f"from {module if is_pythons else self.model.home} import {name}")
+            place = module if is_pythons else self.model.home
+            self.model.imports.add(f"from {place} import {name}" if is_pythons else imported_as(name, place))
         return None
 
     def _note_torch(self, name: str, found: Any) -> None:

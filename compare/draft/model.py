@@ -42,6 +42,7 @@ class Model:
       imports: lines that the port needs.
       constants: containers, modules and tensors that it has of its own, and the modules of the originals.
       helpers: names of functions of `written_helpers.py` that it needs.
+      starts_otherwise: whether initial values that the original sets were left out.
       home: the module of the original that is read now.
       recording: of what ran while the original was built.
     """
@@ -60,6 +61,7 @@ class Model:
     imports: set[str] = field(default_factory=set)
     constants: dict[str, str] = field(default_factory=dict)
     helpers: set[str] = field(default_factory=set)
+    starts_otherwise: bool = False
     home: str = ""
     recording: Recording = field(default_factory=Recording)
 

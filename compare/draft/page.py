@@ -18,7 +18,8 @@ from ..errors import describe_with_line, what_came
 from ..locate import locate
 from . import written_helpers
 from .constants import constants
-from .model import has_own_init, is_module, layer_of
+from .layout import laid_out
+from .model import Model, has_own_init, is_module, layer_of
 from .recording import Recording
 from .source import Part, parts_of
 from .ties import Tie
@@ -31,12 +32,19 @@ class Draft(NamedTuple):
     Attributes:
       text: of the file.
       classes: names of the modules in it; of the function that makes one, where all are PyTorch's own.
-      notes: how many lines are marked for a hand.
+      lines: the numbers of the lines that are marked for a hand.
+      starts_otherwise: whether initial values that the original sets are not in it.
     """
 
     text: str
     classes: tuple[str, ...]
-    notes: int
+    lines: tuple[int, ...] = ()
+    starts_otherwise: bool = False
+
+    @property
+    def notes(self) -> int:
+        """How many lines are marked for a hand."""
+        return len(self.lines)
 
 
 def draft(location: str, inputs: tuple[str, ...] = ()) -> Draft:
@@ -87,11 +95,23 @@ def draft(location: str, inputs: tuple[str, ...] = ()) -> Draft:
     before, behind = constants(model)
     helpers = [textwrap.dedent(inspect.getsource(getattr(written_helpers, name))) for name in sorted(model.helpers)]
     text = "\n\n\n".join([*map(str.rstrip, helpers), *before, *body, *behind, case]) + "\n"
-    head = _head(text, name, original, sorted(model.imports))
+    head = _head(text, _docstring(name, original, model), original, sorted(model.imports))
     text = f"{head}\n\n{text}" if not text.startswith(("class", "def", "@")) else f"{head}\n\n\n{text}"
-    text = _noted_where_no_python(text)
+    text = laid_out(_noted_where_no_python(text))
     classes = tuple(part.item.__name__ for part in parts if is_module(part.item))
-    return Draft(text, classes or (name,), text.count("# TODO"))
+    lines = tuple(i for i, line in enumerate(text.splitlines(), 1) if "# TODO" in line)
+    return Draft(text, classes or (name,), lines, model.starts_otherwise)
+
+
+def _docstring(name: str, original: str, model: Model) -> str:
+    first = f"A port of {name}, drafted from {original}; what is marked TODO wants a hand."
+    if not model.starts_otherwise:
+        return f'"""{first}"""'
+    return (
+        f'"""{first}\n\n'
+        "The initial values that the original draws or sets are not in it: load its weights, or write what sets them\n"
+        'before the port is trained from its beginning.\n"""'
+    )
 
 
 def _named_somewhere(body: list[str], parts: list[Part], build: Any) -> list[str]:
@@ -157,7 +177,7 @@ def _cleaned(text: str) -> str:
     return re.sub(r"(:\n)\n+", r"\1", text).strip("\n")
 
 
-def _head(text: str, name: str, original: str, imports: list[str]) -> str:
+def _head(text: str, docstring: str, original: str, imports: list[str]) -> str:
     used = lambda pattern: re.search(pattern, text) is not None  # noqa: E731
     standard = [line for line in imports if line.split()[1].split(".")[0] in sys.stdlib_module_names]
     own = [line for line in imports if line not in standard and line != "import numpy as np"]
@@ -173,9 +193,8 @@ def _head(text: str, name: str, original: str, imports: list[str]) -> str:
         third.append("from graphmode import nn")
     third.append("from graphmode.compare import Case")
     blocks = [standard, [*third, *own]]
-    doc = f'"""A port of {name}, drafted from {original}; what is marked TODO wants a hand."""'
     blocks.insert(0, ["from __future__ import annotations"])
-    return "\n\n".join([doc, *("\n".join(block) for block in blocks if block)])
+    return "\n\n".join([docstring, *("\n".join(block) for block in blocks if block)])
 
 
 def _case(name: str, original: str, inputs: list[str], arguments: str, ties: list[Tie]) -> str:

@@ -30,6 +30,7 @@ from .torch_calls import OF_OTHERS
 GONE = "\0"  # stands for a statement that has no counterpart
 _MOVES = frozenset(["to", "cuda", "cpu", "float", "double", "half", "bfloat16", "train", "eval", "requires_grad_"])
 _WALKS = frozenset(["modules", "named_modules", "parameters", "named_parameters", "children", "named_children"])
+_INITIAL = r"(?<!__)init|\.apply\(|reset_parameters|[a-z]_\(|\.data\b"  # in a statement that sets initial values
 _OF_TENSORS = frozenset(METHODS) - OF_OTHERS | {"shape", "dtype", "device"}
 _IN_PLACE_OPERATORS = {ast.Add: "add", ast.Sub: "subtract", ast.Mult: "multiply", ast.Div: "divide"}
 
@@ -45,7 +46,10 @@ class Translator(Assignments):
         if not isinstance(node, ast.ClassDef):
             blocks = [getattr(node, name, []) for name in ("body", "orelse", "finalbody")]
             self._as_pass |= {id(block[0]) for block in blocks if block and all(map(self._vanishes, block))}
-        made = (GONE if self._vanishes(node) else None) or self._made(node)
+        vanishes = self._vanishes(node)
+        if vanishes and re.search(_INITIAL, ast.unparse(node)):
+            self.model.starts_otherwise = True
+        made = (GONE if vanishes else None) or self._made(node)
         if made == GONE and id(node) in self._as_pass:
             made = "pass"
         text = self.spans.spliced(node, self._part_of(node)) if made is None else made

@@ -11,8 +11,12 @@ import pytest
 import torch
 from graphmode.compare import check
 from graphmode.compare.draft import draft
+from graphmode.compare.draft.layout import laid_out
 from graphmode.compare.locate import locate
 from graphmode.compare.untraceable import port_failure
+from typer.testing import CliRunner
+
+from graphmode.cli import app
 
 SAMPLES = Path(__file__).parent / "draft_samples"
 
@@ -119,3 +123,47 @@ def test_a_container_holds_its_own_buffers(folder):
         assert line in text, text
     assert 'getattr(self, f"layer_{i}")[...]' not in text
     assert "use_running_average" not in text  # getattr asks nothing of the mode
+
+
+def test_a_draft_is_laid_out(folder):
+    made = draft(f"{folder / 'around.py'}:Outlay", ("3,4",))
+    lines = made.text.splitlines()
+    assert max(map(len, lines)) <= 120
+    imports = [line for line in lines if line.startswith(("from", "import"))]
+    assert imports == [
+        "from __future__ import annotations",
+        "from math import pi",
+        "from typing import Any, Literal",
+        "import around as original",
+        "import jax",
+        "import jax.numpy as jnp",
+        "from flax import nnx",
+        "from graphmode import nn",
+        "from graphmode.compare import Case",
+    ], made.text
+    assert "# TODO" in lines[made.lines[0] - 1]
+    assert "return y * y.sum()" in lines[made.lines[0]]
+    assert "        # a comment that stays\n" in made.text
+
+
+def test_strings_keep_their_quotes():
+    assert laid_out("a = 'b'\nc = \"d\"\n") == "a = 'b'\nc = \"d\"\n"
+
+
+def test_what_cannot_be_laid_out_stays():
+    assert laid_out("def f(:\n    pass\n") == "def f(:\n    pass\n"
+
+
+def test_initial_values_that_are_left_out_are_told(folder):
+    told = "The initial values that the original draws or sets are not in it"
+    assert told in draft(f"{folder / 'around.py'}:Noises").text
+    assert told not in draft(f"{folder / 'around.py'}:Encoded").text
+
+
+def test_the_command_gives_the_lines_that_want_a_hand(folder):
+    location = f"{folder / 'around.py'}:Outlay"
+    run = CliRunner().invoke(app, ["draft", location, "--input", "3,4"])
+    path = folder / "around_port.py"
+    at = [i for i, line in enumerate(path.read_text().splitlines(), 1) if "# TODO" in line]
+    assert f"marked TODO: {path}:{', '.join(map(str, at))}" in run.output.replace("\n", ""), run.output
+    assert "no line is marked" not in run.output

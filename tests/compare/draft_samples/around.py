@@ -2,6 +2,8 @@
 
 from collections import namedtuple
 from functools import partial, wraps
+from math import pi
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -160,3 +162,10 @@ class Noises(nn.Module):
             x = getattr(self, f"layer_{i}")(x) + getattr(self.noises, f"noise_{i}").view(1, 4)
             x = x * getattr(self, f"own_{i}").view(1, 4)
         return x * self.noises.first.view(1, 4) + self.noises.scale.view(1, 4)
+
+
+class Outlay(nn.Module):
+    def forward(self, x: torch.Tensor, names: Any = None, kind: Literal[1, 2] = 1) -> torch.Tensor:
+        # a comment that stays
+        y = F.softplus(x * pi) + F.softplus(x * 2) + torch.sigmoid(torch.tanh(x * 3)) + torch.sigmoid(x * kind)
+        return y * y.sum().item() if names is not None else y
