@@ -19,7 +19,7 @@ from graphmode import nn
 
 from .huggingface import is_framework
 from .left import DTYPES, HELPERS, LEGACY
-from .model import CHANNELS, Model, holds_code, is_function_of_gradients, is_self, layer_of
+from .model import CHANNELS, Model, holds_code, is_function_of_gradients, is_registry, is_self, layer_of
 from .names import UNKNOWN, Scope, imported_as, is_of_torch, torch_name
 from .rules import as_operand
 from .running_torch import runs_torch
@@ -310,7 +310,8 @@ class Expressions:
         """A name of the original's module, which the port imports from there unless it is Python's."""
         if found is UNKNOWN or name not in self.scope.outer:
             return None
-        if holds_code(found) or (runs_torch(found) and not isinstance(found, type | FunctionType)):
+        is_object = not isinstance(found, type | FunctionType)
+        if holds_code(found) or (is_object and (runs_torch(found) or is_registry(found))):
             self.model.constants.setdefault(name, self.model.home)
             return None
         if isinstance(found, ModuleType):

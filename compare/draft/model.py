@@ -93,6 +93,14 @@ def holds_code(found: Any) -> bool:
     return all(isinstance(each, type | FunctionType | partial | torch.nn.Module) or holds_code(each) for each in values)
 
 
+def is_registry(found: Any) -> bool:
+    """Whether it is an object of a user's class that keeps modules or functions by name."""
+    if isinstance(found, type | FunctionType | torch.nn.Module) or not is_mixin(type(found)):
+        return False
+    kept = [each for each in getattr(found, "__dict__", {}).values() if isinstance(each, dict)]
+    return any(is_module(each) or isinstance(each, FunctionType) for values in kept for each in values.values())
+
+
 def is_module(found: Any) -> bool:
     return isinstance(found, type) and issubclass(found, torch.nn.Module)
 

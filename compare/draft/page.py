@@ -93,6 +93,7 @@ def draft(location: str, inputs: tuple[str, ...] = ()) -> Draft:
         model.helpers.add("Context")
         model.imports |= {"import numpy as np", "from typing import Any"}
     before, behind = constants(model)
+    body, behind = _where_read(body, behind)
     helpers = [textwrap.dedent(inspect.getsource(getattr(written_helpers, name))) for name in sorted(model.helpers)]
     text = "\n\n\n".join([*map(str.rstrip, helpers), *before, *body, *behind, case]) + "\n"
     head = _head(text, _docstring(name, original, model), original, sorted(model.imports))
@@ -112,6 +113,19 @@ def _docstring(name: str, original: str, model: Model) -> str:
         "The initial values that the original draws or sets are not in it: load its weights, or write what sets them\n"
         'before the port is trained from its beginning.\n"""'
     )
+
+
+def _where_read(body: list[str], made: list[str]) -> tuple[list[str], list[str]]:
+    """The texts with what the decorators of one take in front of it, and what is left."""
+    left = []
+    for text in made:
+        name = re.findall(r"^(\w+) = ", text, re.MULTILINE)[0]
+        at = next((i for i, each in enumerate(body) if re.search(rf"^@{name}\b", each, re.MULTILINE)), None)
+        if at is None:
+            left.append(text)
+        else:
+            body = [*body[:at], text, *body[at:]]
+    return body, left
 
 
 def _named_somewhere(body: list[str], parts: list[Part], build: Any) -> list[str]:

@@ -25,6 +25,7 @@ from .model import (
     is_mixin,
     is_module,
     is_of_others,
+    is_registry,
     is_result,
     is_self,
     layer_of,
@@ -205,7 +206,7 @@ def _of_alias(found: Any) -> list[Any]:
         return [found, *(each for value in inner for each in _of_alias(value))]
     if isinstance(found, torch.nn.Module):
         return [found, *dict.fromkeys(each for inside in found.modules() for each in _own_classes(type(inside)))]
-    return [found, type(found)] if helper_class(type(found)) else [found]
+    return [found, type(found)] if helper_class(type(found)) or is_registry(found) else [found]
 
 
 def _part(item: Written) -> Part:
@@ -325,10 +326,11 @@ def _sets_own(node: ast.AST) -> bool:
 
 def _named_classes(part: Part) -> list[type]:
     """The modules of the user's that a part names, and no model need have made, and classes that name such."""
-    results = _results(part)
+    results, named = _results(part), list(_all_named(part))
+    results += [type(each) for each in named if is_registry(each) and _is_near(type(each), part)]
     return [
         each
-        for each in _all_named(part)
+        for each in named
         if _is_users_module(each) or _is_of_modules(each) or _is_helper(each, part) or each in results
     ]
 

@@ -167,3 +167,15 @@ def test_the_command_gives_the_lines_that_want_a_hand(folder):
     at = [i for i, line in enumerate(path.read_text().splitlines(), 1) if "# TODO" in line]
     assert f"marked TODO: {path}:{', '.join(map(str, at))}" in run.output.replace("\n", ""), run.output
     assert "no line is marked" not in run.output
+
+
+def test_a_registry_is_one_of_the_port(folder):
+    text = equal(folder, "around.py:Registered", "3,4")
+    for line in (
+        'LAYERS = Registry("layers")\n\n\n@LAYERS.register()\nclass Widened(nnx.Module):',
+        "def build(self, settings, *, rngs: nnx.Rngs):",
+        'return self.known[settings.pop("type")](**settings, rngs=rngs)',
+        'LAYERS.build({"type": "Widened", "width": 5}, rngs=rngs)',
+    ):
+        assert line in text, text
+    assert "NeverMade" not in text

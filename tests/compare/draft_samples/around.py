@@ -169,3 +169,49 @@ class Outlay(nn.Module):
         # a comment that stays
         y = F.softplus(x * pi) + F.softplus(x * 2) + torch.sigmoid(torch.tanh(x * 3)) + torch.sigmoid(x * kind)
         return y * y.sum().item() if names is not None else y
+
+
+class Registry:
+    def __init__(self, name):
+        self.name = name
+        self.known = {}
+
+    def register(self, name=None):
+        def keep(kind):
+            if kind.__name__ in self.known:
+                raise KeyError(f"{kind.__name__} is registered already")
+            self.known[name or kind.__name__] = kind
+            return kind
+
+        return keep
+
+    def build(self, settings):
+        settings = dict(settings)
+        return self.known[settings.pop("type")](**settings)
+
+
+LAYERS = Registry("layers")
+
+
+@LAYERS.register()
+class Widened(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.layer = nn.Linear(4, width)
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+@LAYERS.register("unused")
+class NeverMade(nn.Module):
+    pass
+
+
+class Registered(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = LAYERS.build({"type": "Widened", "width": 5})
+
+    def forward(self, x):
+        return self.first(x)
