@@ -6,7 +6,7 @@ import re
 
 import jax
 
-from .errors import describe_with_line, line_of
+from .errors import describe, describe_with_line, line_of
 
 # what asks for a value, what to write instead, and the part of docs/graphable.md; the first class that fits counts
 _REFUSED: tuple[tuple[type[Exception], str, str, str], ...] = (
@@ -26,6 +26,7 @@ _REFUSED: tuple[tuple[type[Exception], str, str, str], ...] = (
         "Host",
     ),
 )
+_OF_JAX = r"Tracer\b|\bArrayImpl\b|jax"
 
 
 def port_failure(error: Exception, where: str) -> str:
@@ -47,4 +48,10 @@ def port_failure(error: Exception, where: str) -> str:
                 f"fails at {line} {where}: {type(error).__name__}: {asks} asks for values, which a graph has only when "
                 f"it runs; write {instead}: docs/graphable.md, {part}"
             )
+    if isinstance(error, TypeError) and re.search(r"\bTensors?\b", str(error)) and re.search(_OF_JAX, str(error)):
+        at = f" at {line}" if line else ""
+        return (
+            f"fails{at} {where}: {describe(error)}: PyTorch is given an array of JAX, or the other way round; write "
+            "what is named there in JAX too"
+        )
     return f"fails {where}: {describe_with_line(error)}"

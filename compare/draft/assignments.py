@@ -11,14 +11,17 @@ import torch
 
 from .expressions import turn_of
 from .huggingface import chosen_function, gives_activation
+from .in_place import is_view, written_to
 from .kinds import Kind
 from .model import is_module, is_self, layer_of
 from .names import torch_name
 from .objects import NotWrittenError
 from .rules import without_parentheses
 from .shapes import as_one
-from .writes import Writes, is_of_something, is_view
+from .writes import Writes, is_of_something
 
+# what takes a module as an argument and asks nothing of how it runs
+_WITHOUT_MODE = frozenset(["super", "getattr", "setattr", "hasattr", "isinstance", "type", "id", "len", "vars"])
 CONTAINERS = (torch.nn.Sequential, torch.nn.ModuleDict, torch.nn.ModuleList)
 
 
@@ -32,7 +35,7 @@ class Assignments(Writes):
         if torch_name(found) is not None:
             return True
         if isinstance(found, FunctionType):
-            return found.__name__ not in self.model.builders
+            return self.model.functions.get(found, found.__name__) not in self.model.builders
         return isinstance(value, ast.Lambda) and not self._makes_modules(value)
 
     def _makes_modules(self, value: ast.Lambda) -> bool:
@@ -53,12 +56,20 @@ class Assignments(Writes):
         if value == "None":
             value = "nnx.data(None)"
         elif not value.startswith("nnx."):
+            kept = self._is_kept(call, literal)
             is_buffer = isinstance(call.func, ast.Attribute) and call.func.attr == "register_buffer"
-            kept = self.owner is None or literal not in self.model.transient.get(self.owner, ())
             made = f"{('nnx.BatchStat' if kept else 'nnx.Cache') if is_buffer else 'nnx.Param'}({value})"
             is_absent = self.owner is not None and literal in self.model.absent.get(self.owner, ())
             value = f"nnx.data(None) if {value} is None else {made}" if is_absent else made
-        return f"self.{literal} = {value}" if literal else f"setattr(self, {self.written(given[0])}, {value})"
+        holder = self.written(call.func.value) if isinstance(call.func, ast.Attribute) else "self"
+        return f"{holder}.{literal} = {value}" if literal else f"setattr({holder}, {self.written(given[0])}, {value})"
+
+    def _is_kept(self, call: ast.Call, name: str) -> bool:
+        """Whether the `state_dict` has a buffer."""
+        persists = [*call.args[2:3], *(each.value for each in call.keywords if each.arg == "persistent")]
+        is_own = isinstance(call.func, ast.Attribute) and is_self(call.func.value) and self.owner is not None
+        is_transient = is_own and name in self.model.transient.get(self.owner, ())  # type: ignore[arg-type]
+        return not is_transient and "False" not in map(ast.unparse, persists)
 
     def _learn(self, target: ast.expr, value: ast.expr) -> None:
         """Which local names are tensors, and which are functions that make no modules."""
@@ -80,6 +91,8 @@ class Assignments(Writes):
         if isinstance(target, ast.Name) and called is not None and called.startswith("nn.utils.rnn.pack"):
             self._packed.add(target.id)
         names = target.elts if isinstance(target, ast.Tuple) else [target]
+        if isinstance(value, ast.Call) and self._takes_all([target, *names], value):
+            self._taken.add(id(value))
         if self._is_tensor(value):
             self._tensors |= {name.id for name in names if isinstance(name, ast.Name)}
 
@@ -87,6 +100,12 @@ class Assignments(Writes):
         """How many values are taken from one."""
         if isinstance(target, ast.Tuple | ast.List) and not any(isinstance(x, ast.Starred) for x in target.elts):
             self._unpacked[id(value)] = len(target.elts)
+
+    def _takes_all(self, targets: list[ast.expr], call: ast.Call) -> bool:
+        """Whether all that a function writes into is among what takes its result."""
+        found = self._writer_of(call)
+        held = {ast.unparse(written_to(each)) for each in found.holders(call)} if found is not None else set()
+        return found is not None and found.gives is not False and held <= {*map(ast.unparse, targets)}
 
     def _assigned(self, target: ast.expr, value: ast.expr) -> str | None:
         if not self._is_part_of_call(target) and isinstance(target, ast.Subscript) and self._is_tensor(target.value):
@@ -219,4 +238,5 @@ def has_mode(owner: type) -> bool:
     if "training" in attributes_of(owner):
         return True
     nodes = ast.walk(ast.parse(textwrap.dedent(inspect.getsource(owner))))
-    return any(is_self(each) for node in nodes if isinstance(node, ast.Call) for each in node.args)
+    calls = [node for node in nodes if isinstance(node, ast.Call) and ast.unparse(node.func) not in _WITHOUT_MODE]
+    return any(is_self(each) for call in calls for each in call.args)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -49,7 +50,9 @@ class Calls(TorchCalls):
         if isinstance(found, type) and issubclass(found, torch.nn.Parameter):
             return self._parameter(node)
         if is_module(found):
-            return self._built(node, found)
+            return "nnx.Module()" if found is torch.nn.Module else self._built(node, found)
+        if found is getattr and len(node.args) == 2 and not self._builds:
+            return f"{self._with(node)}[...]" if self._gets_variable(*node.args) else None
         if is_function_of_gradients(getattr(found, "__self__", None)) and not node.keywords:
             self.model.helpers.add("apply_function")
             return f"apply_function({', '.join([self.model.classes[found.__self__], *map(self.written, node.args)])})"
@@ -90,10 +93,28 @@ class Calls(TorchCalls):
             return self._of_torch(node, name)
         if isinstance(function, ast.Attribute):
             return self._method_call(node, function)
-        if isinstance(function, ast.Name) and self._builds and (node.args or node.keywords):
+        if isinstance(function, ast.Name) and self._builds and (node.args or node.keywords or function.id == "cls"):
             is_builder = function.id in self.model.builders or (found is UNKNOWN and self._is_parameter(function.id))
             return self._with(node, "rngs=rngs") if is_builder else None
         return None
+
+    def _gets_variable(self, holder: ast.expr, name: ast.expr) -> bool:
+        """Whether `getattr` gives a parameter or buffer, whichever of the names that fit the expression it is."""
+        if self.owner is None or not (is_self(holder) or self._is_container(holder)):
+            return False
+        variables, others = self._held_by(holder)
+        parts = name.values if isinstance(name, ast.JoinedStr) else [name]
+        pattern = "".join(re.escape(str(each.value)) if isinstance(each, ast.Constant) else ".+" for each in parts)
+        found = [each for each in (*variables, *others) if re.fullmatch(pattern, each)]
+        return bool(found) and not {*found} & others
+
+    def _held_by(self, holder: ast.expr) -> tuple[set[str], set[str]]:
+        """The names of the parameters and buffers of the class, or of a container in it, and of the modules inside."""
+        assert self.owner is not None
+        if isinstance(holder, ast.Attribute):
+            held = self.model.instances[self.owner, holder.attr]
+            return {*held._parameters, *held._buffers}, {*held._modules}
+        return self.model.variables.get(self.owner, set()), {*self.model.children.get(self.owner, ())}
 
     def _asks_for_value(self, node: ast.expr) -> bool:
         """Whether `int(...)` or `float(...)` of it is a number that only a run knows, and not one of shapes."""
@@ -213,6 +234,8 @@ class Calls(TorchCalls):
     def _super_call(self, node: ast.Call, function: ast.Attribute) -> str | None:
         if function.attr == "forward":
             return self._with(node, function="super().__call__")
+        if self._builds and function.attr in self.model.builders:
+            return self._with(node, "rngs=rngs")
         if function.attr != "__init__" or self.owner is None or not is_module(self.owner):
             return None
         base = next(each for each in self.owner.__mro__[1:] if is_module(each))

@@ -20,9 +20,10 @@ from graphmode import nn
 from .huggingface import is_framework
 from .kinds import Kind, has_only_lengths, kind_of
 from .left import DTYPES, HELPERS, LEGACY
-from .model import CHANNELS, Model, holds_code, is_function_of_gradients, is_self, layer_of
-from .names import UNKNOWN, Scope, is_of_torch, torch_name
+from .model import CHANNELS, Model, holds_code, is_function_of_gradients, is_registry, is_self, layer_of
+from .names import UNKNOWN, Scope, imported_as, is_of_torch, torch_name
 from .rules import as_operand
+from .running_torch import runs_torch
 from .settled import asks_how_it_runs, settled
 from .spans import Spans
 from .tables import FUNCTIONS
@@ -81,6 +82,10 @@ class Expressions:
         self._lists: set[str] = set()  # arguments that are said to be lists
         self._plain_functions: set[str] = set()  # local names of the user's functions that make no modules
         self._as_pass: set[int] = set()
+        self._inner: dict[str, ast.FunctionDef] = {}  # functions within the one that is written
+        self._last_read: dict[str, int] = {}  # the last line of that function that reads a name
+        self._taken: set[int] = set()  # calls whose result what they write into takes
+        self._given_back: tuple[str, ...] = ()  # what a function that gives nothing writes into
         self._names_types = False
         self._draws = False
         self._under_mask = ""  # the mask under which elements are computed, which is left out
@@ -196,9 +201,18 @@ class Expressions:
             return as_operand(text) if self._builds or self._is_buffer(node.value) else f"jax.lax.stop_gradient({text})"
         if node.attr == "dtype" and isinstance(node.value, ast.Attribute) and node.value.attr in ("weight", "bias"):
             return f"{self.written(node.value.value)}.{node.value.attr}.dtype"
+        if self._is_container(node.value) and not self._builds:
+            held = self.model.instances[self.owner, node.value.attr]  # type: ignore[index]
+            is_variable = node.attr in {*held._parameters, *held._buffers}
+            return f"{self.written(node.value)}.{node.attr}[...]" if is_variable else None
         if node.attr in ("weight", "bias") and isinstance(node.value, ast.Attribute) and is_self(node.value.value):
             return self._of_child(node, node.value.attr)
         return None
+
+    def _is_container(self, node: ast.expr) -> TypeGuard[ast.Attribute]:
+        """Whether it is a bare `nn.Module()` that the class holds, for what it is given later."""
+        held = self.model.instances.get((self.owner, node.attr)) if self._is_own(node) and self.owner else None
+        return type(held) is torch.nn.Module
 
     def _of_child(self, node: ast.Attribute, name: str) -> str | None:
         """A parameter of a module inside, turned to PyTorch's layout where it lies otherwise here."""
@@ -243,9 +257,13 @@ class Expressions:
         name = torch_name(found)
         if name is not None:
             return self._function_of(name) or self._left(node)
+        if isinstance(node, ast.Name) and (isinstance(found, torch.Tensor) or not is_of_torch(found)):
+            return self._name(node.id, found)
         if is_of_torch(found):
             return self._left(node)
-        return self._name(node.id, found) if isinstance(node, ast.Name) else None
+        if isinstance(node, ast.Attribute) and isinstance(self.scope.find(node.value), ModuleType):
+            self._note_torch(ast.unparse(node), found)
+        return None
 
     def _class_named(self, found: type) -> str:
         if found in self.model.classes:
@@ -303,7 +321,8 @@ class Expressions:
         """A name of the original's module, which the port imports from there unless it is Python's."""
         if found is UNKNOWN or name not in self.scope.outer:
             return None
-        if holds_code(found):
+        is_object = not isinstance(found, type | FunctionType)
+        if holds_code(found) or (is_object and (runs_torch(found) or is_registry(found))):
             self.model.constants.setdefault(name, self.model.home)
             return None
         if isinstance(found, ModuleType):
@@ -313,9 +332,15 @@ class Expressions:
                 self.model.imports.add(f"import {found.__name__}" + (f" as {name}" if name != found.__name__ else ""))
         else:
             module = str(getattr(found, "__module__", None))
+            self._note_torch(name, found)
             is_pythons = module in sys.stdlib_module_names and hasattr(sys.modules.get(module), name)
-            self.model.imports.add(f"from {module if is_pythons else self.model.home} import {name}")
+            place = module if is_pythons else self.model.home
+            self.model.imports.add(f"from {place} import {name}" if is_pythons else imported_as(name, place))
         return None
+
+    def _note_torch(self, name: str, found: Any) -> None:
+        if runs_torch(found):
+            self._note(f"{name} runs PyTorch, and is taken from the original: write it anew here")
 
     def _is_buffer(self, node: ast.expr) -> bool:
         is_own = self._is_own(node) and self.owner is not None
@@ -390,6 +415,11 @@ class Expressions:
     @staticmethod
     def _is_own(node: ast.expr) -> TypeGuard[ast.Attribute]:
         return isinstance(node, ast.Attribute) and is_self(node.value)
+
+    @property
+    def notes(self) -> list[str]:
+        """What was noted of an expression that is in no statement."""
+        return self._notes[-1]
 
     def _note(self, text: str) -> None:
         self._notes[-1].append(text)

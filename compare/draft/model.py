@@ -42,8 +42,9 @@ class Model:
       ties: the heads that share an embedding's weight.
       drawers: the classes and functions of these that draw random numbers as they run.
       imports: lines that the port needs.
-      constants: containers of classes and functions that it has of its own, and the modules of the originals.
+      constants: containers, modules and tensors that it has of its own, and the modules of the originals.
       helpers: names of functions of `written_helpers.py` that it needs.
+      starts_otherwise: whether initial values that the original sets were left out.
       home: the module of the original that is read now.
       recording: of what ran while the original was built.
     """
@@ -63,6 +64,7 @@ class Model:
     imports: set[str] = field(default_factory=set)
     constants: dict[str, str] = field(default_factory=dict)
     helpers: set[str] = field(default_factory=set)
+    starts_otherwise: bool = False
     home: str = ""
     recording: Recording = field(default_factory=Recording)
 
@@ -87,11 +89,19 @@ def is_result(found: Any) -> bool:
 
 
 def holds_code(found: Any) -> bool:
-    """Whether it is a container of classes and functions, or one that is filled later."""
+    """Whether it is a container of classes, functions and modules, or one that is filled later."""
     if not isinstance(found, dict | list | tuple | set) or type(found).__name__ == "ClassInstantier":
         return False
     values = list(found.values()) if isinstance(found, dict) else list(found)
-    return all(isinstance(each, type | FunctionType | partial) or holds_code(each) for each in values)
+    return all(isinstance(each, type | FunctionType | partial | torch.nn.Module) or holds_code(each) for each in values)
+
+
+def is_registry(found: Any) -> bool:
+    """Whether it is an object of a user's class that keeps modules or functions by name."""
+    if isinstance(found, type | FunctionType | torch.nn.Module) or not is_mixin(type(found)):
+        return False
+    kept = [each for each in getattr(found, "__dict__", {}).values() if isinstance(each, dict)]
+    return any(is_module(each) or isinstance(each, FunctionType) for values in kept for each in values.values())
 
 
 def is_module(found: Any) -> bool:
@@ -114,7 +124,14 @@ def is_of_others(found: Any, model: Model) -> bool:
     """Whether it is a function of a package, whose code is no part of the draft."""
     top = str(getattr(found, "__module__", None)).split(".")[0]
     is_function = isinstance(found, FunctionType) and not is_of_torch(found) and not is_framework(found)
-    return is_function and top not in sys.stdlib_module_names and found not in model.functions
+    is_own = is_function and (found in model.functions or is_method(found, model))
+    return is_function and top not in sys.stdlib_module_names and not is_own
+
+
+def is_method(found: Any, model: Model) -> bool:
+    """Whether a function is one of a class that is drafted."""
+    methods = (each for kind in model.classes for each in vars(kind).values())
+    return any(found is getattr(each, "__func__", each) for each in methods)
 
 
 def is_self(node: ast.expr) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import builtins
 import functools
+import inspect
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import ModuleType
@@ -99,3 +101,21 @@ def is_of_torch(found: Any) -> bool:
         return True
     module = found.__name__ if isinstance(found, ModuleType) else getattr(found, "__module__", None)
     return torch_name(found) is not None or str(module).split(".")[0] == "torch"
+
+
+def imported_as(name: str, home: str) -> str:
+    """The line that imports a name of a module: as that module does, where it has it from another."""
+    for node in _imports(home):
+        for each in node.names:
+            if (each.asname or each.name) == name:
+                return f"from {node.module} import {each.name}" + (f" as {name}" if name != each.name else "")
+    return f"from {home} import {name}"
+
+
+@functools.cache
+def _imports(home: str) -> list[ast.ImportFrom]:
+    try:
+        tree = ast.parse(inspect.getsource(sys.modules[home]))
+    except (KeyError, OSError, TypeError, SyntaxError):
+        return []
+    return [node for node in tree.body if isinstance(node, ast.ImportFrom) and not node.level]

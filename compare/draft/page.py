@@ -17,11 +17,11 @@ from ..case import CaseError
 from ..errors import describe_with_line, what_came
 from ..locate import locate
 from . import written_helpers
+from .constants import constants
+from .layout import laid_out
 from .model import Model, has_own_init, is_module, layer_of
-from .names import Scope
 from .recording import Recording
-from .source import parts_of
-from .spans import Spans
+from .source import Part, parts_of
 from .ties import Tie
 from .translator import GONE, Translator
 
@@ -32,12 +32,19 @@ class Draft(NamedTuple):
     Attributes:
       text: of the file.
       classes: names of the modules in it; of the function that makes one, where all are PyTorch's own.
-      notes: how many lines are marked for a hand.
+      lines: the numbers of the lines that are marked for a hand.
+      starts_otherwise: whether initial values that the original sets are not in it.
     """
 
     text: str
     classes: tuple[str, ...]
-    notes: int
+    lines: tuple[int, ...] = ()
+    starts_otherwise: bool = False
+
+    @property
+    def notes(self) -> int:
+        """How many lines are marked for a hand."""
+        return len(self.lines)
 
 
 def draft(location: str, inputs: tuple[str, ...] = ()) -> Draft:
@@ -58,19 +65,18 @@ def draft(location: str, inputs: tuple[str, ...] = ()) -> Draft:
     module = _built(build, location, recording)
     model, parts = parts_of(build, module, recording)
     body: list[str] = []
-    owners: list[Any] = []
     heads: set[str] = set()
     for part in parts:
         owner = part.item if isinstance(part.item, type) else None
         translator = Translator(model, part.spans, part.scope, owner, part.kept)
         model.home = part.home
         body.append(_cleaned(translator.written(part.node)))
-        owners.append(part.item)
         heads |= set(translator.heads)
-    body = _named_somewhere(body, owners, build)
+    body = _named_somewhere(body, parts, build)
     ties = [tie for tie in model.ties if tie.attribute in heads]
     original = build.__module__
-    takes_rngs = isinstance(build, FunctionType) or has_own_init(build) or layer_of(build) is not None
+    is_function = isinstance(build, FunctionType)
+    takes_rngs = name in model.builders if is_function else has_own_init(build) or layer_of(build) is not None
     case = _case(name, original, shapes, "rngs=rngs" if takes_rngs else "", ties)
     if ties:
         model.imports.add("from graphmode.weights import Tied")
@@ -90,53 +96,54 @@ def draft(location: str, inputs: tuple[str, ...] = ()) -> Draft:
     if "apply_function" in model.helpers:
         model.helpers.add("Context")
         model.imports |= {"import numpy as np", "from typing import Any"}
-    before, behind = _constants(model)
+    before, behind = constants(model)
+    body, behind = _where_read(body, behind)
     helpers = [textwrap.dedent(inspect.getsource(getattr(written_helpers, name))) for name in sorted(model.helpers)]
     text = "\n\n\n".join([*map(str.rstrip, helpers), *before, *body, *behind, case]) + "\n"
-    head = _head(text, name, original, sorted(model.imports))
+    head = _head(text, _docstring(name, original, model), original, sorted(model.imports))
     text = f"{head}\n\n{text}" if not text.startswith(("class", "def", "@")) else f"{head}\n\n\n{text}"
-    text = _noted_where_no_python(text)
+    text = laid_out(_noted_where_no_python(text))
     classes = tuple(part.item.__name__ for part in parts if is_module(part.item))
-    return Draft(text, classes or (name,), text.count("# TODO"))
+    lines = tuple(i for i, line in enumerate(text.splitlines(), 1) if "# TODO" in line)
+    return Draft(text, classes or (name,), lines, model.starts_otherwise)
 
 
-def _constants(model: Model) -> tuple[list[str], list[str]]:
-    """The containers that the port has of its own: those that name nothing of the port, and the others."""
-    before: list[str] = []
-    behind: list[str] = []
-    done: set[str] = set()
-    while left := [name for name in model.constants if name not in done]:
-        name, home = left[0], model.constants[left[0]]
-        done.add(name)
-        module = sys.modules[home]
-        source = inspect.getsource(module)
-        for node in ast.parse(source).body:
-            value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
-            target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
-            if value is not None and isinstance(target, ast.Name) and target.id == name:
-                model.home = home
-                text = Translator(model, Spans(source, module.__file__ or ""), Scope(vars(module))).written(value)
-                drafted = {*model.classes.values(), *model.functions.values()}
-                names_some = any(re.search(rf"\b{each}\b", text) for each in drafted)
-                (behind if names_some else before).append(f"{name} = {text}")
-                break
+def _docstring(name: str, original: str, model: Model) -> str:
+    first = f"A port of {name}, drafted from {original}; what is marked TODO wants a hand."
+    if not model.starts_otherwise:
+        return f'"""{first}"""'
+    return (
+        f'"""{first}\n\n'
+        "The initial values that the original draws or sets are not in it: load its weights, or write what sets them\n"
+        'before the port is trained from its beginning.\n"""'
+    )
+
+
+def _where_read(body: list[str], made: list[str]) -> tuple[list[str], list[str]]:
+    """The texts with what the decorators of one take in front of it, and what is left."""
+    left = []
+    for text in made:
+        name = re.findall(r"^(\w+) = ", text, re.MULTILINE)[0]
+        at = next((i for i, each in enumerate(body) if re.search(rf"^@{name}\b", each, re.MULTILINE)), None)
+        if at is None:
+            left.append(text)
         else:
-            model.imports.add(f"from {home} import {name}")
-    return before, behind
+            body = [*body[:at], text, *body[at:]]
+    return body, left
 
 
-def _named_somewhere(body: list[str], items: list[Any], build: Any) -> list[str]:
+def _named_somewhere(body: list[str], parts: list[Part], build: Any) -> list[str]:
     """The texts without functions that no other names, as those that set initial values are."""
     while True:
         left = []
-        for text, item in zip(body, items, strict=True):
+        for text, part in zip(body, parts, strict=True):
             others = (each for each in body if each is not text)
-            is_named = any(re.search(rf"\b{item.__name__}\b", each) for each in others)
-            if item is build or not isinstance(item, FunctionType) or is_named:
-                left.append((text, item))
+            is_named = any(re.search(rf"\b{part.name}\b", each) for each in others)
+            if part.item is build or not isinstance(part.item, FunctionType) or is_named:
+                left.append((text, part))
         if len(left) == len(body):
             return body
-        body, items = [text for text, _ in left], [item for _, item in left]
+        body, parts = [text for text, _ in left], [part for _, part in left]
 
 
 def _noted_where_no_python(text: str) -> str:
@@ -188,7 +195,7 @@ def _cleaned(text: str) -> str:
     return re.sub(r"(:\n)\n+", r"\1", text).strip("\n")
 
 
-def _head(text: str, name: str, original: str, imports: list[str]) -> str:
+def _head(text: str, docstring: str, original: str, imports: list[str]) -> str:
     used = lambda pattern: re.search(pattern, text) is not None  # noqa: E731
     standard = [line for line in imports if line.split()[1].split(".")[0] in sys.stdlib_module_names]
     own = [line for line in imports if line not in standard and line != "import numpy as np"]
@@ -204,9 +211,8 @@ def _head(text: str, name: str, original: str, imports: list[str]) -> str:
         third.append("from graphmode import nn")
     third.append("from graphmode.compare import Case")
     blocks = [standard, [*third, *own]]
-    doc = f'"""A port of {name}, drafted from {original}; what is marked TODO wants a hand."""'
     blocks.insert(0, ["from __future__ import annotations"])
-    return "\n\n".join([doc, *("\n".join(block) for block in blocks if block)])
+    return "\n\n".join([docstring, *("\n".join(block) for block in blocks if block)])
 
 
 def _case(name: str, original: str, inputs: list[str], arguments: str, ties: list[Tie]) -> str:

@@ -19,9 +19,21 @@ from ..case import CaseError
 from .draws import drawers
 from .huggingface import is_framework
 from .kinds import kind_of_value
-from .model import Model, holds_code, is_function_of_gradients, is_mixin, is_module, is_of_others, is_result, is_self
-from .names import Scope, is_of_torch, torch_name
+from .model import (
+    Model,
+    holds_code,
+    is_function_of_gradients,
+    is_mixin,
+    is_module,
+    is_of_others,
+    is_registry,
+    is_result,
+    is_self,
+    layer_of,
+)
+from .names import UNKNOWN, Scope, is_of_torch, torch_name
 from .recording import Recording
+from .running_torch import helper_class
 from .settled import only_reports
 from .spans import Spans
 from .ties import ties_of
@@ -49,6 +61,11 @@ class Part:
     home: str
     kept: frozenset[str] = frozenset()
 
+    @property
+    def name(self) -> str:
+        """What it is called there, as a function may be that is written as `name = lambda ...`."""
+        return self.node.name  # type: ignore[attr-defined]
+
 
 def parts_of(build: Any, module: torch.nn.Module, recording: Recording) -> tuple[Model, list[Part]]:
     """What is drafted, in an order in which Python can read it.
@@ -64,28 +81,46 @@ def parts_of(build: Any, module: torch.nn.Module, recording: Recording) -> tuple
     model = _known(module, recording)
     if not model.classes and (is_of_torch(build) or not isinstance(build, FunctionType)):
         raise CaseError(f"the model is PyTorch's own {type(module).__name__}: write gm.nn.{type(module).__name__}")
-    waiting: list[Written] = [build] if isinstance(build, FunctionType) else []
-    for cls in _classes_of_calls(map(_part, waiting), model):
-        model.classes.setdefault(cls, cls.__name__)
+    functions = [_part(build)] if isinstance(build, FunctionType) else []
     parts: list[Part] = []
-    while new := [cls for cls in model.classes if all(part.item is not cls for part in parts)]:
-        parts += map(_part, new)
-        for cls in (*(each for part in parts for each in _named_classes(part)), *_classes_of_calls(parts, model)):
+    while True:
+        for cls in _classes_of_calls([*parts, *functions], model):
             model.classes.setdefault(cls, cls.__name__)
-    parts = _all_keeping(parts)
+        for cls in (each for part in [*parts, *functions] for each in _named_classes(part)):
+            model.classes.setdefault(cls, cls.__name__)
+        new = [cls for cls in model.classes if all(part.item is not cls for part in parts)]
+        parts = _all_keeping([*parts, *map(_part, new)], functions)
+        called = _called_functions(parts, functions)
+        if not new and len(called) == len(functions):
+            break
+        functions = called
+        model.functions.update((part.item, part.name) for part in functions)
     for part in parts:
-        waiting += _functions(part)
-    functions: list[Part] = []
+        _add_variables(part, model)
+    every = [*parts, *functions]
+    model.builders |= _builders(model, every)
+    drawing = drawers(every)
+    model.drawers |= {part.item for part in every if part.item in drawing and part.name not in model.builders}
+    return model, _in_order([*functions, *parts])
+
+
+def _called_functions(parts: list[Part], functions: list[Part]) -> list[Part]:
+    """The functions, with those that the parts call, and these in turn."""
+    found = list(functions)
+    waiting = [each for part in (*parts, *found) for each in _functions(part)]
     while waiting:
         item = waiting.pop(0)
-        if all(part.item is not item for part in functions):
-            part = _part(item)
-            functions.append(part)
-            model.functions[item] = item.__name__
+        if all(part.item is not item for part in found) and (part := _part_or_none(item)) is not None:
+            found.append(part)
             waiting += _functions(part)
-    model.builders |= _builders(model, [*parts, *functions])
-    model.drawers |= {each for each in drawers([*parts, *functions]) if each.__name__ not in model.builders}
-    return model, _in_order([*functions, *parts])
+    return found
+
+
+def _part_or_none(item: Written) -> Part | None:
+    try:
+        return _part(item)
+    except CaseError:
+        return None
 
 
 def _known(module: torch.nn.Module, recording: Recording) -> Model:
@@ -111,6 +146,21 @@ def _known(module: torch.nn.Module, recording: Recording) -> Model:
     for cls, absent in model.absent.items():
         model.variables[cls] -= absent
     return model
+
+
+def _add_variables(part: Part, model: Model) -> None:
+    """Of a class of which nothing was made, the parameters and buffers that its code names, and its layer's."""
+    if not is_module(part.item) or part.item in model.variables:
+        return
+    found = {"weight"} if layer_of(part.item) is not None else set()  # type: ignore[arg-type]
+    for node in ast.walk(part.node):
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ("register_buffer", "register_parameter"):
+            found |= {each.value for each in node.args[:1] if isinstance(each, ast.Constant)}  # type: ignore[misc]
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+            made = part.scope.find(node.value.func)
+            if isinstance(made, type) and issubclass(made, torch.nn.Parameter):
+                found |= {each.attr for each in node.targets if isinstance(each, ast.Attribute) and is_self(each.value)}
+    model.variables[part.item] = found  # type: ignore[index]
 
 
 def _own_classes(cls: type) -> Iterator[type]:
@@ -155,7 +205,12 @@ def _of_alias(found: Any) -> list[Any]:
     if holds_code(found):
         values = found.values() if isinstance(found, dict) else found
         return [each for value in values for each in _of_alias(value)]
-    return [found, *_of_alias(found.func)] if isinstance(found, partial) else [found]
+    if isinstance(found, partial):
+        inner = [found.func, *found.args, *found.keywords.values()]
+        return [found, *(each for value in inner for each in _of_alias(value))]
+    if isinstance(found, torch.nn.Module):
+        return [found, *dict.fromkeys(each for inside in found.modules() for each in _own_classes(type(inside)))]
+    return [found, type(found)] if helper_class(type(found)) or is_registry(found) else [found]
 
 
 def _part(item: Written) -> Part:
@@ -168,6 +223,8 @@ def _part(item: Written) -> Part:
         raise CaseError(
             f"the source of {item.__qualname__} is not to be had ({error}); draft what is in a file"
         ) from error
+    if item.__name__ == "<lambda>" and isinstance(item, FunctionType):
+        return _named_lambda(item, ast.parse(text), text)
     nodes = [
         node
         for node in ast.walk(ast.parse(text))
@@ -186,17 +243,32 @@ def _part(item: Written) -> Part:
     return Part(item, nodes[0], Spans(text, file or ""), Scope(outer), item.__module__, kept)
 
 
+def _named_lambda(item: FunctionType, tree: ast.Module, text: str) -> Part:
+    """`name = lambda x: ...` of a file, as the function that it is."""
+    for node in tree.body:
+        value: Any = getattr(node, "value", None)
+        target = (getattr(node, "targets", None) or [None])[0]
+        is_named = isinstance(value, ast.Lambda) and isinstance(target, ast.Name)
+        if is_named and item.__globals__.get(target.id) is item:
+            spans = Spans(text)
+            body = spans.text(*spans.of(value.body))
+            body = f"({body})" if "\n" in body and not body.startswith("(") else body
+            written = f"def {target.id}({ast.unparse(value.args)}):\n    return {body}\n"
+            return Part(item, ast.parse(written).body[0], Spans(written), Scope(item.__globals__), item.__module__)
+    raise CaseError(f"a lambda in line {item.__code__.co_firstlineno} of {item.__module__} has no name; draft what has")
+
+
 def _methods_in(node: ast.AST) -> Iterator[str]:
     body = node.body if isinstance(node, ast.ClassDef) else ()
     return (each.name for each in body if isinstance(each, ast.FunctionDef))
 
 
-def _all_keeping(parts: list[Part]) -> list[Part]:
-    """The parts with the methods that each keeps: for itself, for what is derived from it, and for what others name."""
+def _all_keeping(parts: list[Part], functions: list[Part]) -> list[Part]:
+    """The classes with the methods that each keeps: for itself, for what is derived from it, for what others name."""
     while True:
         kept = [part.kept for part in parts]
         parts = [replace(part, kept=_kept_by_all(part, parts)) for part in parts]
-        named = _named_of_others(parts)
+        named = _named_of_others([*parts, *functions])
         parts = [_keeping(part, named) for part in parts]
         parts = [replace(part, kept=_kept_by_all(part, parts)) for part in parts]
         if [part.kept for part in parts] == kept:
@@ -212,8 +284,9 @@ def _named_of_others(parts: list[Part]) -> frozenset[str]:
     """The attributes that code which is kept reads of other objects than its own."""
     names: set[str] = set()
     for part in parts:
-        body = part.node.body if isinstance(part.node, ast.ClassDef) else []
-        kept = [each for each in body if isinstance(each, ast.FunctionDef) and each.name in part.kept]
+        body = part.node.body if isinstance(part.node, ast.ClassDef) else [part.node]
+        is_function = isinstance(part.node, ast.FunctionDef)
+        kept = [each for each in body if isinstance(each, ast.FunctionDef) and (is_function or each.name in part.kept)]
         inside = (node for each in kept for node in ast.walk(each) if isinstance(node, ast.Attribute))
         names |= {node.attr for node in inside if not is_self(node.value)}
     return frozenset(names) - frozenset(dir(torch.nn.Module))
@@ -257,8 +330,18 @@ def _sets_own(node: ast.AST) -> bool:
 
 def _named_classes(part: Part) -> list[type]:
     """The modules of the user's that a part names, and no model need have made, and classes that name such."""
-    results = _results(part)
-    return [each for each in _all_named(part) if _is_users_module(each) or _is_of_modules(each) or each in results]
+    results, named = _results(part), list(_all_named(part))
+    results += [type(each) for each in named if is_registry(each) and _is_near(type(each), part)]
+    return [
+        each
+        for each in named
+        if _is_users_module(each) or _is_of_modules(each) or _is_helper(each, part) or each in results
+    ]
+
+
+def _is_helper(found: Any, part: Part) -> bool:
+    """Whether it is a class of the part's package that is no module, runs PyTorch, and is in a file."""
+    return helper_class(found) and _is_near(found, part) and _part_or_none(found) is not None
 
 
 def _results(part: Part) -> list[type]:
@@ -298,11 +381,8 @@ def _is_of_modules(found: Any) -> bool:
         return False
     if found.__module__.split(".")[0] in sys.stdlib_module_names or is_framework(found):
         return False
-    try:
-        part = _part(found)
-    except CaseError:
-        return False
-    return any(map(_is_users_module, _all_named(part)))
+    part = _part_or_none(found)
+    return part is not None and any(map(_is_users_module, _all_named(part)))
 
 
 def _classes_of_calls(parts: Iterable[Part], model: Model) -> list[type]:
@@ -353,13 +433,13 @@ def _functions(part: Part) -> list[Written]:
     return found
 
 
-def _is_near(item: FunctionType, part: Part) -> bool:
+def _is_near(item: Written, part: Part) -> bool:
     return item.__module__.split(".")[0] == part.home.split(".")[0]
 
 
 def _builders(model: Model, parts: list[Part]) -> set[str]:
     """The names of methods and functions that make modules, or call one that does."""
-    bodies: dict[str, list[tuple[Part, ast.AST]]] = {}
+    bodies: dict[str, list[tuple[Part, ast.FunctionDef]]] = {}
     for part in parts:
         nodes = part.node.body if isinstance(part.node, ast.ClassDef) else [part.node]
         for node in nodes:
@@ -374,12 +454,15 @@ def _builders(model: Model, parts: list[Part]) -> set[str]:
         found |= new
 
 
-def _makes(part: Part, function: ast.AST, builders: set[str], model: Model) -> bool:
+def _makes(part: Part, function: ast.FunctionDef, builders: set[str], model: Model) -> bool:
     scope = part.scope.within(function)
     for node in ast.walk(function):
         if isinstance(node, ast.Call):
             item = scope.find(node.func)
-            if is_module(item) or (is_of_others(item, model) and model.recording.at(part.spans.file, node)):
+            made = model.recording.at(part.spans.file, node)
+            if is_module(item) or (is_of_others(item, model) and made):
+                return True
+            if item is UNKNOWN and any(isinstance(by, type) or by.co_name in builders for by, _ in made):
                 return True
             name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
             if name in builders and torch_name(item) is None:

@@ -73,6 +73,7 @@ class TorchCalls(NewTensors):
         if drawn is not None:
             return drawn
         if self._builds and name in ("rand", "randn"):  # what is loaded takes the place of what is drawn
+            self.model.starts_otherwise = True
             return self._created(node, "zeros")
         if name.startswith("nn.utils.") and (made := self._of_utils(node, name)) is not None:
             return made

@@ -18,7 +18,7 @@ from .draws import STREAM
 from .expressions import is_test
 from .given import given_in
 from .huggingface import is_decorator, stands_for
-from .in_place import written_into
+from .in_place import is_written_as_tensor, writer
 from .left import HELPERS, LEGACY
 from .model import has_own_init, is_module, is_result, is_self, is_super, layer_of
 from .names import is_of_torch, torch_name
@@ -32,6 +32,7 @@ GONE = "\0"  # stands for a statement that has no counterpart
 _MOVES = frozenset(["to", "cuda", "cpu", "float", "double", "half", "bfloat16", "train", "eval", "requires_grad_"])
 _WALKS = frozenset(["modules", "named_modules", "parameters", "named_parameters", "children", "named_children"])
 _MAKERS = frozenset(["zeros", "ones", "empty", "full", "eye", "arange", "linspace", "rand", "randn", "randperm"])
+_INITIAL = r"(?<!__)init|\.apply\(|reset_parameters|[a-z]_\(|\.data\b"  # in a statement that sets initial values
 _OF_TENSORS = frozenset(METHODS) - OF_OTHERS | {"shape", "dtype", "device"}
 _IN_PLACE_OPERATORS = {ast.Add: "add", ast.Sub: "subtract", ast.Mult: "multiply", ast.Div: "divide"}
 
@@ -47,7 +48,10 @@ class Translator(Assignments):
         if not isinstance(node, ast.ClassDef):
             blocks = [getattr(node, name, []) for name in ("body", "orelse", "finalbody")]
             self._as_pass |= {id(block[0]) for block in blocks if block and all(map(self._vanishes, block))}
-        made = (GONE if self._vanishes(node) else None) or self._made(node)
+        vanishes = self._vanishes(node)
+        if vanishes and re.search(_INITIAL, ast.unparse(node)):
+            self.model.starts_otherwise = True
+        made = (GONE if vanishes else None) or self._made(node)
         if made == GONE and id(node) in self._as_pass:
             made = "pass"
         text = self.spans.spliced(node, self._part_of(node)) if made is None else made
@@ -90,6 +94,8 @@ class Translator(Assignments):
             self._learn(node.target, node.value)
             if isinstance(node.target, ast.Attribute):
                 return self._assigned(node.target, node.value)
+        if isinstance(node, ast.Return) and node.value is None and self._given_back:
+            return self._returned_back()
         if isinstance(node, ast.Return) and node.value is not None and self._no_grad:
             text = self.written(node.value)
             is_bare = isinstance(node.value, ast.Tuple) and not text.startswith("(")
@@ -198,29 +204,53 @@ class Translator(Assignments):
 
     def _function(self, node: ast.FunctionDef) -> str:
         outer = self._builds, self._tensors, self._no_grad, self._views
+        of_outer = self._inner, self._given_back, self._last_read
         names = [getattr(self._called(each), "__name__", "") for each in node.decorator_list]
         self._no_grad = any(name in ("no_grad", "inference_mode") for name in names) and not self._takes_rngs(node.name)
         self._views = {}
         if self.owner is None and len(self._scopes) == 1:
-            self._draws = any(each.__name__ == node.name for each in self.model.drawers)
+            self._draws = any(self.model.functions.get(each) == node.name for each in self.model.drawers)
         self._builds = self._takes_rngs(node.name)
         is_forward = node.name == "forward" and is_module(self.owner)
         self._tensors = set() if self._builds else self._perhaps_tensors(node)
         self._lists = set(_lists(node))
+        self._given_back = self._to_give_back(node)
+        loads = [each for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)]
+        self._last_read = {each.id: each.lineno for each in sorted(loads, key=lambda each: each.lineno)}
+        self._inner = {each.name: each for each in node.body if isinstance(each, ast.FunctionDef)}
         arguments = self._arguments(node)
         self._scopes.append(self.scope.within(node))
+        gives_back = self._given_back
         try:
             body = self._body(node)
         finally:
             self._scopes.pop()
             self._builds, self._tensors, self._no_grad, self._views = outer
+            self._inner, self._given_back, self._last_read = of_outer
         decorators = [each for each in node.decorator_list if not self._is_of_framework(each)]
         indent = self.spans.indent(node) or ""
         head = "".join(f"@{self.written(each)}\n{indent}" for each in decorators)
         with self._in_types():
             returns = f" -> {self.written(node.returns)}" if node.returns is not None else ""
+        returns = "" if gives_back else returns
         name = "__call__" if is_forward else node.name
         return f"{head}def {name}({arguments}){returns}:{body}"
+
+    def _to_give_back(self, node: ast.FunctionDef) -> tuple[str, ...]:
+        """What a function that gives nothing writes into, which it gives in a port, for its caller to take."""
+        if self._builds or node.name in ("forward", "backward") or node.name.startswith("__"):
+            return ()
+        kinds = [self._called(each) for each in node.decorator_list]
+        bound = self.owner is not None and len(self._scopes) == 1 and staticmethod not in kinds
+        found = self.scope.find(ast.Name(node.name)) if self.owner is None and len(self._scopes) == 1 else None
+        made = writer(found if isinstance(found, FunctionType) else node, bound=bound)
+        return made.names if made is not None and made.gives is False else ()
+
+    def _returned_back(self) -> str:
+        names = ", ".join(self._given_back)
+        if not self._no_grad:
+            return f"return {names}"
+        return f"return jax.lax.stop_gradient({names if len(self._given_back) == 1 else f'({names})'})"
 
     def _perhaps_tensors(self, function: ast.FunctionDef) -> set[str]:
         """The arguments that are tensors: of `forward` all that are not said to be others, else what is used as one."""
@@ -252,6 +282,8 @@ class Translator(Assignments):
         def is_it(node: ast.AST) -> bool:
             return isinstance(node, ast.Name) and node.id == name
 
+        if is_written_as_tensor(name, function, self.scope.outer):
+            return True
         inside = list(ast.walk(function))
         attributes = {node.attr for node in inside if isinstance(node, ast.Attribute) and is_it(node.value)}
         if attributes & _OF_TENSORS:
@@ -299,9 +331,12 @@ class Translator(Assignments):
         text = "".join([*pieces, self.spans.text(at, last)])
         indent = self.spans.indent(node.body[0])
         another = "; " if indent is None else f"\n{indent}"  # of a body in the line of its function
+        if self._given_back and not isinstance(node.body[-1], ast.Return):
+            text += f"{another}{self._returned_back()}"
         if self.owner is not None and node.name == "__init__" and self._has_stream(self.owner):
             text += f"{another}self.{STREAM} = rngs.dropout.fork()"
-        if self.owner is not None and node.name == "__init__" and has_mode(self.owner):
+        is_init = self.owner is not None and is_module(self.owner) and node.name == "__init__"
+        if is_init and has_mode(self.owner):  # type: ignore[arg-type]
             text += f"{another}self.use_running_average = False  # as train() and eval() set it"
         return text
 
@@ -407,13 +442,15 @@ class Translator(Assignments):
 
     def _only_initialises(self, value: ast.Call, found: Any) -> bool:
         """Whether it is a user's function that writes initial values into a parameter that it is given."""
-        if not isinstance(found, FunctionType) or found.__name__ in self.model.builders:
+        if not isinstance(found, FunctionType) or self.model.functions.get(found) in self.model.builders:
             return False
         held = [each for each in value.args if isinstance(each, ast.Attribute)]
         is_parameter = [
             each.attr in ("weight", "bias") or (self._is_own(each) and self._is_tensor(each)) for each in held
         ]
-        return any(is_parameter) and bool(written_into(found, value, bound=False)[0] or found.__name__.endswith("_"))
+        return any(is_parameter) and bool(
+            ((made := writer(found)) and made.holders(value)) or found.__name__.endswith("_")
+        )
 
     def _marks(self, target: ast.Attribute) -> bool:
         """Whether it is an attribute of a tensor, which says how to train or to begin with it."""

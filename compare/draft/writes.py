@@ -5,16 +5,15 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+from types import FunctionType
 
 from .calls import Calls
-from .in_place import written_into
+from .in_place import Writer, is_view, writer, written_to
 from .kinds import Kind
+from .model import is_method, is_self
 from .names import torch_name
 from .rules import as_operand, without_parentheses
 
-_VIEWS = frozenset(
-    ["view", "t", "transpose", "permute", "narrow", "select", "squeeze", "unsqueeze", "expand", "diagonal"]
-)
 # of these, an element of the result is of the same element of what is given
 _CASTS = frozenset(["to", "float", "double", "half", "bfloat16", "long", "int", "bool", "type", "clone"])
 _COMPUTED = (
@@ -28,22 +27,71 @@ _NEW = "sort topk cumsum repeat matmul sum mean gather softmax masked_fill clone
 class Writes(Calls):
     """Into tensors, parts and views of them, and arguments of functions."""
 
+    def _call(self, node: ast.Call) -> str | None:
+        found = self._writer_of(node) if id(node) not in self._taken else None
+        for holder in map(written_to, found.holders(node) if found is not None and not self._builds else ()):
+            is_read = self._is_own(holder) or (
+                isinstance(holder, ast.Name) and self._last_read.get(holder.id, 0) > (node.end_lineno or 0)
+            )
+            if is_read and self._is_tensor(holder):
+                told = ast.unparse(holder)
+                self._note(f"M01: {ast.unparse(node.func)} writes into {told}: let it give that too, and take it")
+        return super()._call(node)
+
     def _written_into(self, call: ast.Call) -> str | None:
-        """A call for what it writes into an argument, which takes what it gives."""
-        function = call.func
-        if self._is_own(function):
-            found = inspect.getattr_static(self.owner, function.attr, None)
-        else:
-            found = self.scope.find(function)
-        holders, gives_it = written_into(found, call, bound=self._is_own(function))
-        if not holders:
+        """A call for what it writes into its arguments, which take what it gives."""
+        found = self._writer_of(call)
+        holders = [] if found is None else [written_to(each) for each in found.holders(call)]
+        if found is None or not holders:
             return None
-        (holder, *others), made = holders, self.written(call)
-        if others or not gives_it or not isinstance(holder, ast.Name | ast.Attribute | ast.Subscript):
+        self._taken.add(id(call))
+        is_whole = len(holders) == len(found.names) and all(self._can_take(each) for each in holders)
+        has_it = found.gives if found.gives is not False else self._gives_in_port(call, holders)
+        if not is_whole or not has_it:
             told = ", ".join(map(ast.unparse, holders))
             self._note(f"M01: {ast.unparse(call.func)} writes into {told}: let it give the new array, and take that")
             return None
-        return self._replaced(holder, self.spans.spliced(holder, self.written), made)
+        made = self.written(call)
+        if len(holders) > 1:
+            return f"{', '.join(map(self._target, holders))} = {made}"
+        return self._replaced(holders[0], self._target(holders[0]), made)
+
+    def _can_take(self, holder: ast.expr) -> bool:
+        return isinstance(holder, ast.Name | ast.Attribute | ast.Subscript)
+
+    def _target(self, holder: ast.expr) -> str:
+        return self.written(holder) if self._is_own(holder) else self.spans.spliced(holder, self.written)
+
+    def _gives_in_port(self, call: ast.Call, holders: list[ast.expr]) -> bool:
+        """Whether a function that gives nothing gives what it writes into, as it is drafted."""
+        if not all(map(self._is_tensor, holders)) or (len(holders) > 1 and ast.Subscript in map(type, holders)):
+            return False
+        found, _ = self._function_called(call)
+        return isinstance(found, ast.FunctionDef) or found in self.model.functions or is_method(found, self.model)
+
+    def _writer_of(self, call: ast.Call) -> Writer | None:
+        found, bound = self._function_called(call)
+        return writer(found, bound=bound) if found is not None else None
+
+    def _function_called(self, call: ast.Call) -> tuple[FunctionType | ast.FunctionDef | None, bool]:
+        """The function of the user's that is called, if it is known, and whether it is called of an object."""
+        function, holder = call.func, getattr(call.func, "value", None)
+        if isinstance(function, ast.Name) and function.id in self._inner:
+            return self._inner[function.id], False
+        found, bound = self.scope.find(function), False
+        if isinstance(function, ast.Attribute) and holder is not None:
+            kind = (
+                self.owner
+                if is_self(holder)
+                else self.model.children.get(self.owner, {}).get(  # type: ignore[arg-type]
+                    holder.attr if self._is_own(holder) else ""
+                )
+            )
+            if kind is not None:
+                found, bound = inspect.getattr_static(kind, function.attr, None), True
+        bound = bound and not isinstance(found, staticmethod)
+        found = getattr(found, "__func__", found)
+        return (found if isinstance(found, FunctionType) else None), bound
 
     def _in_place_of_torch(self, call: ast.Call) -> str | None:
         """`F.relu_(x)` alone: a new array in place of the argument."""
@@ -74,7 +122,7 @@ class Writes(Calls):
         self._note(f"M02: {name} is a view, {self._views[name]}: write to what it is of, by .at[]")
 
     def _in_place(self, function: ast.Attribute, call: ast.Call, name: str) -> str | None:
-        holder = _written_to(function.value)
+        holder = written_to(function.value)
         if isinstance(holder, ast.Name) and holder.id in self._views:
             self._note_view(holder.id)
         if not isinstance(holder, ast.Name | ast.Attribute | ast.Subscript):
@@ -104,7 +152,7 @@ class Writes(Calls):
 
     def _with_value(self, written: ast.expr, made: str) -> str:
         """What has another value than what stood there, whose gradient it keeps."""
-        holder = _written_to(written)
+        holder = written_to(written)
         if self._is_buffer(holder):
             return f"jax.lax.stop_gradient({made})"
         self.model.helpers.add("with_value")
@@ -185,14 +233,6 @@ class Writes(Calls):
         return f"{read} = {read}.at[{index}].{how}({value})"
 
 
-def is_view(node: ast.expr) -> bool:
-    """Whether it shares the memory of what it is of, if that is a tensor: a part by slices, or other axes."""
-    if isinstance(node, ast.Subscript):
-        parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-        return all(isinstance(part, ast.Slice | ast.Constant | ast.UnaryOp) for part in parts)
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _VIEWS
-
-
 def is_of_something(view: ast.expr) -> bool:
     """Whether what a view is of may have a name, and is not computed there."""
     while is_view(view):
@@ -200,10 +240,3 @@ def is_of_something(view: ast.expr) -> bool:
     is_method = isinstance(view, ast.Call) and isinstance(view.func, ast.Attribute)
     is_new = is_method and view.func.attr in [*_COMPUTED.split(), *_NEW.split()]  # type: ignore[attr-defined]
     return not (isinstance(view, ast.BinOp | ast.Compare) or is_new)
-
-
-def _written_to(node: ast.expr) -> ast.expr:
-    """What a chain of methods that write in place begins with, as `x` of `x.mul_(2).add_(y)`."""
-    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and re.search(r"[^_]_$", node.func.attr):
-        node = node.func.value
-    return node.value if isinstance(node, ast.Attribute) and node.attr == "data" else node

@@ -268,9 +268,15 @@ def draft(
         made = drafted(original, tuple(given or ()))
         path.write_text(made.text)
         console = open_console()
-        lines = f"{made.notes or 'no'} line{'s' * (made.notes > 1)} marked TODO"
-        console.print(f"wrote {path}: {', '.join(made.classes)}; {lines}", soft_wrap=True)
-        console.print(f"next: graphmode check {path}:CASE", soft_wrap=True)
+        console.print(f"wrote {path}: {', '.join(made.classes)}", soft_wrap=True)
+        if made.lines:
+            console.print(f"marked TODO: {path}:{', '.join(map(str, made.lines))}", soft_wrap=True)
+        if made.starts_otherwise:
+            console.print("initial values are not drafted: the weights are loaded from the original", soft_wrap=True)
+        check_it = f"graphmode check {path}:CASE"
+        console.print(
+            f"next: {check_it}" if made.lines else f"no line is marked TODO; check it: {check_it}", soft_wrap=True
+        )
 
 
 @app.command()

@@ -391,6 +391,7 @@ class Derived(nn.Module):
 
 def cleared(rows, count):
     rows[:count] = 0.0
+    return count
 
 
 class Outside(nn.Module):
