@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 
-from .names import is_of_torch
+from .names import Scope, is_of_torch, torch_name
 
 _VIEWS = frozenset(
     ["view", "t", "transpose", "permute", "narrow", "select", "squeeze", "unsqueeze", "expand", "diagonal"]
@@ -109,6 +109,22 @@ def is_view(node: ast.expr) -> bool:
         parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
         return all(isinstance(part, ast.Slice | ast.Constant | ast.UnaryOp) for part in parts)
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _VIEWS
+
+
+def only_initialises(function: Any) -> bool:
+    """Whether all that a function of the user's does is to call `torch.nn.init`, under conditions or not."""
+    node = _definition(function)
+    if node is None:
+        return False
+    scope = Scope(function.__globals__).within(node)
+    left = [each for each in _inside(node.body) if not isinstance(each, ast.If | ast.Pass)]
+    left = [each for each in left if not (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant))]
+    return bool(left) and all(
+        isinstance(each, ast.Expr)
+        and isinstance(each.value, ast.Call)
+        and (torch_name(scope.find(each.value.func)) or "").startswith("nn.init.")
+        for each in left
+    )
 
 
 def _is_written(name: str, body: Sequence[ast.stmt], called: Mapping[str, Any]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 import inspect
 import sys
 import textwrap
@@ -39,6 +40,8 @@ from .spans import Spans
 from .ties import ties_of
 
 Written = type | FunctionType
+# a function that calls these alone, as one that copies a layer, makes nothing that draws its first values
+_WITHOUT_RNGS = (torch.nn.ModuleList, torch.nn.Sequential, copy.deepcopy, range, len, enumerate)
 
 
 @dataclass(frozen=True)
@@ -456,6 +459,9 @@ def _builders(model: Model, parts: list[Part]) -> set[str]:
 
 def _makes(part: Part, function: ast.FunctionDef, builders: set[str], model: Model) -> bool:
     scope = part.scope.within(function)
+    called = [scope.find(node.func) for node in ast.walk(function) if isinstance(node, ast.Call)]
+    if all(any(each is known for known in _WITHOUT_RNGS) for each in called):
+        return False
     for node in ast.walk(function):
         if isinstance(node, ast.Call):
             item = scope.find(node.func)

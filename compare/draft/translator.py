@@ -18,7 +18,7 @@ from .draws import STREAM
 from .expressions import is_test
 from .given import given_in
 from .huggingface import is_decorator, stands_for
-from .in_place import is_written_as_tensor, writer
+from .in_place import is_written_as_tensor, only_initialises, writer
 from .left import HELPERS, LEGACY
 from .model import has_own_init, is_module, is_result, is_self, is_super, layer_of
 from .names import is_of_torch, torch_name
@@ -416,7 +416,7 @@ class Translator(Assignments):
         found = self.scope.find(function)
         if (torch_name(found) or "").startswith("nn.init.") or only_reports(found):
             return True
-        if self._builds and self._only_initialises(value=node.value, found=found):
+        if self._builds and (only_initialises(found) or self._only_initialises(value=node.value, found=found)):
             return True
         if self._builds and name.endswith("_") and re.search(r"\b(weight|bias|data)\b", ast.unparse(function)):
             return True

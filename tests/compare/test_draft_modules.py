@@ -179,3 +179,12 @@ def test_a_registry_is_one_of_the_port(folder):
     ):
         assert line in text, text
     assert "NeverMade" not in text
+
+
+def test_what_only_sets_initial_values_leaves_nothing_behind(folder):
+    text = equal(folder, "around.py:Filled", "3,4")
+    for gone in ("fill(", "for layer in self.layers:\n            pass", "use_running_average"):
+        assert gone not in text, text
+    assert "def clones(layer, count):" in text, text
+    assert "self.layers = clones(nn.Linear(4, 4, rngs=rngs), 2)" in text, text
+    assert "The initial values that the original draws or sets are not in it" in text
