@@ -27,6 +27,7 @@ from .dtypes import JAX_DTYPES, cast_array, matmul_precision
 from .endless import broken_off
 from .errors import describe_with_line, what_came
 from .functional_dropout import note_mode
+from .held_tracers import holds_tracers
 from .observation import Observation, changed
 from .port_program import PortProgram, TrainState, by_path, combine, partition, set_mode
 from .quick_compile import QUICKLY, SOUNDLY
@@ -443,9 +444,7 @@ class _PlainArrays(Exception):
 
 def _has_plain_arrays(model: nnx.Module) -> bool:
     """Whether a module keeps a traced array in an attribute and in no variable: nothing would fill it in later."""
-    attributes = [list(vars(module).values()) for _, module in nnx.iter_modules(model)]
-    held = jtu.tree_leaves(attributes, is_leaf=lambda node: isinstance(node, nnx.Variable))  # else its value is a leaf
-    return any(isinstance(leaf, jax.core.Tracer) for leaf in held if not isinstance(leaf, nnx.Variable))
+    return any(holds_tracers(list(vars(module).values())) for _, module in nnx.iter_modules(model))
 
 
 def _as_call(case: Case, source: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
