@@ -86,9 +86,9 @@ def test_lost_digits_are_told_with_their_dtype():
 
 
 def test_terminal_failure_and_page_have_it():
-    text = parity_text(parity(WRONG, *[WRONG] * 5)).plain
+    text = parity_text(parity(*(replace(WRONG, source=f"batch.py:{line}") for line in range(6)))).plain
     assert text.count("error arises in layers.0.bn") == 4
-    assert "and 2 further modules" in text
+    assert "and 2 further modules: --out writes them" in text
     results = Results(created="", seed=0, quick=True, environment=None, parity=[parity(WRONG)])
     (failure,) = results.failed_verdicts()
     assert failure.endswith(
@@ -97,6 +97,17 @@ def test_terminal_failure_and_page_have_it():
     (section,) = [s for s in parity_sections([parity(WRONG)]) if s.title == "Where it goes wrong"]
     assert "layers.0.bn" in str(section)
     assert not [s for s in parity_sections([parity()]) if s.title == "Where it goes wrong"]
+
+
+def test_modules_of_one_class_with_one_cause_are_told_once():
+    others = [replace(WRONG, module=f"layers.{i}.bn") for i in range(1, 9)]
+    apart = replace(WRONG, module="head.bn", causes=[replace(WRONG.causes[0], says="leaves the shift out")])
+    text = parity_text(parity(WRONG, *others[:2], apart)).plain
+    assert text.count("error arises in") == 2
+    assert "\n  likewise in layers.1.bn, layers.2.bn\n" in text
+    assert "likewise in layers.1.bn, layers.2.bn, layers.3.bn, layers.4.bn, layers.5.bn, layers.6.bn and 2 more" in (
+        parity_text(parity(WRONG, *others)).plain
+    )
 
 
 def test_terminal_shows_warnings_and_notes_below_the_verdict():
