@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import pytest
 import torch
 from graphmode.compare import check
-from graphmode.compare.draft import draft
+from graphmode.compare.draft import draft, layout
 from graphmode.compare.draft.layout import laid_out
 from graphmode.compare.locate import locate
 from graphmode.compare.untraceable import port_failure
@@ -188,3 +188,10 @@ def test_what_only_sets_initial_values_leaves_nothing_behind(folder):
     assert "def clones(layer, count):" in text, text
     assert "self.layers = clones(nn.Linear(4, 4, rngs=rngs), 2)" in text, text
     assert "The initial values that the original draws or sets are not in it" in text
+
+
+def test_a_draft_does_without_ruff(monkeypatch):
+    text = "import os\nimport abc\nx = [1,\n 2]  # TODO this\n"
+    assert laid_out(text) == "x = [1, 2]  # TODO this\n"
+    monkeypatch.setattr(layout, "_STEPS", (["no-such-command"],))  # it fails, as where there is no ruff
+    assert laid_out(text) == text
