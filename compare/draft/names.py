@@ -19,13 +19,7 @@ from .given import Values, given_in
 UNKNOWN = object()
 _HOLDERS = (
     *("torch.nn.functional", "torch.linalg", "torch.fft", "torch.special", "torch.nn.init", "torch", "torch.sparse"),
-    *(
-        "torch.nn.utils",
-        "torch.nn.utils.parametrizations",
-        "torch.nn.utils.rnn",
-        "torch.utils.checkpoint",
-        "torch.sparse",
-    ),
+    *("torch.nn.utils", "torch.nn.utils.parametrizations", "torch.nn.utils.rnn", "torch.utils.checkpoint"),
 )
 
 

@@ -7,16 +7,16 @@ import contextlib
 import copy
 import re
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
 import torch
 
+from .arguments import all_arguments, is_only_compared, listed_in
 from .assignments import CONTAINERS, Assignments, has_mode
 from .draws import STREAM
 from .expressions import is_test
-from .given import given_in
 from .huggingface import is_decorator, stands_for
 from .in_place import is_written_as_tensor, only_initialises, writer
 from .left import HELPERS, LEGACY
@@ -213,7 +213,7 @@ class Translator(Assignments):
         self._builds = self._takes_rngs(node.name)
         is_forward = node.name == "forward" and is_module(self.owner)
         self._tensors = set() if self._builds else self._perhaps_tensors(node)
-        self._lists = set(_lists(node))
+        self._lists = set(listed_in(node))
         self._given_back = self._to_give_back(node)
         loads = [each for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)]
         self._last_read = {each.id: each.lineno for each in sorted(loads, key=lambda each: each.lineno)}
@@ -259,7 +259,7 @@ class Translator(Assignments):
         for each, default in zip(given, [*plain, *function.args.defaults], strict=True):
             is_setting = isinstance(default, ast.Constant) and default.value is not None
             is_other = each.annotation is not None and self._is_said_other(each.annotation)
-            is_choice = isinstance(default, ast.Constant) and _is_only_compared(each.arg, function)
+            is_choice = isinstance(default, ast.Constant) and is_only_compared(each.arg, function)
             if each.arg in ("self", "ctx") or is_setting or is_other or is_choice:
                 continue
             if function.name in ("forward", "backward") or self._is_used_as_tensor(each.arg, function):
@@ -304,8 +304,8 @@ class Translator(Assignments):
 
     def _arguments(self, node: ast.FunctionDef) -> str:
         arguments = copy.deepcopy(node.args)
-        originals = [*_all_arguments(node.args)]
-        for made, was in zip(_all_arguments(arguments), originals, strict=True):
+        originals = [*all_arguments(node.args)]
+        for made, was in zip(all_arguments(arguments), originals, strict=True):
             if was.annotation is not None:
                 with self._in_types():
                     made.annotation = ast.Name(self.written(was.annotation))
@@ -343,7 +343,7 @@ class Translator(Assignments):
     def _end_of_arguments(self, node: ast.FunctionDef) -> int:
         if node.returns is not None:
             return self.spans.of(node.returns)[1]
-        parts = [*_all_arguments(node.args), *node.args.defaults, *(each for each in node.args.kw_defaults if each)]
+        parts = [*all_arguments(node.args), *node.args.defaults, *(each for each in node.args.kw_defaults if each)]
         begin = max((self.spans.of(part)[1] for part in parts), default=self.spans.start_of_def(node))
         return self.spans.find(")", begin)
 
@@ -471,38 +471,3 @@ class Translator(Assignments):
 
     def _initialises(self, name: str) -> bool:
         return name not in self.kept and callable(getattr(self.owner, name)) and name not in dir(torch.nn.Module)
-
-
-def _all_arguments(arguments: ast.arguments) -> list[ast.arg]:
-    found = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
-    return [*found, *(each for each in (arguments.vararg, arguments.kwarg) if each is not None)]
-
-
-def _is_only_compared(name: str, function: ast.FunctionDef) -> bool:
-    """Whether an argument is only asked for, and compared with numbers that Python counts or that are written there."""
-    counted = {
-        name
-        for name, given in given_in(function)[0].items()
-        if all(isinstance(each, ast.Constant) and type(each.value) is int for each in given)
-    }
-    uses, compared = 0, 0
-    for node in ast.walk(function):
-        uses += isinstance(node, ast.Name) and node.id == name
-        if isinstance(node, ast.Compare):
-            sides = [node.left, *node.comparators]
-            others = [each for each in sides if not (isinstance(each, ast.Name) and each.id == name)]
-            known = [isinstance(each, ast.Constant) or getattr(each, "id", None) in counted for each in others]
-            compared += (len(sides) - len(others)) * all(known)
-    return uses == compared > 0
-
-
-def _lists(function: ast.FunctionDef) -> Iterator[str]:
-    """The arguments that are said to be lists, by what is written beside them or asked of them."""
-    for each in function.args.args:
-        if each.annotation is not None and re.search(r"\b([Ll]ist|[Tt]uple|Sequence)\b", ast.unparse(each.annotation)):
-            yield each.arg
-    for node in ast.walk(function):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance":
-            asked, kind = node.args
-            if isinstance(asked, ast.Name) and ast.unparse(kind) in ("list", "tuple", "(list, tuple)", "(tuple, list)"):
-                yield asked.id

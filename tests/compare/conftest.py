@@ -1,6 +1,9 @@
-"""A loaded machine is slow at any test: what is found within a time is found here however long it takes."""
+"""Time for all that tests of this folder look for, and the samples of drafts."""
 
+import shutil
+import sys
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
@@ -9,4 +12,17 @@ explaining = import_module("graphmode.compare.parity.causes.explain")
 
 @pytest.fixture(autouse=True)
 def _patience(monkeypatch):
+    """A loaded machine is slow at any test: what is found within a time is found here however long it takes."""
     monkeypatch.setattr(explaining, "SUSPECT_S", 10 * explaining.SUSPECT_S)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """The samples of drafts, in a folder whose modules are forgotten at the end."""
+    for file in (Path(__file__).parent / "draft_samples").glob("*.py"):
+        shutil.copy(file, tmp_path)
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", None)):
+            del sys.modules[name]

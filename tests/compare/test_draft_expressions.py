@@ -1,28 +1,8 @@
 """`graphmode draft`: expressions that ask for more than a row of a table."""
 
-import re
-import shutil
-import sys
-from dataclasses import replace
-from pathlib import Path
-
 import pytest
-from graphmode.compare import check
+from drafted import bare, equal
 from graphmode.compare.draft import draft
-from graphmode.compare.locate import locate
-
-SAMPLE = Path(__file__).parent / "draft_samples" / "expressions.py"
-
-
-@pytest.fixture
-def folder(tmp_path):
-    shutil.copy(SAMPLE, tmp_path)
-    before = set(sys.modules)
-    yield tmp_path
-    for name in set(sys.modules) - before:
-        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", None)):
-            del sys.modules[name]
-
 
 EQUAL = {
     "Sizes": (
@@ -99,22 +79,12 @@ EQUAL = {
 }
 
 
-def bare(text):
-    """Code without what its layout adds."""
-    return re.sub(r"[\s,]", "", text)
-
-
 @pytest.mark.parametrize("name", EQUAL)
 def test_a_draft_is_equal_and_reads_well(folder, name):
     inputs, wanted = EQUAL[name]
-    made = draft(f"{folder / 'expressions.py'}:{name}", inputs)
+    text = equal(folder, f"expressions.py:{name}", *inputs)
     for each in wanted:
-        assert bare(each) in bare(made.text), f"{each}\n{made.text}"
-    assert not made.notes, made.text
-    path = folder / f"{name.lower()}_port.py"
-    path.write_text(made.text)
-    report = check(replace(locate(f"{path}:CASE"), adversarial=()), draws=1)
-    assert report.passed, f"{report}\n{made.text}"
+        assert bare(each) in bare(text), f"{each}\n{text}"
 
 
 WRITTEN = {

@@ -1,46 +1,16 @@
 """`graphmode draft`: modules, the functions and classes around them, and the page that holds them."""
 
-import shutil
-import sys
-from dataclasses import replace
-from pathlib import Path
-
 import jax
 import jax.numpy as jnp
 import pytest
 import torch
-from graphmode.compare import check
+from drafted import equal
 from graphmode.compare.draft import draft, layout
 from graphmode.compare.draft.layout import laid_out
-from graphmode.compare.locate import locate
 from graphmode.compare.untraceable import port_failure
 from typer.testing import CliRunner
 
 from graphmode.cli import app
-
-SAMPLES = Path(__file__).parent / "draft_samples"
-
-
-@pytest.fixture
-def folder(tmp_path):
-    for file in SAMPLES.glob("*.py"):
-        shutil.copy(file, tmp_path)
-    before = set(sys.modules)
-    yield tmp_path
-    for name in set(sys.modules) - before:
-        if getattr(sys.modules[name], "__file__", None) and str(tmp_path) in str(sys.modules[name].__file__):
-            del sys.modules[name]
-
-
-def equal(folder, location, *inputs):
-    """Drafts, checks, and gives the text."""
-    made = draft(f"{folder / location}", inputs)
-    path = folder / f"{location.rpartition(':')[2].lower()}_port.py"
-    path.write_text(made.text)
-    assert not made.notes, made.text
-    report = check(replace(locate(f"{path}:CASE"), adversarial=()), draws=1)
-    assert report.passed, f"{report}\n{made.text}"
-    return made.text
 
 
 def test_what_a_function_writes_into_takes_what_it_gives(folder):

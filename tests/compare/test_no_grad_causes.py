@@ -41,18 +41,15 @@ class Port(nnx.Module):
         return (self.online(x) - (jax.lax.stop_gradient(target) if self.stops else target)) ** 2
 
 
+def of_rows(reference, port):
+    def inputs(rng):
+        return tuple(rng.standard_normal((2, 5, WIDTH)).astype(np.float32))
+
+    return Case(name="c", summary="s", reference=reference, model=port, inputs=inputs, adversarial=())
+
+
 def checked(by_network, **settings):
-    rows = lambda rng: rng.standard_normal((5, WIDTH)).astype(np.float32)  # noqa: E731
-    return check(
-        Case(
-            name="c",
-            summary="s",
-            reference=lambda: Reference(by_network),
-            model=lambda rngs: Port(rngs, by_network, **settings),
-            inputs=lambda rng: (rows(rng), rows(rng)),
-            adversarial=(),
-        )
-    )
+    return check(of_rows(lambda: Reference(by_network), lambda rngs: Port(rngs, by_network, **settings)))
 
 
 @pytest.mark.parametrize("by_network", [False, True])
@@ -92,15 +89,7 @@ class AdversaryPort(nnx.Module):
 
 def test_a_call_in_which_the_reference_freezes_parameters_is_told():
     def case(freezes):
-        rows = lambda rng: rng.standard_normal((5, WIDTH)).astype(np.float32)  # noqa: E731
-        return Case(
-            name="c",
-            summary="s",
-            reference=Adversary,
-            model=lambda rngs: AdversaryPort(rngs, freezes),
-            inputs=lambda rng: (rows(rng), rows(rng)),
-            adversarial=(),
-        )
+        return of_rows(Adversary, lambda rngs: AdversaryPort(rngs, freezes))
 
     assert check(case(freezes=True)).passed
     (each,) = check(case(freezes=False)).divergences
@@ -130,15 +119,7 @@ class OneTarget(nnx.Module):
 
 
 def test_of_two_that_are_detached_the_line_is_told():
-    rows = lambda rng: rng.standard_normal((5, WIDTH)).astype(np.float32)  # noqa: E731
-    case = Case(
-        name="c",
-        summary="s",
-        reference=TwoTargets,
-        model=OneTarget,
-        inputs=lambda rng: (rows(rng), rows(rng)),
-        adversarial=(),
-    )
+    case = of_rows(TwoTargets, OneTarget)
     report = check(case)
     (cause,) = report.divergences[0].causes
     assert (cause.id, cause.reference) == ("stop-gradient", place_of("# the second"))
@@ -219,15 +200,7 @@ class ReturnsPort(nnx.Module):
 
 
 def test_of_many_calls_without_gradients_the_one_with_a_gradient_is_named():
-    rows = lambda rng: rng.standard_normal((5, WIDTH)).astype(np.float32)  # noqa: E731
-    case = Case(
-        name="c",
-        summary="s",
-        reference=Returns,
-        model=ReturnsPort,
-        inputs=lambda rng: (rows(rng), rows(rng)),
-        adversarial=(),
-    )
+    case = of_rows(Returns, ReturnsPort)
     divergence = check(case).divergences[0]
     (cause, *_) = divergence.causes
     assert (cause.id, cause.reference) == ("stop-gradient", place_of("# the one that the port lets through"))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 
+from ..yardstick import difference
 from .calls import CallId
 from .layouts import Pair
 
@@ -56,3 +57,16 @@ class Borders:
     inputs: list[Pair] = field(default_factory=list)
     outputs: list[Pair] = field(default_factory=list)
     around: CallId | None = None
+
+
+def giving_others(seen: Sequence[Seen]) -> set[str]:
+    """The modules that give other values than the reference's."""
+    given = (one for one in seen if one.what == "output")
+    return {one.at.path for one in given if not difference(one.port, one.reference).equal}
+
+
+def going_wrong(seen: Sequence[Seen]) -> set[str]:
+    """Those, and the modules that hand other values to modules inside."""
+    handed = (one for one in seen if one.what == "received" and one.around is not None)
+    wrong = [one for one in handed if not difference(one.port, one.reference).equal]
+    return giving_others(seen) | {one.around.path for one in wrong if one.around is not None}

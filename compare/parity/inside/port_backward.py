@@ -85,7 +85,7 @@ class BackwardPass:
         borders = self.port.borders(at)
         received, put_in = taken_apart((args, kwargs))
         args, kwargs = put_in(self._border(at, "input_gradient", borders.inputs, received))
-        args, kwargs = self.port.given_numbers(self.calls[self.matches[at]], module, at, args, kwargs)
+        args, kwargs = self.port.numbers.given(self.calls[self.matches[at]], module, at, args, kwargs)
         outputs = run(module, *args, **kwargs)
         if at in self.free:
             return outputs

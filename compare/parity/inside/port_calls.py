@@ -27,18 +27,16 @@ from ...observation import Observation
 from ...trees import named_leaves
 from ..judge import Question
 from ..yardstick import difference
-from .borders import Backward, Borders, Forward, Matches, Seen, What
+from .borders import Backward, Borders, Forward, Matches, Seen, What, giving_others
 from .calls import Call, CallId, Calls, is_inside
 from .cut_short import CutShort
 from .hooking import handed, is_array, kept_in_memory, numbered, taken_apart
 from .lanes import all_lanes
 from .layouts import Layouts, Pair, are_among, complement_of, is_added_to, pair, says_the_same
-from .numbers import numbers_of, with_numbers
+from .numbers import HandedNumbers
 from .other_borders import ending_elsewhere
 from .packed import is_lengths, unpacked
 from .port_backward import BackwardPass
-
-MOST_NUMBERS = 4  # arguments of one module, one by one
 
 
 class _MadeUpForError(Exception):
@@ -60,6 +58,7 @@ class PortRun:
     Attributes:
       cut_short: the loops of `gm.while_loop` that `max_steps` ends, by their lines; `inherited` comes first.
       handed_out: what the case's `to_reference` made of the reference's own outputs, in `forced_forward`.
+      numbers: that modules are handed as arguments.
       unlike: calls that the port hands tensors of other shapes than the reference does, though all before them is
         right, found by `forced_forward`: it works on all lines at once, say, or on as many as there is room for; or
         that end elsewhere, and give what no activation has gone through yet. That is no error yet. They are not
@@ -81,8 +80,7 @@ class PortRun:
         }
         self._complemented: set[str] = set()  # modules that are handed masks of the opposite meaning
         self._as_they_are: set[str] = set()  # of them those that read the reference's
-        self._other_numbers: dict[str, set[str]] = {}  # by module, names of numbers that are not the reference's
-        self._given_numbers: dict[str, set[str]] = {}  # of these, where the module is right with the reference's
+        self.numbers = HandedNumbers()
         self.unlike: list[CallId] = []
         self.cut_short: dict[str, int] = {}
         self.handed_out: Observation | None = None
@@ -137,43 +135,14 @@ class PortRun:
         so likewise; nor is it read wrongly where what reads it is right with the reference's.
         """
         found = self._forced_forward(matches, calls)
-        if wrong := self._complemented & _giving_others(found[0]):
+        if wrong := self._complemented & giving_others(found[0]):
             self._as_they_are = wrong
             found = self._forced_forward(matches, calls)
-            if neither := wrong & _giving_others(found[0]):
+            if neither := wrong & giving_others(found[0]):
                 self._as_they_are = wrong - neither
                 found = self._forced_forward(matches, calls)
-        found = self._with_numbers(matches, calls, found)
+        found = self.numbers.settled(found, lambda: self._forced_forward(matches, calls))
         return self._within_its_own_borders(matches, calls, found)
-
-    def _with_numbers(self, matches: Matches, calls: Calls, found: Forward) -> Forward:
-        """The same, with the reference's numbers in place of others where a module that goes wrong is right with those:
-        with all of them, or with one. A number of one name may mean something else."""
-        wrong = _going_wrong(found[0])
-        choices = {
-            path: [names, *({name} for name in sorted(names)[:MOST_NUMBERS] if len(names) > 1)]
-            for path, names in self._other_numbers.items()
-            if path in wrong
-        }
-        right: dict[str, set[str]] = {}
-        for number in range(max(map(len, choices.values()), default=0)):
-            tried = {path: each[number] for path, each in choices.items() if path not in right and number < len(each)}
-            self._given_numbers = {**right, **tried}
-            found = self._forced_forward(matches, calls)
-            right.update({path: names for path, names in tried.items() if path not in _going_wrong(found[0])})
-            if right.keys() == choices.keys():
-                break
-        if self._given_numbers != right:
-            self._given_numbers = right
-            found = self._forced_forward(matches, calls)
-        return found
-
-    def given_numbers(self, call: Call, module: nnx.Module, at: CallId, args: Any, kwargs: Any) -> tuple[Any, Any]:
-        """The arguments, with the reference's numbers where the module is right with those alone."""
-        names = self._given_numbers.get(at.path, set()) & numbers_of(module.__call__, args, kwargs).keys()
-        if not names:
-            return args, kwargs
-        return with_numbers(module.__call__, args, kwargs, {name: call.numbers[name] for name in names})
 
     def _within_its_own_borders(self, matches: Matches, calls: Calls, found: Forward) -> Forward:
         """The same, with modules that end elsewhere in the port as parts of what is around them.
@@ -243,8 +212,8 @@ class PortRun:
             seen.extend(given_to_it)
             if forced:
                 args, kwargs = put_in(handed(lanes, call.inputs, borders.inputs))
-                seen.extend(self._numbers_apart(call, module, at, around, args, kwargs))
-                args, kwargs = self.given_numbers(call, module, at, args, kwargs)
+                seen.extend(self.numbers.apart(call, module, at, around, args, kwargs))
+                args, kwargs = self.numbers.given(call, module, at, args, kwargs)
             running.append((at, borders))
             try:
                 outputs = run(module, *args, **kwargs)
@@ -286,17 +255,6 @@ class PortRun:
         if forced:
             self.handed_out = self.side.observe(outputs, None)
         return seen, self.side.named_state(self.question.mode, state)
-
-    def _numbers_apart(
-        self, call: Call, module: nnx.Module, at: CallId, around: CallId | None, args: Any, kwargs: Any
-    ) -> Iterator[Seen]:
-        """Numbers of the same names that are others than the reference's, where the module is right with those."""
-        ours = numbers_of(module.__call__, args, kwargs) if call.numbers else {}
-        for name, wanted in call.numbers.items():
-            if name in ours and not difference(np.asarray(ours[name]), np.asarray(wanted)).equal:
-                self._other_numbers.setdefault(at.path, set()).add(name)
-                if name in self._given_numbers.get(at.path, ()):
-                    yield Seen(at, around, "received", name, np.asarray(ours[name]), np.asarray(wanted))
 
     def _has_other_parameters(self, at: CallId, module: nnx.Module) -> bool:
         """Than the model has, as in a model that trains itself: what such a call gives is not of its own making.
@@ -410,20 +368,6 @@ class PortRun:
 
 def _any_traced(arrays: Sequence[Any]) -> bool:
     return any(isinstance(x, jax.core.Tracer) for x in arrays)
-
-
-def _giving_others(seen: Sequence[Seen]) -> set[str]:
-    """The modules that give other values than the reference's."""
-    given = (one for one in seen if one.what == "output")
-    return {one.at.path for one in given if not difference(one.port, one.reference).equal}
-
-
-def _going_wrong(seen: Sequence[Seen]) -> set[str]:
-    """Those, and the modules that hand other values to modules inside."""
-    handed = (one for one in seen if one.what == "received" and one.around is not None)
-    return _giving_others(seen) | {
-        one.around.path for one in handed if not difference(one.port, one.reference).equal and one.around is not None
-    }
 
 
 def _of_another_form(
