@@ -24,6 +24,11 @@ MOST = 1 << 11  # numbers; of more than that two processors sum better
 TOGETHER = 16  # pieces of a row; at 32 XLA no longer unrolls the loop over them, and takes twice as long
 LANES = 16  # numbers of a piece: a vector, so that a row is read from its start to its end
 
+MANY = 1 << 18  # elements; of fewer one sum takes as long as blocks
+BLOCK = 1 << 17  # bytes
+LEAST_BLOCK = 32  # rows
+MOST_BLOCKS = 64
+
 Static = tuple[tuple[str, Hashable], ...]
 Each = Callable[..., jax.Array]
 Several = Callable[..., tuple[jax.Array, ...]]
@@ -204,6 +209,27 @@ def _in_columns(values: jax.Array, counts: jax.Array) -> tuple[jax.Array, jax.Ar
     # Numbers, not arrays: XLA would share out the places of an array among threads, which takes longer than the sums.
     sums = lax.reduce(tuple(columns), zeros, lambda x, y: tuple(map(lax.add, x, y)), (0,))
     return reduce(lax.add, sums[:COLUMNS]), reduce(lax.add, sums[COLUMNS:])
+
+
+def sum_over_positions(x: jax.Array) -> jax.Array:
+    """`x.sum(1)` of `[B, positions, C]`, such as an image whose channels are last.
+
+    XLA's CPU backend has one thread for sums over a middle axis of few large examples. Of blocks of their rows, as
+    many examples as there are blocks, it adds up in two: of 8x3136x64 in 220 us where it took 390, and PyTorch 195.
+    """
+    if not is_large(x.shape, MANY):
+        return x.sum(1)
+    examples, rows, width = x.shape
+    most = BLOCK // (width * x.dtype.itemsize)
+    blocks = next((n for n in range(1, MOST_BLOCKS + 1) if rows % n == 0 and rows // n <= most), 1)
+    if blocks == 1 or rows // blocks < LEAST_BLOCK:
+        return x.sum(1)
+
+    def in_blocks(x: jax.Array) -> jax.Array:
+        sums = x.reshape(examples * blocks, rows // blocks, width).sum(1)
+        return lax.optimization_barrier(sums).reshape(examples, blocks, width).sum(1)  # or XLA makes them one sum
+
+    return lax.platform_dependent(x, cpu=in_blocks, default=lambda x: x.sum(1))
 
 
 def added_up(arrays: tuple[jax.Array, ...], axis: int, pieces: int) -> tuple[jax.Array, ...]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from ..arguments import check_floating
 from ..autocast import autocasts
+from ..folded_sum import sum_over_positions
 from ..layer import Layer
 from ..layout import DataFormat, as_layout
 from .avg_pool import as_accumulated
@@ -27,8 +30,9 @@ def _adaptive_avg_pool(spatial: int, input: jax.Array, output_size: OutputSize, 
     if all(one.count == 1 for one in bins):
         # As one axis: XLA's CPU backend takes half the time of one axis after the other.
         axes = [one.axis for one in bins]
-        flat = total.reshape(*input.shape[: axes[0]], -1, *input.shape[axes[-1] + 1 :])
-        mean = flat.sum(axes[0]) / flat.shape[axes[0]]
+        lead, positions, rest = input.shape[: axes[0]], math.prod(one.size for one in bins), input.shape[axes[-1] + 1 :]
+        flat = total.reshape(math.prod(lead), positions, math.prod(rest))
+        mean = sum_over_positions(flat).reshape(*lead, *rest) / positions
         return jnp.expand_dims(mean, axes).astype(input.dtype)
     for one in bins:
         if one.count != one.size:
