@@ -104,6 +104,27 @@ def test_values_and_gradients(seed, most_columns, monkeypatch):
 
 
 @pytest.mark.usefixtures("however_small")
+@pytest.mark.parametrize("seed", range(6))
+def test_by_the_weight_plane_by_plane(seed, monkeypatch):
+    monkeypatch.setattr(onednn_gradients, "MOST_COLUMNS", 0)
+    rng = np.random.default_rng(seed)
+    spatial = 2 + seed % 2
+    kernel, dilation, low, high = (
+        tuple(map(int, rng.integers(a, b, spatial))) for a, b in ((1, 5), (1, 3), (0, 4), (0, 4))
+    )
+    stride = tuple(1 if i == spatial - 2 else int(s) for i, s in enumerate(rng.integers(1, 4, spatial)))
+    geometry = Geometry(stride, tuple(zip(low, high, strict=True)), dilation)
+    x = rng.standard_normal((3, *rng.integers(9, 12, spatial), 5))
+    w = rng.standard_normal((*kernel, 5, 7))
+    y, pull = jax.vjp(lambda w: onednn.convolve(*singly(x), w, None, geometry), *singly(w))
+    c = rng.standard_normal(y.shape)
+    with jax.enable_x64(True):
+        _, pull_expected = jax.vjp(lambda w: onednn.by_xla(jnp.asarray(x), w, geometry=geometry), w)
+        (expected,) = pull_expected(jnp.asarray(c))
+    close(pull(*singly(c))[0], expected)
+
+
+@pytest.mark.usefixtures("however_small")
 @pytest.mark.parametrize("seed", [0, 1, 3, 5])
 def test_forward_mode_and_second_derivatives(seed):
     x, w, b, geometry = drawn(seed)
@@ -246,16 +267,24 @@ def test_where_it_is_used():
 
 def test_both_gradients_use_it():
     def loss(x, w):
-        return (F.conv2d(x, w, padding=1) ** 2).sum()
+        return (F.conv2d(x, w, stride=2, padding=1) ** 2).sum()
 
-    text = jax.jit(jax.grad(loss, (0, 1))).lower(jnp.ones((16, 28, 28, 32)), jnp.ones(W)).compile().as_text()
+    text = jax.jit(jax.grad(loss, (0, 1))).lower(jnp.ones((16, 56, 56, 32)), jnp.ones(W)).compile().as_text()
     assert text.count(f'custom_call_target="{onednn.TARGET}"') == 3
 
 
-@pytest.mark.parametrize(("x", "products"), [((4, 56, 56, 128), 9), ((1, 28, 28, 32), 1), ((16, 28, 28, 32), 0)])
-def test_by_the_weight_products_of_few_columns_and_of_many_channels(x, products):
+@pytest.mark.parametrize(
+    ("x", "stride", "products"),
+    [
+        pytest.param((4, 56, 56, 128), 1, 9, id="many channels"),
+        pytest.param((1, 28, 28, 32), 1, 1, id="few columns"),
+        pytest.param((16, 28, 28, 32), 1, 1, id="a plane"),
+        pytest.param((16, 56, 56, 32), 2, 0, id="exchanged"),
+    ],
+)
+def test_by_the_weight_products_where_they_serve(x, stride, products):
     def loss(x, w):
-        return (F.conv2d(x, w, padding=1) ** 2).sum()
+        return (F.conv2d(x, w, stride=stride, padding=1) ** 2).sum()
 
     w = jnp.ones((3, 3, x[-1], 16))
     text = jax.jit(jax.grad(loss, 1)).lower(jnp.ones(x), w).compile().as_text()
