@@ -55,6 +55,7 @@ from .transposed_lowering import Transposed, convolve_transposed
 MOST_COLUMNS = 3_500_000  # elements of what the kernel covers at all positions; with more, the product is slower
 MANY_CHANNELS = 128  # from which on a product for each element of the kernel is the fastest
 MANY_SEQUENCES = 64  # fewer long ones XLA's convolution serves better: 8x16000x64 to 64 takes 180 ms, oneDNN's 290
+MANY_GROUPED = 16  # channels of a group, with fewer of which products for each group are slower
 SMALL_BATCH = 8  # images, below which their rows make a better one
 
 
@@ -81,8 +82,10 @@ def _by_weight(cotangent: jax.Array, input: jax.Array, weight: Any, *, geometry:
         rows = cotangent.reshape(-1, shape[-1])
         taps = taps_of(pad(input, geometry.paddings), kernel, *geometry.steps)
         return jnp.stack([over_rows(tap.reshape(len(rows), -1), rows) for tap in taps]).reshape(shape)
-    if groups == 1 and len(kernel) > 1 and geometry.stride[-2] == 1:
-        return _by_planes(cotangent, input, shape, geometry)
+    if (groups == 1 or shape[-2] >= MANY_GROUPED) and len(kernel) > 1 and geometry.stride[-2] == 1:
+        alone = (*shape[:-1], shape[-1] // groups)
+        blocks = zip(jnp.split(cotangent, groups, -1), jnp.split(input, groups, -1), strict=True)
+        return jnp.concatenate([_by_planes(c, x, alone, geometry) for c, x in blocks], -1)
     if len(input) < SMALL_BATCH and len(kernel) > 1:
         return _row_by_row(cotangent, input, kernel, geometry)
     return _exchanged(cotangent, input, kernel, geometry)

@@ -113,9 +113,10 @@ def test_by_the_weight_plane_by_plane(seed, monkeypatch):
         tuple(map(int, rng.integers(a, b, spatial))) for a, b in ((1, 5), (1, 3), (0, 4), (0, 4))
     )
     stride = tuple(1 if i == spatial - 2 else int(s) for i, s in enumerate(rng.integers(1, 4, spatial)))
-    geometry = Geometry(stride, tuple(zip(low, high, strict=True)), dilation)
-    x = rng.standard_normal((3, *rng.integers(9, 12, spatial), 5))
-    w = rng.standard_normal((*kernel, 5, 7))
+    groups, channels = (1, 5) if seed < 4 else (2, onednn_gradients.MANY_GROUPED)
+    geometry = Geometry(stride, tuple(zip(low, high, strict=True)), dilation, groups)
+    x = rng.standard_normal((3, *rng.integers(9, 12, spatial), channels * groups))
+    w = rng.standard_normal((*kernel, channels, 7 * groups))
     y, pull = jax.vjp(lambda w: onednn.convolve(*singly(x), w, None, geometry), *singly(w))
     c = rng.standard_normal(y.shape)
     with jax.enable_x64(True):
@@ -279,14 +280,17 @@ def test_both_gradients_use_it():
         pytest.param((4, 56, 56, 128), 1, 9, id="many channels"),
         pytest.param((1, 28, 28, 32), 1, 1, id="few columns"),
         pytest.param((16, 28, 28, 32), 1, 1, id="a plane"),
+        pytest.param((8, 28, 28, 32), 1, 2, id="a plane for each group"),
         pytest.param((16, 56, 56, 32), 2, 0, id="exchanged"),
     ],
 )
 def test_by_the_weight_products_where_they_serve(x, stride, products):
-    def loss(x, w):
-        return (F.conv2d(x, w, stride=stride, padding=1) ** 2).sum()
+    groups = products if products == 2 else 1
 
-    w = jnp.ones((3, 3, x[-1], 16))
+    def loss(x, w):
+        return (F.conv2d(x, w, stride=stride, padding=1, groups=groups) ** 2).sum()
+
+    w = jnp.ones((3, 3, x[-1] // groups, 16))
     text = jax.jit(jax.grad(loss, 1)).lower(jnp.ones(x), w).compile().as_text()
     assert text.count(f'custom_call_target="{onednn_products.TARGET}"') == products
 
