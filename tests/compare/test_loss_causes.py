@@ -5,6 +5,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 import torch
 import torch.nn.functional as F
@@ -13,6 +14,8 @@ from graphmode.compare import Case, check
 
 LABELS = np.array([0, 1, 2, 3, -100, 1, 0, 2])
 ZEROS = np.zeros((8, 4))
+TARGETS = np.array([0, 1, 2, 3, 3, 1, 0, 2])
+WORDS = np.array([[1, 2], [3, 1]])
 
 
 class Reference(torch.nn.Module):
@@ -50,6 +53,30 @@ def log_likelihood(scores):
     return counted, jnp.where(counted, chosen, 0)
 
 
+def smoothed_over_the_others(scores):
+    share = jnp.where(jax.nn.one_hot(TARGETS, 4) > 0, 0.9, 0.1 / 3)
+    return -(share * jax.nn.log_softmax(scores)).sum(-1).mean()
+
+
+def triplets(scores, power):
+    eps = 1e-6 if power == 1 else 0
+    near, far = (((scores[:4] - other + eps) ** 2).sum(-1) for other in (scores[4:], scores[::-1][:4]))
+    if power == 1:
+        near, far = jnp.sqrt(near), jnp.sqrt(far)
+    return jnp.maximum(near - far + 0.5, 0)
+
+
+def aligned(scores):
+    """Of two sequences of 4 steps."""
+    rows = jax.nn.log_softmax(scores).reshape(4, 2, 4).swapaxes(0, 1)
+    return optax.ctc_loss(rows, jnp.zeros((2, 4)), jnp.asarray(WORDS), jnp.zeros((2, 2)), blank_id=0)
+
+
+def ctc(scores):
+    rows = F.log_softmax(scores, -1).reshape(4, 2, 4)
+    return F.ctc_loss(rows, torch.from_numpy(WORDS), torch.tensor([4, 4]), torch.tensor([2, 2]))
+
+
 def labels():
     return torch.from_numpy(LABELS)
 
@@ -75,6 +102,36 @@ def labels():
             lambda x: jnp.abs(x).mean(),
             "loss-function",
             "computes l1_loss where the reference computes huber_loss",
+        ),
+        (
+            lambda x: F.cross_entropy(x, torch.from_numpy(TARGETS), label_smoothing=0.1),
+            smoothed_over_the_others,
+            "label-smoothing",
+            "shares the smoothing of 0.1 among the other classes alone",
+        ),
+        (
+            ctc,
+            lambda x: aligned(x).mean(),
+            "reduction",
+            "does not divide each loss by the length of its target before the mean",
+        ),
+        (
+            lambda x: F.triplet_margin_loss(x[:4], x[4:], x.flip(0)[:4], margin=0.5),
+            lambda x: triplets(x, power=2).mean(),
+            "loss-of-squares",
+            "takes the squares of the distances",
+        ),
+        (
+            lambda x: F.triplet_margin_loss(x[:4], x[4:], x.flip(0)[:4], margin=0.25),
+            lambda x: triplets(x, power=1).mean(),
+            "loss-margin",
+            "has a margin of 0.5",
+        ),
+        (
+            lambda x: F.poisson_nll_loss(x**2, torch.from_numpy(TARGETS).to(x)[:, None].expand(8, 4)),
+            lambda x: (x**2 - TARGETS[:, None] * jnp.log(x**2 + 1e-8)).mean(),
+            "loss-log-input",
+            "takes the input as it is, not for a logarithm",
         ),
         (
             lambda x: F.binary_cross_entropy_with_logits(x, torch.from_numpy(ZEROS).to(x)),
