@@ -51,6 +51,36 @@ def test_indices_the_other_way_round_are_named(port):
     assert found == [("index-order", "takes the indices of axes 0 and 1 the other way round")]
 
 
+class Pairs(torch.nn.Module):
+    """The products of all pairs of rows."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(TAGS * (TAGS - 1) // 2, 3)
+
+    def forward(self, x):
+        z = x @ x.mT
+        i, j = torch.tril_indices(TAGS, TAGS, -1)
+        return self.fc(z[:, i, j])
+
+
+class UpperPairs(nnx.Module):
+    def __init__(self, rngs):
+        self.fc = nnx.Linear(TAGS * (TAGS - 1) // 2, 3, rngs=rngs)
+
+    def __call__(self, x):
+        i, j = jnp.triu_indices(TAGS, 1)
+        return self.fc((x @ x.mT)[:, i, j])
+
+
+def test_the_pairs_of_the_other_triangle_are_named():
+    ((id, says),) = causes(Pairs, UpperPairs, lambda rng: (rng.standard_normal((2, TAGS, TIME)),))
+    assert (id, says) == (
+        "index-order",
+        "takes the pairs in the order of their indices of axis 2, as those of the other triangle",
+    )
+
+
 class Edges(torch.nn.Module):
     """Weights of edges, of which those that come to one node are 1 in all."""
 

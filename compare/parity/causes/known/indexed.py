@@ -52,6 +52,26 @@ def looked_up(call: Called) -> Iterator[Variant]:
                 "index as the reference does, or transpose the table",
                 _swapped(first, second),
             )
+            if index[first].dim() == index[second].dim() == 1:
+                yield Variant(
+                    "index-order",
+                    f"takes the pairs in the order of their indices of axis {second}, as those of the other triangle",
+                    "list the pairs in the reference's order: the lower triangle's is not the upper one's transposed",
+                    _along(second, first),
+                )
+
+
+def _along(first: int, second: int) -> Callable[[Any, Any, Any], Any]:
+    """The same pairs, sorted by the index of one axis and then by that of another."""
+
+    def run(func: Any, args: Any, kwargs: Any) -> Any:
+        index = list(args[1])
+        order = torch.argsort(index[second], stable=True)
+        order = order[torch.argsort(index[first][order], stable=True)]
+        index[first], index[second] = index[first][order], index[second][order]
+        return func(args[0], tuple(index))
+
+    return run
 
 
 def _swapped(first: int, second: int) -> Callable[[Any, Any, Any], Any]:
