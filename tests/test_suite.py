@@ -15,7 +15,20 @@ import pytest
 from graphmode.compare.report import Results, ResultsError
 
 ROOT = Path(__file__).parent.parent
-BARE = {"jax", "flax", "optax", "chex", "numpy", "jaxtyping", "rich", "typer", "cloudpickle", "torch", "jinja2"}
+BARE = {
+    "jax",
+    "flax",
+    "optax",
+    "chex",
+    "numpy",
+    "scipy",
+    "jaxtyping",
+    "rich",
+    "typer",
+    "cloudpickle",
+    "torch",
+    "jinja2",
+}
 LAYOUT = {"ruff"}  # by which drafts are laid out, and which they do without
 INFERENCE = ("--mode", "inference")
 ROWS = ("--row", "torch.eager", "--row", "torch.cudagraph", "--row", "jax.jit")

@@ -12,7 +12,7 @@ from flax import nnx
 from .conventions import LOADED_AS
 from .formats import as_numpy, as_tensor
 from .hints import check_state_dict, common_prefix, nested_weights
-from .matching import matched, not_arrays, without_prefix
+from .matching import matched, not_arrays, under_other_names, without_prefix
 from .plan import WeightsError, as_rules, make_plan
 from .rules import Tied, WeightRule
 from .shared import warn_of_lost_ties
@@ -67,6 +67,8 @@ def load(module: nnx.Module, state_dict: Mapping[str, Any], rules: Iterable[Weig
         problems = [f"state_dict: is a checkpoint that holds weights and more; give {inside}"]
     elif found.lacks_all and (prefix := common_prefix(found.missing, found.unused)):
         problems = without_prefix(prefix, module, rules, arrays, unreadable)
+    elif found.missing:
+        problems = under_other_names(found, module, rules, arrays, unreadable) or problems
     if problems:
         raise WeightsError(problems, subject=f"the weights do not match {type(module).__name__}")
     warn_of_lost_ties(found.plan, state_dict)

@@ -14,6 +14,7 @@ from flax import nnx
 
 from .conventions import Leaf, passed_over, unkept
 from .hints import computed
+from .other_names import other_names
 from .plan import Group, make_plan, renamed
 from .rules import Drop, Rename, Stacked, Tied, WeightRule
 
@@ -110,6 +111,34 @@ def without_prefix(
         found = matched(module, rules, arrays, unreadable)
         advice = f"give {{{shown}: value for key, value in state_dict.items()}}, for which the rules are made"
     return [f"{fact}: {advice}", *found.problems]
+
+
+def under_other_names(
+    found: Found,
+    module: nnx.Module,
+    rules: tuple[WeightRule, ...],
+    arrays: Mapping[str, np.ndarray],
+    unreadable: Mapping[str, str],
+) -> list[str] | None:
+    """One line on rules that give all keys the names here, and the problems that are left then; None if none do."""
+    lacking = [group for group in found.plan if len(group.keys) == 1 and group.keys[0] in found.missing]
+    if found.missing != [key for group in lacking if group.by is None for key in group.keys]:
+        return None
+    needed = {group.keys[0]: _shape_in_pytorch(group) for group in lacking}
+    renames = other_names(needed, {key: arrays[key].shape for key in found.unused})
+    if not renames:
+        return None
+    renamed = matched(module, (*rules, *renames), arrays, unreadable)
+    if renamed.missing or len(renamed.problems) >= len(found.problems):
+        return None
+    advice = ", ".join(f"Rename({rule.key!r}, {rule.path!r})" for rule in renames)
+    fact = f"{len(needed)} keys that the module needs are there under other names, as their shapes and words tell"
+    return [f"{fact}: if that is right, add to the rules (`weights` of a case) {advice}", *renamed.problems]
+
+
+def _shape_in_pytorch(group: Group) -> tuple[int, ...]:
+    (array,) = group.transform.to_reference(*(np.empty(leaf.variable.get_value().shape) for leaf in group.leaves))
+    return array.shape
 
 
 def _convert(group: Group, arrays: Mapping[str, np.ndarray], written: dict[int, tuple[Leaf, np.ndarray]]) -> list[str]:

@@ -96,6 +96,69 @@ def test_a_prefix_that_the_rules_do_not_know(module, state, rules, advice):
     load(module(), eval(advice, {"state_dict": state}), rules)
 
 
+class Block(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.query, self.key, self.value = (torch.nn.Linear(4, 4) for _ in range(3))
+        self.mlp = torch.nn.ModuleList([torch.nn.Linear(4, 6), torch.nn.Linear(6, 4)])
+        self.scale = torch.nn.Parameter(torch.ones(4))
+
+
+class Transformer(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.encoder = torch.nn.ModuleDict({"layer": torch.nn.ModuleList(Block() for _ in range(3))})
+        self.embeddings = torch.nn.Embedding(9, 4)
+        self.norm = torch.nn.BatchNorm1d(4)
+
+
+class BlockPort(nnx.Module):
+    def __init__(self, rngs):
+        self.q, self.k, self.v = (gm.nn.Linear(4, 4, rngs=rngs) for _ in range(3))
+        self.up, self.down = gm.nn.Linear(4, 6, rngs=rngs), gm.nn.Linear(6, 4, rngs=rngs)
+        self.gamma = nnx.Param(jnp.ones(4))
+
+
+class TransformerPort(nnx.Module):
+    def __init__(self):
+        rngs = nnx.Rngs(0)
+        self.blocks = nnx.List(BlockPort(rngs) for _ in range(3))
+        self.embed = gm.nn.Embedding(9, 4, rngs=rngs)
+        self.norm = nnx.BatchNorm(4, rngs=rngs)
+
+
+def test_other_names_are_told_as_rules_that_can_be_given():
+    state = Transformer().state_dict()
+    (problem,) = problems_of(TransformerPort(), state)
+    assert problem.startswith("34 keys that the module needs are there under other names")
+    rules = eval(f"[{problem.split('(`weights` of a case) ')[1]}]")
+    assert set(rules) == {
+        Rename("encoder.layer.{i}.query", "blocks.{i}.q"),
+        Rename("encoder.layer.{i}.key", "blocks.{i}.k"),
+        Rename("encoder.layer.{i}.value", "blocks.{i}.v"),
+        Rename("encoder.layer.{i}.mlp.0", "blocks.{i}.up"),
+        Rename("encoder.layer.{i}.mlp.1", "blocks.{i}.down"),
+        Rename("encoder.layer.{i}.scale", "blocks.{i}.gamma"),
+        Rename("embeddings", "embed"),
+    }
+    port = TransformerPort()
+    load(port, state, rules)
+    np.testing.assert_array_equal(port.blocks[2].v.weight[...].T, state["encoder.layer.2.value.weight"])
+
+
+def test_what_is_left_over_beside_other_names_is_still_told():
+    first, *others = problems_of(TransformerPort(), {**Transformer().state_dict(), "head.weight": torch.ones(2, 2)})
+    assert "under other names" in first
+    assert others == ["head.weight: unused, shape (2, 2); give it a variable, or Drop it with a reason"]
+
+
+def test_keys_that_no_shape_fits_are_told_one_by_one():
+    state = {key: value for key, value in Transformer().state_dict().items() if "mlp.1" not in key}
+    problems = problems_of(TransformerPort(), state)
+    assert not any("under other names" in problem for problem in problems)
+    assert any(problem.startswith("blocks.0.down.weight: missing") for problem in problems)
+
+
 def test_a_prefix_of_some_keys_is_none_of_all():
     state = {**STATE, "module.fc.bias": STATE["fc.bias"]}
     del state["fc.bias"]
