@@ -13,6 +13,7 @@ from graphmode.compare.parity.causes.change import Change
 from graphmode.compare.parity.causes.wrong_call import WrongCall
 from graphmode.compare.parity.inside.calls import CallId
 from looked_into import look
+from told_causes import causes
 
 import graphmode as gm
 
@@ -115,3 +116,32 @@ def test_a_loop_that_its_bound_ends_is_told_by_its_line():
     case = Case(name="c", summary="s", reference=Shrunk, model=Bounded, inputs=inputs, modes=("inference",))
     (parity,) = check(case, draws=1, hasty=True, compiled=False).parity
     assert any("max_steps=3 ends the loop at test_loop_causes.py:" in note for note in parity.notes), parity.notes
+
+
+class Residual(torch.nn.Module):
+    """Products with a residual, each with a tangent but the last."""
+
+    def __init__(self):
+        super().__init__()
+        self.weights = torch.nn.Parameter(torch.randn(3, SIZE, SIZE))
+
+    def forward(self, x):
+        for i, weight in enumerate(self.weights):
+            new = x @ weight
+            x = x + (torch.tanh(new) if i < 2 else new)
+        return x
+
+
+class TangentToTheLast(nnx.Module):
+    def __init__(self, rngs):
+        self.weights = nnx.Param(jnp.zeros((3, SIZE, SIZE)))
+
+    def __call__(self, x):
+        for weight in self.weights[...]:
+            x = x + jnp.tanh(x @ weight)
+        return x
+
+
+def test_an_activation_too_many_in_one_turn_is_named():
+    ((id, says),) = causes(Residual, TangentToTheLast, lambda rng: (rng.standard_normal((5, SIZE)),))
+    assert (id, says) == ("activation-extra", "applies tanh to what matmul gives, which it gives to add in one turn")

@@ -23,7 +23,7 @@ from .carried import held_otherwise
 from .change import Change, Site
 from .composite import composites
 from .dropout import dropout_on
-from .extra import extra_activations, extra_factors
+from .extra import extra_activations, extra_factors, extra_given
 from .held import buffer_variants, own_buffers
 from .known.gradient import kept_on, stops_gradients
 from .known.mask import chooses, compares_integers
@@ -194,6 +194,8 @@ class _Search:
         for stage in (self._single, self._composites, self._together, self._stale, self._fits):
             if parting and not self.trial.found and not self.trial.is_over:
                 stage(parting)
+        if not self.trial.found:
+            self._each(extra_given(self.ancestry, parting))
 
     def _origins(self, sites: list[Site]) -> None:
         found = list(origins(self.replay, self.target, self.ancestry))
@@ -386,6 +388,8 @@ class _Search:
             if self.trial.found or self.trial.is_over:
                 return
             self.trial.vary(variant.id, variant.says, variant.fix, change)
+        turns = [site for same in constructs(sites) if len(same) > 1 for site in same]
+        self._each(extra_given(self.ancestry, turns))
         for fit, scaled_by in extra_factors(self.replay, sites):
             if self.trial.found or self.trial.is_over:
                 return

@@ -8,11 +8,12 @@ from functools import partial
 import torch
 import torch.nn.functional as F
 
+from .ancestry import Ancestry
 from .change import Change, Site
 from .known.activation import NAMES
 from .replay import Replay
-from .sites import constructs, numbers
-from .variants import Fit, Variant, after
+from .sites import constructs, is_floating, numbers
+from .variants import Fit, Variant, after, before
 
 EXTRA: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "relu": F.relu,
@@ -39,6 +40,18 @@ def extra_activations(replay: Replay, sites: list[Site]) -> Iterator[tuple[Varia
         for name, make in EXTRA.items():
             variant = Variant("activation-extra", f"applies {name} to what {same[0].name} gives", FIX, after(make))
             yield variant, Change(variant.apply, numbers(same))
+
+
+def extra_given(ancestry: Ancestry, sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
+    """To what a single call is given, of several that one line makes: in the last turn of a loop, say."""
+    for site in sites:
+        for place, given in enumerate(site.args):
+            if not is_floating(given) or id(given) in {id(other) for other in site.args[:place]}:
+                continue
+            for name, make in EXTRA.items():
+                says = f"applies {name} to {ancestry.words(given)}, which it gives to {site.name} in one turn"
+                apply = before(make, place)
+                yield Variant("activation-extra", says, FIX, apply), Change(apply, numbers([site]))
 
 
 def extra_factors(replay: Replay, sites: list[Site]) -> Iterator[tuple[Fit, Callable[[float], Change]]]:
