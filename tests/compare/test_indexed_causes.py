@@ -1,5 +1,6 @@
 """Tables that are read by several indices."""
 
+import jax
 import jax.numpy as jnp
 import pytest
 import torch
@@ -49,6 +50,70 @@ class Transposed(Port):
 def test_indices_the_other_way_round_are_named(port):
     found = causes(Path, port, lambda rng: (rng.integers(0, TAGS, (TIME, 4)),))
     assert found == [("index-order", "takes the indices of axes 0 and 1 the other way round")]
+
+
+class Normaliser(torch.nn.Module):
+    """The sum over all paths, of which each step adds up the tags before."""
+
+    def __init__(self):
+        super().__init__()
+        self.transitions = torch.nn.Parameter(torch.randn(TAGS, TAGS))
+
+    def forward(self, emissions):
+        score = emissions[:, 0]
+        for t in range(1, TIME):
+            score = torch.logsumexp(score[:, :, None] + self.transitions + emissions[:, t, None], 1)
+        return score
+
+
+class OverTheTagsAfter(nnx.Module):
+    def __init__(self, rngs):
+        self.transitions = nnx.Param(jnp.zeros((TAGS, TAGS)))
+
+    def __call__(self, emissions):
+        score = emissions[:, 0]
+        for t in range(1, TIME):
+            score = jax.nn.logsumexp(score[:, None] + self.transitions[...] + emissions[:, t, :, None], 2)
+        return score
+
+
+def test_a_table_that_is_taken_transposed_is_named():
+    found = causes(Normaliser, OverTheTagsAfter, lambda rng: (rng.standard_normal((3, TIME, TAGS)),))
+    assert found == [("weight-transposed", "takes transitions transposed")]
+
+
+class Means(torch.nn.Module):
+    """The mean of what goes to a node, masked edges among those that are counted."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(TIME, TIME)
+
+    def forward(self, x, mask, node):
+        mask = mask.to(x.dtype)
+        values = self.fc(x) * mask
+        index = node[:, None].expand_as(values)
+        total, count = (torch.zeros(TAGS, TIME, dtype=x.dtype) for _ in range(2))
+        total.scatter_add_(0, index, values)
+        count.scatter_add_(0, index, torch.ones_like(values))
+        return total / count.clamp(min=1)
+
+
+class OfUnmasked(nnx.Module):
+    def __init__(self, rngs):
+        self.fc = nnx.Linear(TIME, TIME, rngs=rngs)
+
+    def __call__(self, x, mask, node):
+        total = jax.ops.segment_sum(self.fc(x) * mask, node, TAGS)
+        return total / jnp.maximum(jax.ops.segment_sum(mask, node, TAGS), 1)
+
+
+def test_that_a_count_leaves_out_what_is_masked_is_named():
+    def edges(rng):
+        return rng.standard_normal((20, TIME)), rng.integers(0, 2, (20, 1)), rng.integers(0, TAGS, 20)
+
+    says = "gives what to gives to scatter_add_ where the reference gives what ones_like gives"
+    assert causes(Means, OfUnmasked, edges) == [("wiring", says)]
 
 
 class Pairs(torch.nn.Module):

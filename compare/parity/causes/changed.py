@@ -150,7 +150,8 @@ class Changed(TorchFunctionMode):
             return _named(name, self.change.apply(func, args, kwargs))
         if self.change.rewired is not None and self.change.rewired[0] == number:
             _, place, source = self.change.rewired
-            args = (*args[:place], self.tensors[source][2], *args[place + 1 :])
+            other, usual = self.tensors[source][2], args[place]
+            args = (*args[:place], other if other.shape == usual.shape else other.expand_as(usual), *args[place + 1 :])
         if self.held and number in self.change.sites:
             args, kwargs = pytree.tree_map(lambda x: self.held.get(id(x), x), (args, kwargs))
         if self.change.exchanged is not None:

@@ -34,13 +34,21 @@ def rewired(ancestry: Ancestry) -> Iterator[tuple[Variant, Change]]:
             for source, (words, made, tensor) in enumerate(tensors):
                 if words == usual and given.is_floating_point():
                     continue  # one of several that the same line makes: a loop's turns, which no words tell apart
-                fits = tensor.shape == given.shape and tensor.dtype == given.dtype
-                if made <= site.number and fits and not torch.equal(tensor, given):
+                fits = tensor.dtype == given.dtype and (tensor.shape == given.shape or _counts(tensor, given))
+                if made <= site.number and fits and not torch.equal(tensor.expand_as(given), given):
                     says = f"gives {words} to {site.name} where the reference gives {usual}"
                     if words == usual:
                         says = f"gives {site.name} another tensor than the reference does, also {words}"
                     change = Change(rewired=(site.number, place, source))
                     yield Variant("wiring", says, HAND_ON, unused), change
+
+
+def _counts(tensor: torch.Tensor, ones: torch.Tensor) -> bool:
+    """Whether the one can be laid over the other, all ones, and says which of them count."""
+    if not bool((ones == 1).all()) or tensor.dim() > ones.dim():
+        return False
+    sides = zip(reversed(tensor.shape), reversed(ones.shape), strict=False)
+    return all(n in (1, m) for n, m in sides) and bool(((tensor == 0) | (tensor == 1)).all())
 
 
 def indexed_by(ancestry: Ancestry) -> Iterator[tuple[Variant, Change]]:

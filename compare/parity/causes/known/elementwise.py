@@ -63,6 +63,20 @@ def summands(call: Called) -> Iterator[Variant | Fit]:
         )
 
 
+@of(*SUMS, "mul", "mul_", "div", "div_")
+def turned_over(call: Called) -> Iterator[Variant]:
+    """A square parameter, such as of pairs of classes, by its transpose."""
+    for place, side in enumerate(call.args[:2]):
+        name = call.name_of(place) if isinstance(side, torch.Tensor) and side.dim() > 1 else ""
+        if name and side.shape[-1] == side.shape[-2] > 1:
+            yield Variant(
+                "weight-transposed",
+                f"takes {name} transposed",
+                "take it as it is, and sum over the axis that the reference sums over",
+                lambda func, args, kwargs, place=place: _transposed(func, args, place),
+            )
+
+
 def _one_of_two(call: Called, is_residual: bool) -> Iterator[Variant]:
     """One of two that are added or subtracted left out, or taken twice."""
     is_sum = "sub" not in call.name
