@@ -172,3 +172,69 @@ def test_what_is_wrong_before_modules_of_another_form_is_seen_before_them(order)
         (divergence,) = report.parity[0].divergences
         assert (divergence.module, divergence.mode) == ("", "inference")
         assert [cause.id for cause in divergence.causes] == ["axes-order"]
+
+
+class Head(torch.nn.Module):
+    """Reads the memory where it is told to, and moves on from where it was."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(WIDTH, 2 * WIDTH)
+
+    def forward(self, x, memory, before):
+        key, gate = self.fc(x).split(WIDTH, 1)
+        at = torch.softmax(before + key @ memory.T, 1)
+        return torch.sigmoid(gate) * (at @ memory), at
+
+
+class Memory(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.memory, self.head = torch.nn.Parameter(torch.randn(WIDTH + 2, WIDTH)), Head()
+
+    def forward(self, x):
+        at = torch.zeros(len(x), WIDTH + 2, dtype=x.dtype)
+        read, at = self.head(x, self.memory, at)
+        read, at = self.head(x + read, self.memory, at)
+        return read
+
+
+class HeadPort(nnx.Module):
+    """Gives three pieces, of which the first is as long as what the reference reads, and is none of it."""
+
+    def __init__(self, rngs):
+        self.fc = nnx.Linear(WIDTH, 2 * WIDTH, rngs=rngs)
+
+    def __call__(self, x):
+        return jnp.split(self.fc(x), (WIDTH, WIDTH + 1), 1)
+
+
+class MemoryPort(nnx.Module):
+    def __init__(self, rngs, axis):
+        self.memory, self.head, self.axis = nnx.Param(jnp.zeros((WIDTH + 2, WIDTH))), HeadPort(rngs), axis
+
+    def read(self, x, before):
+        key, *gate = self.head(x)
+        at = jax.nn.softmax(before + key @ self.memory[...].T, self.axis)
+        return jax.nn.sigmoid(jnp.concatenate(gate, 1)) * (at @ self.memory[...]), at
+
+    def __call__(self, x):
+        read, at = self.read(x, jnp.zeros((len(x), WIDTH + 2)))
+        return self.read(x + read, at)[0]
+
+
+@pytest.mark.parametrize("axis", [1, 0])
+def test_a_module_that_gives_other_tensors_is_a_part_of_what_is_around_it(axis):
+    case = Case(
+        name="c",
+        summary="s",
+        reference=Memory,
+        model=lambda rngs: MemoryPort(rngs, axis),
+        inputs=lambda rng: (rng.standard_normal((4, WIDTH)),),
+    )
+    report = check(case)
+    assert report.passed == (axis == 1), report
+    if not report.passed:
+        (divergence,) = report.parity[0].divergences
+        assert divergence.module == ""
+        assert [cause.id for cause in divergence.causes] == ["softmax-axis"]

@@ -1,7 +1,9 @@
 """Where a module has more calls than can be tried in time: what is tried first is where the two sides part."""
 
+import dataclasses
 import importlib
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -99,3 +101,43 @@ def test_what_is_no_call_there_is_found_as_usual(monkeypatch):
     monkeypatch.setattr(explain, "PARTING_S", 0.0)  # it cannot be told where they part
     monkeypatch.setattr(explain, "LONG_S", 0.0)
     assert causes(lambda x, by: jnp.cumsum(x, -1)) == ["factor-missing"]
+
+
+def ringed(x, shift):
+    """Each row moved by a kernel of its own, around its ends."""
+    ends = torch.cat([x[:, -1:], x, x[:, :1]], 1)
+    return torch.nn.functional.conv1d(ends[None], shift[:, None], groups=len(x))[0]
+
+
+class Ring(Mixed):
+    def forward(self, x):
+        h = self.linear(x)
+        for turn in range(TURNS):
+            h = torch.sin(h * (1 + 0.1 * turn)) + 0.5 * h
+        return ringed(h, torch.softmax(x[:, :3], 1))
+
+
+class RingPort(MixedPort):
+    def __call__(self, x):
+        h = self.linear(x)
+        for turn in range(TURNS):
+            h = jnp.sin(h * (1 + 0.1 * turn)) + 0.5 * h
+        return self.weighted(h, jax.nn.softmax(x[:, :3], 1))
+
+
+def rolled(x, shift, turn=1):
+    before, after = jnp.roll(x, turn, 1), jnp.roll(x, -turn, 1)
+    return shift[:, :1] * before + shift[:, 1:2] * x + shift[:, 2:] * after
+
+
+def test_all_of_a_function_that_the_port_writes_in_another_way_is_tried_where_they_part(monkeypatch):
+    def failing(self, sites):
+        raise AssertionError("it was not found where they part")
+
+    monkeypatch.setattr(explain, "LONG_S", 0.0)
+    monkeypatch.setattr(explain._Search, "_moved", failing)
+    right = dataclasses.replace(case(rolled), reference=Ring, model=lambda rngs: RingPort(rngs, rolled))
+    assert check(right).passed
+    wrong = dataclasses.replace(right, model=lambda rngs: RingPort(rngs, lambda x, s: rolled(x, s, -1)))
+    (divergence,) = check(wrong, hasty=True).divergences
+    assert [cause.id for cause in divergence.causes] == ["kernel-flipped"]

@@ -14,7 +14,10 @@ from .sites import is_floating, makers, numbers
 from .variants import Variant
 from .written_out import written_out
 
-LAYOUTS = {"reshape", "view", "flatten", "unflatten", "permute", "transpose", "swapaxes", "movedim", "contiguous"}
+LAYOUTS = {
+    *("reshape", "view", "flatten", "unflatten", "unsqueeze", "squeeze", "permute", "transpose", "swapaxes", "movedim"),
+    "contiguous",
+}
 LERP = ("lerp", "lerp_")
 MOVES = LAYOUTS | {"clone", "expand", "to"}
 

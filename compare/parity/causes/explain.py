@@ -21,7 +21,7 @@ from .autograd_functions import own_function
 from .call_order import other_order
 from .carried import held_otherwise
 from .change import Change, Site
-from .composite import composites
+from .composite import LAYOUTS, composites
 from .dropout import dropout_on
 from .extra import extra_activations, extra_factors, extra_given
 from .held import buffer_variants, own_buffers
@@ -33,7 +33,7 @@ from .loss import LossAgain, loss_call
 from .origins import Origin, differs_in, origins
 from .parameters import own_parameters, parameter_variants, read_from_inside
 from .rotary import rotations
-from .sites import constructs, groups, instruction, numbers, widest_first
+from .sites import constructs, groups, instruction, numbers, widest_first, written_in
 from .stale import stale
 from .target import EXPLAINED
 from .tied import other_uses_missing
@@ -51,6 +51,7 @@ CHANGES = 8  # at a construct, about
 LONG_S = 4.0  # that these take, from which on it is found first where the two sides part
 PARTING_S = 20.0  # for that
 MOST_PARTING = 8  # instructions
+MOST_ENDS = 8  # calls where they part, of which each may be given something else
 FEW_SIBLINGS = 40  # pairs, that are tried before the calls of functions
 KINDS = ("missing", "usual", "guess")  # of variants
 MOST = 3  # causes that are told, where an input cannot tell them apart
@@ -188,14 +189,13 @@ class _Search:
         near = self.parting()
         self.trial.limit = self.trial.limit.anew()
         parting = [site for site in sites if instruction(site) in near]
-        results = [tensor for site in parting for tensor in tensors_of(site.result)]
-        taking = [site for tensor in results for site in self.ancestry.takers(tensor)]
-        parting = list({site.number: site for site in (*parting, *taking)}.values())
+        parting = self._with_takers(parting)
         for stage in (self._single, self._composites, self._together, self._stale, self._fits):
             if parting and not self.trial.found and not self.trial.is_over:
                 stage(parting)
-        if not self.trial.found:
-            self._each(extra_given(self.ancestry, parting))
+        ends = _ends(constructs(parting))
+        if not self.trial.found and len(ends) <= MOST_ENDS:
+            self._each(extra_given(self.ancestry, ends))
 
     def _origins(self, sites: list[Site]) -> None:
         found = list(origins(self.replay, self.target, self.ancestry))
@@ -356,6 +356,21 @@ class _Search:
         if not self.trial.found:
             self._each(kept_on(sites))
 
+    def _with_takers(self, sites: list[Site]) -> list[Site]:
+        """The calls, those that take what they give, laid out anew or not, and all of a function that is no module's:
+        a port may write it in another way, of which it has the result alone."""
+        helpers = {code for site in sites if (code := written_in(site)) is not None}
+        found = {site.number: site for site in sites}
+        waiting = list(sites)
+        while waiting:
+            for tensor in tensors_of(waiting.pop().result):
+                for site in self.ancestry.takers(tensor):
+                    if site.number not in found:
+                        found[site.number] = site
+                        waiting += [site] if site.name in LAYOUTS else []
+        found |= {site.number: site for site in self.ancestry.sites if written_in(site) in helpers}
+        return list(found.values())
+
     def _moved(self, sites: list[Site]) -> None:
         self._each(moved(self.replay, self.target, sites))
 
@@ -388,8 +403,7 @@ class _Search:
             if self.trial.found or self.trial.is_over:
                 return
             self.trial.vary(variant.id, variant.says, variant.fix, change)
-        turns = [site for same in constructs(sites) if len(same) > 1 for site in same]
-        self._each(extra_given(self.ancestry, turns))
+        self._each(extra_given(self.ancestry, _ends([same for same in constructs(sites) if len(same) > 1])))
         for fit, scaled_by in extra_factors(self.replay, sites):
             if self.trial.found or self.trial.is_over:
                 return
@@ -407,6 +421,11 @@ class _Search:
                 if self.trial.is_over:
                     return
                 yield each
+
+
+def _ends(constructs: Iterable[list[Site]]) -> list[Site]:
+    """The first turn and the last of each."""
+    return [site for same in constructs for site in (same[0], *same[1:][-1:])]
 
 
 def _likeliest(trial: Trial) -> list[Cause]:

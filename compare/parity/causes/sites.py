@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 import torch
@@ -24,6 +25,12 @@ def instruction(site: Site) -> Any:
     wherever its line is called from, and in all modules of a class."""
     own = next((i for i, each in enumerate(site.place) if not is_of_a_library(each[0].co_filename)), len(site.place))
     return site.name, tuple(each[:2] for each in site.place[: own + 1])
+
+
+def written_in(site: Site) -> CodeType | None:
+    """The function of the reference's own that makes a call, if it is no method of a module."""
+    own = next((each for each in site.place if not is_of_a_library(each[0].co_filename)), None)
+    return own[0] if own is not None and own[2] is None else None
 
 
 def source(site: Site) -> str:

@@ -399,7 +399,8 @@ def _merge_repeated(call: Call, pairs: Sequence[Pair]) -> None:
 
 def _of_another_structure(call: Call, received: list[Seen], given: list[Seen]) -> bool:
     """Whether what a call gives cannot be compared, and what it received does not tell that this is its fault; or is
-    what the reference's adds to an input that the port adds it to elsewhere."""
+    something else than the reference's, of which more is not there; or is what the reference's adds to an input that
+    the port adds it to elsewhere."""
     if not given:
         return bool(call.outputs)
     inputs, known = unpacked(call.inputs)[0], {one.name for one in received}
@@ -408,6 +409,8 @@ def _of_another_structure(call: Call, received: list[Seen], given: list[Seen]) -
         return False
     wrong = [one for one in given if not difference(one.port, one.reference).equal]
     if any(one.port.shape != one.reference.shape for one in wrong):
+        return True
+    if len(wrong) == len(given) < len(unpacked(call.outputs)[0]):
         return True
     return bool(wrong) and all(any(_is_all_but(x, one) for x in missing) for one in wrong)
 
