@@ -1,8 +1,10 @@
 """What a reference computes under `torch.no_grad`, and a port lets the gradient through."""
 
+import dataclasses
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
@@ -206,3 +208,59 @@ def test_of_many_calls_without_gradients_the_one_with_a_gradient_is_named():
     assert (cause.id, cause.reference) == ("stop-gradient", place_of("# the one that the port lets through"))
     assert divergence.astray.port == [f"{place_of('# where the port lets it through')} (add)"]
     assert cause.says == "lets the gradient through add, which the reference computes under torch.no_grad"
+
+
+class Running(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(WIDTH))
+
+    def forward(self, x):
+        with torch.no_grad():
+            self.mean.add_(x.mean(0) * 0.5)
+        return x - self.mean
+
+
+class Critic(torch.nn.Module):
+    """Values what comes last by what a module inside has just written."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.value = Running(), torch.nn.Linear(WIDTH, 1)
+
+    def forward(self, x, last):
+        x = self.norm(x)
+        with torch.no_grad():
+            target = 0.9 * self.value(last - self.norm.mean) + 1.0
+        gain = target / target.std(0)
+        return ((self.value(x) - target) ** 2).mean() + gain.mean()
+
+
+class RunningPort(nnx.Module):
+    def __init__(self):
+        self.mean = nnx.BatchStat(jnp.zeros(WIDTH))
+
+    def __call__(self, x):
+        self.mean[...] += jax.lax.stop_gradient(x.mean(0)) * 0.5
+        return x - self.mean[...]
+
+
+class CriticPort(nnx.Module):
+    def __init__(self, rngs, ddof, stops):
+        self.norm, self.value = RunningPort(), nnx.Linear(WIDTH, 1, rngs=rngs)
+        self.ddof, self.stops = ddof, stops
+
+    def __call__(self, x, last):
+        x = self.norm(x)
+        target = 0.9 * self.value(last - self.norm.mean[...]) + 1.0
+        target = jax.lax.stop_gradient(target) if self.stops else target
+        gain = target / target.std(0, ddof=self.ddof)
+        return ((self.value(x) - target) ** 2).mean() + gain.mean()
+
+
+@pytest.mark.parametrize(("ddof", "stops", "id"), [(1, True, None), (0, True, "ddof"), (1, False, "stop-gradient")])
+def test_what_a_module_inside_has_just_written_is_there_for_what_is_tried(ddof, stops, id):
+    usual = of_rows(Critic, lambda rngs: CriticPort(rngs, ddof, stops))
+    report = check(dataclasses.replace(usual, modes=("forward_backward",)), hasty=True)
+    assert report.passed == (id is None)
+    assert [cause.id for each in report.divergences for cause in each.causes] == ([] if id is None else [id])

@@ -24,6 +24,8 @@ def stub(
     outputs: list[torch.Tensor],
     mode: Changed,
     anchor: torch.Tensor,
+    *,
+    writes: bool = False,
 ) -> Callable[..., Any]:
     """A forward that gives what was recorded of the next call in the queue, and notes what it receives.
 
@@ -38,6 +40,7 @@ def stub(
       mode: in which the replay runs; nothing of what happens here is a call of the module's.
       anchor: a tensor that gradients are taken by: what is given hangs on it, so that its cotangent is seen, too, where
         the module takes no tensor that has a gradient, as an embedding.
+      writes: whether it runs, too, for what it leaves in its buffers.
     """
 
     def forward(*args: Any, **kwargs: Any) -> Any:
@@ -54,6 +57,8 @@ def stub(
             given_to_it = {n: as_numpy(x.detach().clone()) for n, x in zip(call.inputs, tensors, strict=False)}
             for name, array in _unpacked(given_to_it, call).items():
                 evidence["received", f"{name} of {call.id}"] = array
+            if writes:
+                _write(module, args, kwargs)
             if mode.change.cut_before in ((call.id.path, None), call.id):
                 tensors = [x.detach() for x in tensors]
             flat, structure = pytree.tree_flatten(call.result)
@@ -73,6 +78,13 @@ def stub(
             mode.paused = before
 
     return forward
+
+
+def _write(module: torch.nn.Module, args: Any, kwargs: Any) -> None:
+    """Runs a module for what it leaves in its buffers."""
+    copies = pytree.tree_map(lambda x: x.detach().clone() if isinstance(x, torch.Tensor) else x, (args, kwargs))
+    with torch.no_grad(), torch.random.fork_rng():
+        type(module).forward(module, *copies[0], **copies[1])
 
 
 def _is_of_another_length(tensors: list[torch.Tensor], call: Call) -> bool:

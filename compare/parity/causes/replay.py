@@ -268,7 +268,9 @@ class Replay:
             again = self._regrouped(path)
             queue = iter([self.calls[call] for call in ids] if again is None else again.originals)
             module = self.model.get_submodule(path)
-            patched[module] = stub(module, queue, evidence, outputs, mode, self.anchor)
+            patched[module] = stub(
+                module, queue, evidence, outputs, mode, self.anchor, writes=path in self._looked_into
+            )
         if mode.change.called is not None:
             left_out, instead = map(self.model.get_submodule, mode.change.called)
             patched[left_out] = functools.partial(type(instead).forward, instead)  # itself, and no record of it
@@ -281,6 +283,17 @@ class Replay:
         finally:
             for module in patched:
                 del module.forward
+
+    @functools.cached_property
+    def _looked_into(self) -> set[str]:
+        """The modules inside whose buffers calls of this one take, as where it normalises by what another one keeps."""
+        modules = {path: self.model.get_submodule(path) for path in self.children}
+        owners = {id(x): path for path, module in modules.items() if module.training for x in module.buffers()}
+        if not owners:
+            return set()
+        self._looked_into = set()  # while it is found
+        given = (x for site in self.sites() for x in pytree.tree_leaves((site.args, site.kwargs)))
+        return {owners[id(x)] for x in given if id(x) in owners}
 
     def _move(self, patched: dict[torch.nn.Module, Callable[..., Any]], mode: Changed) -> None:
         assert mode.change.moved is not None
