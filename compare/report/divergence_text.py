@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from .records import Astray, Cause, Divergence, Finding
@@ -9,6 +10,7 @@ from .wording import count
 
 _BORDERS = (("received", "to_model"), ("output", "to_reference"), ("received_cotangent", "loss"))
 MOST_NAMED = 6  # modules
+NAMES_AXES = re.compile(r"\bax[ei]s \(?-?\d|\border \(\d")
 OPTIMIZER = "the optimizer"  # in the place of a module's path
 
 
@@ -78,7 +80,8 @@ def told(divergence: Divergence, others: Sequence[Divergence] = ()) -> Iterator[
 
 def said(cause: Cause) -> str:
     """What the port does, and on which line the reference does otherwise."""
-    return f"{cause.says} (the reference's line is {cause.reference})" if cause.reference else cause.says
+    axes = ", whose axes are meant" if NAMES_AXES.search(cause.says) else ""
+    return f"{cause.says} (the reference's line is {cause.reference}{axes})" if cause.reference else cause.says
 
 
 def unexplained(divergence: Divergence) -> str:

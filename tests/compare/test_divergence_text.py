@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from graphmode.compare.report.divergence_text import evidence, place, told
+from graphmode.compare.report.divergence_text import evidence, place, said, told
 from graphmode.compare.report.parity_tables import parity_sections
 from graphmode.compare.report.records import Cause, Divergence, Finding, Parity, Tensor
 from graphmode.compare.report.results import Results
@@ -40,6 +40,18 @@ def test_a_divergence_is_told_with_place_cause_fix_and_evidence():
         *["  its output, output of bn, is off by 0.0005 of its scale at [0, 2]: 1.5 for 1"] * 3,
         "  and 2 further tensors",
     ]
+
+
+@pytest.mark.parametrize(
+    ("says", "end"),
+    [
+        ("takes softmax over axis 2", "(the reference's line is a.py:3, whose axes are meant)"),
+        ("flattens with its axes in the order (0, 2, 1)", "(the reference's line is a.py:3, whose axes are meant)"),
+        ("multiplies by 2", "(the reference's line is a.py:3)"),
+    ],
+)
+def test_axes_are_said_to_be_those_of_the_reference(says, end):
+    assert said(replace(CAUSE, says=says, reference="a.py:3")) == f"{says} {end}"
 
 
 def test_what_nothing_explains_is_said_to_be_so():

@@ -198,10 +198,11 @@ def factors(call: Called) -> Iterator[Variant | Fit]:
                     lambda func, args, kwargs, place=place: _transposed(func, args, place),
                 )
     if isinstance(a, torch.Tensor) and a.is_floating_point():
+        number = isinstance(b, int | float) and not isinstance(b, bool)
         yield Fit(
             "scale",
             "has the product {value} times",
-            "leave the factor out",
+            f"look at how the number is computed: it is {b:.6g} in the reference" if number else "leave the factor out",
             1.0,
             lambda value: lambda func, args, kwargs: func(*args, **kwargs) * value,
             (0.5, 2.0),
