@@ -230,7 +230,11 @@ class PortRun:
             made_of_it = list(fitting)
             if forced:
                 call.give_once([each.name for each in borders.outputs])
-            if forced and around is not None and _of_another_structure(call, given_to_it, made_of_it):
+            if (
+                forced
+                and around is not None
+                and _of_another_structure(call, given_to_it, made_of_it, more=len(given) - len(borders.outputs))
+            ):
                 self.unlike.append(at)
                 if not all(difference(one.port, one.reference).equal for one in given_to_it):
                     self._righted.append(at)
@@ -397,10 +401,10 @@ def _merge_repeated(call: Call, pairs: Sequence[Pair]) -> None:
             call.merge(same)
 
 
-def _of_another_structure(call: Call, received: list[Seen], given: list[Seen]) -> bool:
+def _of_another_structure(call: Call, received: list[Seen], given: list[Seen], more: int) -> bool:
     """Whether what a call gives cannot be compared, and what it received does not tell that this is its fault; or is
-    something else than the reference's, of which more is not there; or is what the reference's adds to an input that
-    the port adds it to elsewhere."""
+    something else than the reference's, and of both sides there is `more` besides; or is what the reference's adds to
+    an input that the port adds it to elsewhere."""
     if not given:
         return bool(call.outputs)
     inputs, known = unpacked(call.inputs)[0], {one.name for one in received}
@@ -410,7 +414,7 @@ def _of_another_structure(call: Call, received: list[Seen], given: list[Seen]) -
     wrong = [one for one in given if not difference(one.port, one.reference).equal]
     if any(one.port.shape != one.reference.shape for one in wrong):
         return True
-    if len(wrong) == len(given) < len(unpacked(call.outputs)[0]):
+    if more and len(wrong) == len(given) < len(unpacked(call.outputs)[0]):
         return True
     return bool(wrong) and all(any(_is_all_but(x, one) for x in missing) for one in wrong)
 
