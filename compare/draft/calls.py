@@ -31,7 +31,7 @@ from .names import UNKNOWN, torch_name
 from .objects import NotWrittenError
 from .rules import as_operand, without_parentheses
 from .settled import asks_how_it_runs
-from .torch_calls import TorchCalls
+from .torch_calls import OF_MODULES, TorchCalls
 
 # what `torch.utils.checkpoint.checkpoint` takes for itself; what it saves of memory, XLA decides
 _OF_CHECKPOINT = frozenset(
@@ -206,6 +206,10 @@ class Calls(TorchCalls):
                 return f"({as_operand(self.written(node.args[0]))} @ {weight})"
             if function.attr == "forward":
                 return self._with(node, function="self")
+            if function.attr in OF_MODULES and getattr(torch.nn.Module, function.attr) is getattr(
+                self.owner, function.attr
+            ):
+                return self._method(function, node, function.attr)
             if function.attr == "register_buffer" and len(node.args) == 2:
                 name, value = map(self.written, node.args)
                 return f"setattr(self, {name}, nnx.BatchStat({value}))"

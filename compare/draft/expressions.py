@@ -20,7 +20,7 @@ from graphmode import nn
 from .huggingface import is_framework
 from .kinds import Kind, has_only_lengths, kind_of
 from .left import DTYPES, HELPERS, LEGACY
-from .model import CHANNELS, Model, holds_code, is_function_of_gradients, is_registry, is_self, layer_of
+from .model import CHANNELS, Model, holds_code, is_function_of_gradients, is_module, is_registry, is_self, layer_of
 from .names import UNKNOWN, Scope, imported_as, is_of_torch, torch_name
 from .rules import as_operand
 from .running_torch import runs_torch
@@ -116,6 +116,9 @@ class Expressions:
             return self._reference(node)
         if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Is | ast.IsNot) and self._is_own(node.left):
             return self.spans.spliced(node, lambda part: ast.unparse(part) if part is node.left else self.written(part))
+        if isinstance(node, ast.Compare) and not self._names_types and self._compares_classes(node):
+            with self._in_types():
+                return self.spans.spliced(node, self.written)
         if isinstance(node, ast.BoolOp):
             return self._what_is_open(node)
         if isinstance(node, ast.IfExp) and (always := settled(node.test, self.scope)) is not None:
@@ -139,6 +142,11 @@ class Expressions:
                 self._note("S01: x[mask]: gm.compact with a capacity, or what follows under the mask")
             return self._size_of_weight(node) or self._part_of_pair(node.value, node.slice)
         return None
+
+    def _compares_classes(self, node: ast.Compare) -> bool:
+        """Whether classes of modules are compared, which stand for their kinds there."""
+        named = [each for each in ast.walk(node) if isinstance(each, ast.Name | ast.Attribute)]
+        return any(is_module(self.scope.find(each)) for each in named)
 
     def _size_of_weight(self, node: ast.Subscript | ast.Call) -> str | None:
         """A size of the weight of the layer that a class is derived from, as the layer has it."""

@@ -19,6 +19,7 @@ import torch
 from ..case import CaseError
 from .draws import drawers
 from .huggingface import is_framework
+from .initial import only_sets_values, sets_more
 from .kinds import kind_of_value
 from .model import (
     Model,
@@ -304,18 +305,24 @@ def _kept(cls: type, named: frozenset[str] = frozenset()) -> frozenset[str]:
             if isinstance(function, FunctionType):
                 methods.setdefault(name, []).append(ast.parse(textwrap.dedent(inspect.getsource(function))))
     found: set[str] = set()
-    waiting = ["forward", "__init__", *named]
-    while waiting:
-        name = waiting.pop()
-        written = methods.get(name, [])
-        if name in found or all(_sets_initial_values(each, name) for each in written):
-            continue
-        found.add(name)
-        waiting += [n.attr for each in written for n in ast.walk(each) if isinstance(n, ast.Attribute)]
+    for waiting, left_out in ((["forward", *named], _sets_initial_values), (["__init__"], _is_left_out_of_init)):
+        while waiting:
+            name = waiting.pop()
+            written = methods.get(name, [])
+            if name in found or all(left_out(each, name) for each in written):
+                continue
+            found.add(name)
+            waiting += [n.attr for each in written for n in ast.walk(each) if isinstance(n, ast.Attribute)]
     return frozenset(found)
 
 
+def _is_left_out_of_init(method: ast.AST, name: str) -> bool:
+    return _sets_initial_values(method, name) or only_sets_values(method)
+
+
 def _sets_initial_values(method: ast.AST, name: str) -> bool:
+    if sets_more(method):
+        return False
     if name in ("reset_parameters", "_reset_parameters", "init_weights", "_init_weights", "initialize_weights"):
         return True
     nodes = list(ast.walk(method))

@@ -27,6 +27,8 @@ from .tables import DEFAULTS, FUNCTIONS, METHODS
 OF_OTHERS = frozenset(
     ["sort", "index", "count", "copy", "add", "update", "pop", "remove", "scatter", "normal", "bernoulli"]
 )
+# methods that give the modules inside of one
+OF_MODULES = frozenset(["children", "named_children", "modules", "named_modules"])
 # methods of dicts, which hold tensors and are none
 _OF_MAPPINGS = frozenset(["get", "items", "keys", "values", "setdefault"])
 # what sets initial values, which the weights that are loaded replace
@@ -185,7 +187,7 @@ class TorchCalls(NewTensors):
         drawn = self._drawn_by_method(name, holder, node)
         if drawn is not None:
             return drawn
-        if name in ("named_children", "children") and not is_tensor and not node.args:
+        if name in OF_MODULES and not is_tensor and not node.args:
             self.model.helpers.add(name)
             return f"{name}({self.written(holder)})"
         pair = self._pair(node)

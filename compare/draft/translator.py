@@ -19,6 +19,7 @@ from .draws import STREAM
 from .expressions import is_test
 from .huggingface import is_decorator, stands_for
 from .in_place import is_written_as_tensor, only_initialises, writer
+from .initial import WALKS, sets_more
 from .left import HELPERS, LEGACY
 from .model import has_own_init, is_module, is_result, is_self, is_super, layer_of
 from .names import is_of_torch, torch_name
@@ -30,7 +31,6 @@ from .torch_calls import OF_OTHERS
 
 GONE = "\0"  # stands for a statement that has no counterpart
 _MOVES = frozenset(["to", "cuda", "cpu", "float", "double", "half", "bfloat16", "train", "eval", "requires_grad_"])
-_WALKS = frozenset(["modules", "named_modules", "parameters", "named_parameters", "children", "named_children"])
 _MAKERS = frozenset(["zeros", "ones", "empty", "full", "eye", "arange", "linspace", "rand", "randn", "randperm"])
 _INITIAL = r"(?<!__)init|\.apply\(|reset_parameters|[a-z]_\(|\.data\b"  # in a statement that sets initial values
 _OF_TENSORS = frozenset(METHODS) - OF_OTHERS | {"shape", "dtype", "device"}
@@ -47,7 +47,8 @@ class Translator(Assignments):
         self._notes.append([])
         if not isinstance(node, ast.ClassDef):
             blocks = [getattr(node, name, []) for name in ("body", "orelse", "finalbody")]
-            self._as_pass |= {id(block[0]) for block in blocks if block and all(map(self._vanishes, block))}
+            gone = [block[0] for block in blocks if block and all(map(self._vanishes, block))]
+            self._as_pass |= {id(each) for each in gone if not self.spans.is_elif(each)}
         vanishes = self._vanishes(node)
         if vanishes and re.search(_INITIAL, ast.unparse(node)):
             self.model.starts_otherwise = True
@@ -210,7 +211,7 @@ class Translator(Assignments):
         self._views = {}
         if self.owner is None and len(self._scopes) == 1:
             self._draws = any(self.model.functions.get(each) == node.name for each in self.model.drawers)
-        self._builds = self._takes_rngs(node.name)
+        self._builds = self._takes_rngs(node.name) or (is_module(self.owner) and sets_more(node))
         is_forward = node.name == "forward" and is_module(self.owner)
         self._tensors = set() if self._builds else self._perhaps_tensors(node)
         self._lists = set(listed_in(node))
@@ -397,7 +398,7 @@ class Translator(Assignments):
         """Whether a statement only sets initial values, which the weights that are loaded replace."""
         if isinstance(node, ast.For) and self._builds:
             over = node.iter.func if isinstance(node.iter, ast.Call) else None
-            if isinstance(over, ast.Attribute) and is_self(over.value) and over.attr in _WALKS:
+            if isinstance(over, ast.Attribute) and is_self(over.value) and over.attr in WALKS and not sets_more(node):
                 return True
         if isinstance(node, ast.With) and self._builds:
             return any("no_grad" in ast.unparse(item.context_expr) for item in node.items)
@@ -431,8 +432,8 @@ class Translator(Assignments):
     def _sets_where_or_first(self, node: ast.Assign) -> bool:
         """Whether it names a device, or writes an initial value."""
         target, value = node.targets[0], node.value
-        if isinstance(target, ast.Attribute) and target.attr == "data" and self._builds:
-            return True
+        if isinstance(target, ast.Attribute) and target.attr in ("data", "inplace") and self._builds:
+            return target.attr == "data" or not is_self(target.value)
         if isinstance(target, ast.Attribute) and self._builds and self._marks(target):
             return True
         if not isinstance(target, ast.Name) or len(node.targets) > 1:
