@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from ..case import CaseError
+from .arguments import handed_lists
 from .draws import drawers
 from .huggingface import is_framework
 from .initial import only_sets_values, sets_more
@@ -101,6 +102,7 @@ def parts_of(build: Any, module: torch.nn.Module, recording: Recording) -> tuple
         model.functions.update((part.item, part.name) for part in functions)
     for part in parts:
         _add_variables(part, model)
+    _add_lists(parts, model)
     every = [*parts, *functions]
     model.builders |= _builders(model, every)
     drawing = drawers(every)
@@ -165,6 +167,29 @@ def _add_variables(part: Part, model: Model) -> None:
             if isinstance(made, type) and issubclass(made, torch.nn.Parameter):
                 found |= {each.attr for each in node.targets if isinstance(each, ast.Attribute) and is_self(each.value)}
     model.variables[part.item] = found  # type: ignore[index]
+
+
+def _add_lists(parts: list[Part], model: Model) -> None:
+    """The arguments that are lists, and those that hand them on."""
+    found: set[tuple[type, str]] = set()
+    while new := {each for part in parts for each in _handed_lists(part, model)} - found:
+        found |= new
+        for cls, name in new:
+            model.lists.setdefault(cls, set()).add(name)
+
+
+def _handed_lists(part: Part, model: Model) -> Iterator[tuple[type, str]]:
+    """The modules inside that a class gives lists, and as which arguments of `forward`."""
+    cls: Any = part.item
+    body = part.node.body if isinstance(part.node, ast.ClassDef) else []
+    for method in (each for each in body if isinstance(each, ast.FunctionDef)):
+        own = model.lists.get(cls, set()) if method.name == "forward" else set()
+        for name, place in handed_lists(method, part.scope.within(method), own):
+            kind: Any = model.children.get(cls, {}).get(name)
+            if kind in model.classes:
+                names = [*inspect.signature(kind.forward).parameters][1:]
+                taken = names[place : place + 1] if isinstance(place, int) else [place]
+                yield from ((kind, each) for each in taken)
 
 
 def _own_classes(cls: type) -> Iterator[type]:

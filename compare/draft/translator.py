@@ -110,7 +110,8 @@ class Translator(Assignments):
             self._note_view(node.target.id)
         if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Subscript):
             operator = _IN_PLACE_OPERATORS.get(type(node.op))
-            if operator is not None and not self._is_part_of_call(node.target):
+            is_place = self._is_list(node.target.value)
+            if operator is not None and not is_place and not self._is_part_of_call(node.target):
                 return self._changed(node.target, operator, node)
         if isinstance(node, ast.If):
             always = settled(node.test, self.scope)
@@ -215,6 +216,8 @@ class Translator(Assignments):
         is_forward = node.name == "forward" and is_module(self.owner)
         self._tensors = set() if self._builds else self._perhaps_tensors(node)
         self._lists = set(listed_in(node))
+        if is_forward and self.owner is not None:
+            self._lists |= self.model.lists.get(self.owner, set())
         self._given_back = self._to_give_back(node)
         loads = [each for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)]
         self._last_read = {each.id: each.lineno for each in sorted(loads, key=lambda each: each.lineno)}

@@ -75,6 +75,15 @@ EQUAL = {
         ("3,4",),
         ["start = np.random.RandomState(0).randn(4, 4)", 'other = features.get("other")', "if i == stop:"],
     ),
+    "Listed": (
+        ("3,4",),
+        [
+            "levels[i] = self.layers[i](levels[i])",
+            "levels[i] = levels[i].at[:, 0].set(1.0)",
+            "levels[1] += levels[0]",
+            "levels = levels.at[:, 1].set(2.0)",
+        ],
+    ),
     "Held": (("3,5",), ["self.table = nnx.data(None)", "self.stages = nnx.List(stages[::-1])"]),
 }
 

@@ -228,3 +228,39 @@ class Plain(nn.Module):
                 break
             features[f"layer{i}"] = x
         return self.merge(features)
+
+
+class Levels(nn.Module):
+    """Writes into the list that it is given."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)])
+
+    def forward(self, levels):
+        for i in range(2):
+            levels[i] = self.layers[i](levels[i])
+            levels[i][:, 0] = 1.0
+        levels[1] += levels[0]
+        levels = torch.cat(levels, 1)
+        levels[:, 1] = 2.0
+        return levels
+
+
+class Handing(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.levels = Levels()
+
+    def forward(self, levels):
+        return self.levels(levels)
+
+
+class Listed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = Handing(), Levels()
+
+    def forward(self, x):
+        pair = [x * 2, x]
+        return self.first([x, x * 3]) + self.second(levels=pair)
