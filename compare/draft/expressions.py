@@ -20,7 +20,17 @@ from graphmode import nn
 from .huggingface import is_framework
 from .kinds import Kind, has_only_lengths, kind_of
 from .left import DTYPES, HELPERS, LEGACY
-from .model import CHANNELS, Model, holds_code, is_function_of_gradients, is_module, is_registry, is_self, layer_of
+from .model import (
+    CHANNELS,
+    Model,
+    has_own_init,
+    holds_code,
+    is_function_of_gradients,
+    is_module,
+    is_registry,
+    is_self,
+    layer_of,
+)
 from .names import UNKNOWN, Scope, imported_as, is_of_torch, torch_name
 from .rules import as_operand
 from .running_torch import runs_torch
@@ -274,19 +284,19 @@ class Expressions:
         return None
 
     def _class_named(self, found: type) -> str:
-        if found in self.model.classes:
-            return self.model.classes[found]
-        if not is_of_torch(found):
-            return found.__name__
+        layer = None if found in self.model.classes and has_own_init(found) else layer_of(found)
+        name = self.model.classes.get(found) or f"{'nn.' * is_of_torch(found)}{found.__name__}"
+        if layer is None:
+            return name
         try:
-            ours = getattr(nn, found.__name__)
+            ours = getattr(nn, layer.__name__)
         except AttributeError as error:
             self._note(str(error))
-            return f"nn.{found.__name__}"
+            return name
         if not self._names_types and "data_format" in inspect.signature(ours.__init__).parameters:
             self.model.imports.add("from functools import partial")
-            return f"partial(nn.{found.__name__}, {CHANNELS})"
-        return f"nn.{found.__name__}"
+            return f"partial({name}, {CHANNELS})"
+        return name
 
     @contextlib.contextmanager
     def _in_types(self) -> Iterator[None]:

@@ -174,6 +174,12 @@ def test_a_walk_over_modules_stays_where_it_sets_more_than_values(folder):
         assert gone not in text, text
 
 
+def test_a_class_of_layers_that_is_handed_on_takes_the_axes_as_they_stand(folder):
+    text = equal(folder, "walks.py:Given", "2,3,4,5")
+    assert 'partial(SynchronizedNorm, data_format="channels_first")' in text, text
+    assert "OwnNorm)" in text, text
+
+
 def test_a_draft_does_without_ruff(monkeypatch):
     text = "import os\nimport abc\nx = [1,\n 2]  # TODO this\n"
     assert laid_out(text) == "x = [1, 2]  # TODO this\n"
