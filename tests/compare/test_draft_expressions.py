@@ -84,6 +84,14 @@ EQUAL = {
             "levels = levels.at[:, 1].set(2.0)",
         ],
     ),
+    "Cached": (
+        ("3,4",),
+        [
+            "self.cache = self.cache.at[:rows, 1:].set(x[:, 1:])",
+            "self.sums = self.sums.at[0].multiply(0.0)",
+            "self.seen[...] = self.seen[...].at[1:].set(2.0)",
+        ],
+    ),
     "Held": (("3,5",), ["self.table = nnx.data(None)", "self.stages = nnx.List(stages[::-1])"]),
 }
 
