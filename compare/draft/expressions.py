@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import functools
 import inspect
 import re
 import sys
@@ -319,6 +320,11 @@ class Expressions:
                 return f"nn.functional.{short}"
             self.model.imports.add("from functools import partial")
             return f"partial(nn.functional.{short}, {CHANNELS})"
+        if name.startswith("nn.utils.") and (ours := our_util(name)) is not None:
+            if not takes_rngs(ours):
+                return name
+            self.model.imports.add("from functools import partial")
+            return f"partial({name}, rngs=rngs)" if self._builds else None
         rule = FUNCTIONS.get(name)
         plain = re.match(r"(jnp\.\w+|jax\.\w+\.\w+|nn\.functional\.\w+)\(", rule.template) if rule else None
         if plain is not None:
@@ -460,6 +466,16 @@ def _sizes_of(layer: type) -> dict[str, str]:
     return {"0": first, "1": f"({second} // self.groups)", "2:": "self.kernel_size"} | {
         f"-{dims}:": "self.kernel_size" for dims in (1, 2, 3) if f"{dims}d" in layer.__name__
     }
+
+
+def our_util(name: str) -> Any:
+    """The function here that is one of `torch.nn.utils`, by its place below `torch`; None where there is none."""
+    *holders, short = name.split(".")[2:]
+    return getattr(functools.reduce(getattr, holders, nn.utils), short, None)
+
+
+def takes_rngs(function: Any) -> bool:
+    return "rngs" in inspect.signature(function).parameters
 
 
 def _says_other(function: Any) -> bool:

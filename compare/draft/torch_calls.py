@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import functools
 import inspect
 from collections.abc import Iterator
 from typing import Any
@@ -14,6 +13,7 @@ import torch
 
 from graphmode import nn
 
+from .expressions import our_util, takes_rngs
 from .kinds import Kind
 from .left import HELPERS, HINTS, IGNORED, REFUSED
 from .model import CHANNELS, is_self, layer_of
@@ -99,12 +99,8 @@ class TorchCalls(NewTensors):
 
     def _of_utils(self, node: ast.Call, name: str) -> str | None:
         """A function that makes a parameter one that is computed; None where there is none of its name here."""
-        *holders, short = name.split(".")[2:]
-        ours = getattr(functools.reduce(getattr, holders, nn.utils), short, None)
-        if ours is None:
-            return None
-        takes_rngs = "rngs" in inspect.signature(ours).parameters
-        return self._with(node, *["rngs=rngs"] * takes_rngs, function=name)
+        ours = our_util(name)
+        return None if ours is None else self._with(node, *["rngs=rngs"] * takes_rngs(ours), function=name)
 
     def _by_arguments(self, node: ast.Call, name: str, short: str) -> str | None:
         """Functions whose meaning depends on what they are given."""
