@@ -56,6 +56,8 @@ class Calls(TorchCalls):
         if is_function_of_gradients(getattr(found, "__self__", None)) and not node.keywords:
             self.model.helpers.add("apply_function")
             return f"apply_function({', '.join([self.model.classes[found.__self__], *map(self.written, node.args)])})"
+        if found is torch.device:  # a graph's arrays are where it runs
+            return "None"
         if asks_how_it_runs(found):
             return "False"
         if found is torch.autograd.Variable and node.args:

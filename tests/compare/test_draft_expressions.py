@@ -52,6 +52,7 @@ EQUAL = {
             "y = nn.functional.leaky_relu(y, 0.2)",
             "y = nn.functional.elu(y * 2, alpha=0.5)",
             "self.activation = nn.functional.relu",
+            "device=None",
         ],
     ),
     "Odd": (

@@ -124,18 +124,20 @@ class Kernels(nn.Module):
 class Others(nn.Module):
     """Functions in place, of sparse tensors, of factors of a matrix, and those that are given names."""
 
-    def __init__(self, sizes=4, ones=False):
+    def __init__(self, sizes=4, ones=False, device=torch.device("cpu")):  # noqa: B008
         super().__init__()
         init_fn = torch.randn
         other_fn: object = torch.ones if ones else torch.zeros
         self.register_buffer("table", init_fn(sizes, sizes) + other_fn(sizes, sizes))
         self.activation = F.relu_
+        self.device = device
+        self.to(self.device)
         self.linear = nn.Linear(4, 4)
 
     def forward(self, x):
         adjacency = torch.softmax(x @ x.T, -1)
         y = torch.spmm(adjacency, x) if adjacency.is_sparse else torch.mm(adjacency, x)
-        y = y + torch.sparse.mm(adjacency, self.linear(x)) + torch.spmm(adjacency, x)
+        y = y + torch.sparse.mm(adjacency, self.linear(x)) + torch.spmm(adjacency, x.to(self.device))
         F.leaky_relu_(y, 0.2)
         y = F.elu_(y * 2, alpha=0.5) + self.activation(x - 1)
         permutation, lower, upper = torch.linalg.lu(self.table)
