@@ -386,6 +386,8 @@ class Expressions:
         if isinstance(node, ast.Subscript):
             return self._is_tensor(node.value)
         parts = {ast.BinOp: ("left", "right"), ast.UnaryOp: ("operand",), ast.IfExp: ("body", "orelse")}
+        if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Is | ast.IsNot):
+            return False
         if isinstance(node, ast.Compare):
             return any(map(self._is_tensor, [node.left, *node.comparators]))
         return any(self._is_tensor(getattr(node, name)) for name in parts.get(type(node), ()))

@@ -135,6 +135,7 @@ class Others(nn.Module):
         self.linear = nn.Linear(4, 4)
 
     def forward(self, x):
+        assert (x is not None) == (self.linear is not None), "both or neither"
         adjacency = torch.softmax(x @ x.T, -1)
         y = torch.spmm(adjacency, x) if adjacency.is_sparse else torch.mm(adjacency, x)
         y = y + torch.sparse.mm(adjacency, self.linear(x)) + torch.spmm(adjacency, x.to(self.device))
