@@ -67,6 +67,8 @@ class Calls(TorchCalls):
             return f"jax.tree.leaves(nnx.state({self.written(holder)}, nnx.Param))[0]"
         if found in (checkpoint, torch.jit.annotate):
             return self._handed_on(node, found)
+        if getattr(found, "__func__", None) is torch.nn.Embedding.from_pretrained.__func__ and node.args:  # type: ignore[attr-defined]
+            return self._embedding_of(node)
         if self._builds and len(node.args) == 1 and gives_what_it_sets(found):
             return self.written(node.args[0])
         chosen = chosen_function(node, self.scope)
@@ -150,6 +152,18 @@ class Calls(TorchCalls):
         name = self._class_to_call(found)
         drop = frozenset({"device", "dtype"} if _ours(found) is not None else ())
         return self._with(node, *self._further_of(found, node), function=name, drop=drop)
+
+    def _embedding_of(self, node: ast.Call) -> str:
+        """An embedding of a table's size, whose values are loaded."""
+        self.model.starts_otherwise = True
+        table, *rest = node.args
+        names = list(inspect.signature(torch.nn.Embedding.from_pretrained).parameters)[1:]
+        given = {**dict(zip(names, rest, strict=False)), **{each.arg: each.value for each in node.keywords if each.arg}}
+        freeze = given.pop("freeze", ast.Constant(True))
+        if not (isinstance(freeze, ast.Constant) and freeze.value is False):
+            self._note("an embedding that is not trained: leave it out of what the optimizer is given")
+        further = [f"{name}={self.written(value)}" for name, value in given.items()]
+        return f"nn.Embedding({', '.join([f'*{as_operand(self.written(table))}.shape', *further, 'rngs=rngs'])})"
 
     def _handed_on(self, node: ast.Call, found: Any) -> str | None:
         """A call that only says how, or of which type: what is called there, or is given."""

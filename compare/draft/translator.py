@@ -418,6 +418,8 @@ class Translator(Assignments):
         if name == "__init__" and is_super(function):
             return self.owner is not None and is_module(self.owner) and self._is_plain(self.owner)
         found = self.scope.find(function)
+        if self._builds and torch_name(found) == "manual_seed":
+            return True
         if (torch_name(found) or "").startswith("nn.init.") or only_reports(found):
             return True
         if self._builds and (only_initialises(found) or self._only_initialises(value=node.value, found=found)):

@@ -1,8 +1,12 @@
 """`graphmode draft`: expressions that ask for more than a row of a table."""
 
+from dataclasses import replace
+
 import pytest
 from drafted import bare, equal
+from graphmode.compare import check
 from graphmode.compare.draft import draft
+from graphmode.compare.locate import locate
 
 EQUAL = {
     "Sizes": (
@@ -108,6 +112,20 @@ def test_a_draft_is_equal_and_reads_well(folder, name):
 WRITTEN = {
     "Bounded": ["self.weight[...] = with_value(", ").transpose(2, 3, 1, 0)", " / self.out_channels"],
 }
+
+
+def test_an_embedding_of_a_table_has_its_size(folder):
+    made, case = draft(f"{folder / 'expressions.py'}:Pretrained", ("2,3:7",)), folder / "pretrained_port.py"
+    for each in (
+        "self.trained = nn.Embedding(*table.shape, padding_idx=2, rngs=rngs)",
+        "# TODO an embedding that is not trained: leave it out of what the optimizer is given\n        self.frozen =",
+        "self.frozen = nn.Embedding(*(table * 2).shape, rngs=rngs)",
+    ):
+        assert each in made.text, made.text
+    assert made.notes == 1, made.text
+    case.write_text(made.text)
+    report = check(replace(locate(f"{case}:CASE"), adversarial=()), draws=1)
+    assert report.passed, f"{report}\n{made.text}"
 
 
 @pytest.mark.parametrize("name", WRITTEN)

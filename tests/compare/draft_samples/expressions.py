@@ -269,6 +269,20 @@ class Listed(nn.Module):
         return self.first([x, x * 3]) + self.second(levels=pair)
 
 
+class Pretrained(nn.Module):
+    """Tables that are there already."""
+
+    def __init__(self, seed=0):
+        super().__init__()
+        torch.manual_seed(seed)
+        table = torch.rand(7, 4)
+        self.trained = nn.Embedding.from_pretrained(table, False, padding_idx=2)
+        self.frozen = nn.Embedding.from_pretrained(table * 2)
+
+    def forward(self, x):
+        return self.trained(x) + self.frozen(x)
+
+
 class Cached(nn.Module):
     """Keeps tensors that are no buffers."""
 
