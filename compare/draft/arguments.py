@@ -47,6 +47,17 @@ def listed_in(function: ast.FunctionDef) -> Iterator[str]:
                 yield asked.id
 
 
+def sized_in(function: ast.FunctionDef) -> set[str]:
+    """What is asked for its length, or gone over, and so is no number."""
+    nodes = list(ast.walk(function))
+    asked = [
+        each.args[0] for each in nodes if isinstance(each, ast.Call) and each.args and ast.unparse(each.func) == "len"
+    ]
+    return {
+        *map(ast.unparse, [*asked, *(each.iter for each in nodes if isinstance(each, ast.For | ast.comprehension))])
+    }
+
+
 def handed_lists(method: ast.FunctionDef, scope: Scope, lists: set[str]) -> Iterator[tuple[str, int | str]]:
     """The modules that a method calls with a list, by name, and which of the arguments that is.
 

@@ -91,6 +91,7 @@ class Expressions:
         self._packed: set[str] = set()  # local names of packed sequences
         self._as_laid = False  # whether weights are written as they lie here
         self._lists: set[str] = set()  # arguments that are said to be lists
+        self._sized: set[str] = set()  # expressions that have a length
         self._plain_functions: set[str] = set()  # local names of the user's functions that make no modules
         self._as_pass: set[int] = set()
         self._inner: dict[str, ast.FunctionDef] = {}  # functions within the one that is written

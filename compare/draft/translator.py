@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from .arguments import all_arguments, is_only_compared, listed_in
+from .arguments import all_arguments, is_only_compared, listed_in, sized_in
 from .assignments import CONTAINERS, Assignments, has_mode
 from .draws import STREAM
 from .expressions import is_test
@@ -215,7 +215,7 @@ class Translator(Assignments):
         self._builds = self._takes_rngs(node.name) or (is_module(self.owner) and sets_more(node))
         is_forward = node.name == "forward" and is_module(self.owner)
         self._tensors = set() if self._builds else self._perhaps_tensors(node)
-        self._lists = set(listed_in(node))
+        self._lists, self._sized = set(listed_in(node)), sized_in(node)
         if is_forward and self.owner is not None:
             self._lists |= self.model.lists.get(self.owner, set())
         self._given_back = self._to_give_back(node)

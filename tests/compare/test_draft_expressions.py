@@ -97,6 +97,13 @@ EQUAL = {
             "self.seen[...] = self.seen[...].at[1:].set(2.0)",
         ],
     ),
+    "Edges": (
+        ("3,4",),
+        [
+            "jnp.asarray(weights, dtype=jnp.float32)",
+            "edges = [jnp.asarray(edges[0], dtype=int), jnp.asarray(edges[1], dtype=int)]",
+        ],
+    ),
     "Held": (("3,5",), ["self.table = nnx.data(None)", "self.stages = nnx.List(stages[::-1])"]),
 }
 
