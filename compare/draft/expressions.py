@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import copy
 import functools
 import inspect
 import re
@@ -131,6 +132,8 @@ class Expressions:
         if isinstance(node, ast.Compare) and not self._names_types and self._compares_classes(node):
             with self._in_types():
                 return self.spans.spliced(node, self.written)
+        if isinstance(node, ast.JoinedStr):
+            return self._formatted(node)
         if isinstance(node, ast.BoolOp):
             return self._what_is_open(node)
         if isinstance(node, ast.IfExp) and (always := settled(node.test, self.scope)) is not None:
@@ -154,6 +157,26 @@ class Expressions:
                 self._note("S01: x[mask]: gm.compact with a capacity, or what follows under the mask")
             return self._size_of_weight(node) or self._part_of_pair(node.value, node.slice)
         return None
+
+    def _formatted(self, node: ast.JoinedStr) -> str | None:
+        """A text with values in it, as it was typed where Python can read that; None where no value is another."""
+        text, made = self.spans.text(*self.spans.of(node)), copy.deepcopy(node)
+        for part in (each for each in ast.walk(made) if isinstance(each, ast.FormattedValue)):
+            value = ast.unparse(part.value)
+            part.value = ast.Name(self._anew(value))
+            text = text.replace(f"{{{value}", f"{{{part.value.id}") if part.value.id != value else text
+        whole = ast.unparse(made)
+        if whole == ast.unparse(node):
+            return None
+        return text if _is_read_as(text, whole) else whole
+
+    def _anew(self, text: str) -> str:
+        """An expression that has no place of its own in the file."""
+        outer, self.spans = self.spans, Spans(text)
+        try:
+            return self.written(ast.parse(text, mode="eval").body)
+        finally:
+            self.spans = outer
 
     def _compares_classes(self, node: ast.Compare) -> bool:
         """Whether classes of modules are compared, which stand for their kinds there."""
@@ -469,6 +492,14 @@ def _sizes_of(layer: type) -> dict[str, str]:
     return {"0": first, "1": f"({second} // self.groups)", "2:": "self.kernel_size"} | {
         f"-{dims}:": "self.kernel_size" for dims in (1, 2, 3) if f"{dims}d" in layer.__name__
     }
+
+
+def _is_read_as(text: str, other: str) -> bool:
+    """Whether Python reads both texts as one expression."""
+    try:
+        return ast.dump(ast.parse(f"({text})")) == ast.dump(ast.parse(f"({other})"))
+    except SyntaxError:
+        return False
 
 
 def our_util(name: str) -> Any:

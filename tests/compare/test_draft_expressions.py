@@ -104,6 +104,7 @@ EQUAL = {
             "edges = [jnp.asarray(edges[0], dtype=int), jnp.asarray(edges[1], dtype=int)]",
         ],
     ),
+    "Worded": (("3,4",), ['f"{x.ndim} axes of {x.shape[1]}, ', "{x.shape[0]:>4}", 'f"{x.shape[0]}": x,']),
     "Held": (("3,5",), ["self.table = nnx.data(None)", "self.stages = nnx.List(stages[::-1])"]),
 }
 

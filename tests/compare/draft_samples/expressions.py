@@ -304,6 +304,16 @@ class Edges(nn.Module):
         return x[edges[0]] * values + x[edges[1]]
 
 
+class Worded(nn.Module):
+    """Values within texts."""
+
+    def forward(self, x):
+        return {
+            f"{x.dim()} axes of {x.size(1)}, {str(tuple(x.shape)) + '!'} {x.size(0):>4}": x * 2,
+            f"{x.shape[0]}": x,
+        }
+
+
 class Cached(nn.Module):
     """Keeps tensors that are no buffers."""
 
