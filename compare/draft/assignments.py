@@ -78,6 +78,8 @@ class Assignments(Writes):
             (self._lists.add if self._kind(value) is Kind.SEQUENCE else self._lists.discard)(target.id)
             self._views.pop(target.id, None)
             self._masks -= {target.id}
+            is_question = isinstance(value, ast.BoolOp | ast.UnaryOp) and self._asks_for_values(value)
+            (self._asked.add if is_question else self._asked.discard)(target.id)
             if self._is_mask(value):
                 self._masks.add(target.id)
             if is_view(value) and is_of_something(value) and self._is_tensor(value):

@@ -89,6 +89,7 @@ class Expressions:
         self.heads: dict[str, str] = {}  # layers that multiply by an embedding's weight, and which
         self._aliases: dict[str, FunctionType] = {}  # local names of the user's functions
         self._masks: set[str] = set()  # local names of masks
+        self._asked: set[str] = set()  # local names of what a question of values says
         self._packed: set[str] = set()  # local names of packed sequences
         self._as_laid = False  # whether weights are written as they lie here
         self._lists: set[str] = set()  # arguments that are said to be lists

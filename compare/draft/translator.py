@@ -209,7 +209,7 @@ class Translator(Assignments):
         of_outer = self._inner, self._given_back, self._last_read
         names = [getattr(self._called(each), "__name__", "") for each in node.decorator_list]
         self._no_grad = any(name in ("no_grad", "inference_mode") for name in names) and not self._takes_rngs(node.name)
-        self._views = {}
+        self._views, self._asked = {}, set()
         if self.owner is None and len(self._scopes) == 1:
             self._draws = any(self.model.functions.get(each) == node.name for each in self.model.drawers)
         self._builds = self._takes_rngs(node.name) or (is_module(self.owner) and sets_more(node))
@@ -386,6 +386,8 @@ class Translator(Assignments):
             return False
         if isinstance(test, ast.BinOp) and is_test(test):
             return False
+        if isinstance(test, ast.Name) and test.id in self._asked:
+            return True
         return not isinstance(test, ast.Name | ast.Attribute) and self._is_tensor(test)
 
     def _note_context(self, node: ast.With) -> None:

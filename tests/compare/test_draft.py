@@ -89,6 +89,7 @@ MARKED = {
         "C07, C08": "while jnp.abs(h).max() < 10:",
         "gru_cell: its weights": "h = nn.functional.gru_cell(",
         "H04": "assert (h > 0).all()",
+        "C01": 'if not is_empty: raise ValueError("not all are above 0")\n if is_short:',
         "S02, S03": "h = h.at[h > 1].set(h.sum(axis=1))",
         "S05": "return (nn.functional.dropout",
         "H01": "return (nn.functional.dropout",
