@@ -139,6 +139,8 @@ class Assignments(Writes):
                 return f"self.{target.attr} = nnx.List({self.written(value)})"
             if self._builds and isinstance(value, ast.List | ast.ListComp | ast.Tuple) and self._holds_arrays(value):
                 return f"self.{target.attr} = nnx.data({self.written(value)})"
+            if self._builds and target.attr in self.model.arrays.get(self.owner, ()):
+                return f"self.{target.attr} = nnx.data({without_parentheses(self.written(value))})"
             if self._builds and self._kind(target) is Kind.MODULES and not isinstance(value, ast.Tuple):
                 return f"self.{target.attr} = nnx.List({without_parentheses(self.written(value))})"
             if (

@@ -145,6 +145,9 @@ def _known(module: torch.nn.Module, recording: Recording) -> Model:
             settings = model.settings.setdefault(cls, {})
             kinds = {name: kind_of_value(value) for name, value in vars(inside).items()}
             settings |= {name: kind if settings.get(name, kind) is kind else None for name, kind in kinds.items()}
+            model.arrays.setdefault(cls, set()).update(
+                name for name, value in vars(inside).items() if _is_of_tensors(value)
+            )
             model.children.setdefault(cls, {}).update((name, type(child)) for name, child in inside._modules.items())
             for name, child in inside._modules.items():
                 if child is not None:
@@ -167,6 +170,10 @@ def _add_variables(part: Part, model: Model) -> None:
             if isinstance(made, type) and issubclass(made, torch.nn.Parameter):
                 found |= {each.attr for each in node.targets if isinstance(each, ast.Attribute) and is_self(each.value)}
     model.variables[part.item] = found  # type: ignore[index]
+
+
+def _is_of_tensors(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(type(each) is torch.Tensor for each in value)
 
 
 def _add_lists(parts: list[Part], model: Model) -> None:

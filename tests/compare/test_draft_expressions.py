@@ -93,6 +93,8 @@ EQUAL = {
         ("3,4",),
         [
             "self.cache = self.cache.at[:rows, 1:].set(x[:, 1:])",
+            "self.steps = nnx.data([])",
+            "self.rows = nnx.data(rows)",
             "self.sums = self.sums.at[0].multiply(0.0)",
             "self.seen[...] = self.seen[...].at[1:].set(2.0)",
         ],
