@@ -48,14 +48,18 @@ def listed_in(function: ast.FunctionDef) -> Iterator[str]:
 
 
 def sized_in(function: ast.FunctionDef) -> set[str]:
-    """What is asked for its length, or gone over, and so is no number."""
+    """What is asked for its length, or gone over, and so is no number; of elements, all that stand beside one."""
     nodes = list(ast.walk(function))
-    asked = [
-        each.args[0] for each in nodes if isinstance(each, ast.Call) and each.args and ast.unparse(each.func) == "len"
-    ]
-    return {
-        *map(ast.unparse, [*asked, *(each.iter for each in nodes if isinstance(each, ast.For | ast.comprehension))])
-    }
+    calls = [each for each in nodes if isinstance(each, ast.Call) and ast.unparse(each.func) == "len"]
+    asked = [each for call in calls for each in call.args]
+    asked += [each.iter for each in nodes if isinstance(each, ast.For | ast.comprehension)]
+    return {*map(any_element, asked)}
+
+
+def any_element(node: ast.expr) -> str:
+    """The text of an expression, the same for all elements of one list."""
+    is_element = isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant)
+    return f"{ast.unparse(node.value)}[]" if is_element else ast.unparse(node)  # type: ignore[attr-defined]
 
 
 def handed_lists(method: ast.FunctionDef, scope: Scope, lists: set[str]) -> Iterator[tuple[str, int | str]]:

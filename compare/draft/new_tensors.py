@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from .arguments import any_element
 from .draws import DRAWN, STREAM
 from .kinds import Kind
 from .objects import Objects
@@ -83,7 +84,7 @@ class NewTensors(Objects):
         """Whether it is known to be no size."""
         is_local = isinstance(node, ast.Name) and node.id in self.scope.local
         is_sequence = is_local and self._kind(node) is Kind.SEQUENCE
-        return is_sequence or self._is_list(node) or ast.unparse(node) in self._sized
+        return is_sequence or self._is_list(node) or any_element(node) in self._sized
 
     def _is_list(self, node: ast.expr) -> bool:
         """Whether it is an argument that is said to be a list."""

@@ -297,7 +297,7 @@ class Edges(nn.Module):
     def forward(self, x):
         edges = edges_of(len(x))
         weights = [0.5]
-        for _ in edges[1]:
+        for _ in range(3):
             weights.append(2.0)
         values = torch.ones(len(edges[0]), 1) * torch.FloatTensor(weights)[1]
         edges = [torch.LongTensor(edges[0]), torch.LongTensor(edges[1])]
