@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from .given import given_in
+from .kinds import Kind, kind_of
+from .model import is_self
+from .names import Scope
 
 
 def all_arguments(arguments: ast.arguments) -> list[ast.arg]:
@@ -42,3 +45,43 @@ def listed_in(function: ast.FunctionDef) -> Iterator[str]:
             asked, kind = node.args
             if isinstance(asked, ast.Name) and ast.unparse(kind) in ("list", "tuple", "(list, tuple)", "(tuple, list)"):
                 yield asked.id
+
+
+def sized_in(function: ast.FunctionDef) -> set[str]:
+    """What is asked for its length, or gone over, and so is no number; of elements, all that stand beside one."""
+    nodes = list(ast.walk(function))
+    calls = [each for each in nodes if isinstance(each, ast.Call) and ast.unparse(each.func) == "len"]
+    asked = [each for call in calls for each in call.args]
+    asked += [each.iter for each in nodes if isinstance(each, ast.For | ast.comprehension)]
+    return {*map(any_element, asked)}
+
+
+def any_element(node: ast.expr) -> str:
+    """The text of an expression, the same for all elements of one list."""
+    is_element = isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant)
+    return f"{ast.unparse(node.value)}[]" if is_element else ast.unparse(node)  # type: ignore[attr-defined]
+
+
+def handed_lists(method: ast.FunctionDef, scope: Scope, lists: set[str]) -> Iterator[tuple[str, int | str]]:
+    """The modules that a method calls with a list, by name, and which of the arguments that is.
+
+    Args:
+      method: of a class of modules.
+      scope: of the method.
+      lists: its arguments that are lists themselves.
+    """
+    for call in (each for each in ast.walk(method) if isinstance(each, ast.Call)):
+        if isinstance(call.func, ast.Attribute) and is_self(call.func.value):
+            given: Mapping[int | str, ast.expr] = {**dict(enumerate(call.args)), **_by_name(call)}
+            for place, value in given.items():
+                is_it = isinstance(value, ast.Name) and value.id in lists
+                if is_it or (_is_plain(value) and kind_of(value, scope, {}) is Kind.SEQUENCE):
+                    yield call.func.attr, place
+
+
+def _by_name(call: ast.Call) -> dict[int | str, ast.expr]:
+    return {each.arg: each.value for each in call.keywords if each.arg is not None}
+
+
+def _is_plain(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name | ast.List | ast.ListComp)

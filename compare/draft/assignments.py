@@ -6,6 +6,7 @@ import ast
 import inspect
 import textwrap
 from types import FunctionType
+from typing import TypeGuard
 
 import torch
 
@@ -74,8 +75,11 @@ class Assignments(Writes):
     def _learn(self, target: ast.expr, value: ast.expr) -> None:
         """Which local names are tensors, and which are functions that make no modules."""
         if isinstance(target, ast.Name):
+            (self._lists.add if self._kind(value) is Kind.SEQUENCE else self._lists.discard)(target.id)
             self._views.pop(target.id, None)
             self._masks -= {target.id}
+            is_question = isinstance(value, ast.BoolOp | ast.UnaryOp) and self._asks_for_values(value)
+            (self._asked.add if is_question else self._asked.discard)(target.id)
             if self._is_mask(value):
                 self._masks.add(target.id)
             if is_view(value) and is_of_something(value) and self._is_tensor(value):
@@ -108,7 +112,7 @@ class Assignments(Writes):
         return found is not None and found.gives is not False and held <= {*map(ast.unparse, targets)}
 
     def _assigned(self, target: ast.expr, value: ast.expr) -> str | None:
-        if not self._is_part_of_call(target) and isinstance(target, ast.Subscript) and self._is_tensor(target.value):
+        if not self._is_part_of_call(target) and self._is_part_of_tensor(target):
             if isinstance(target.value, ast.Name) and target.value.id in self._views:
                 self._note_view(target.value.id)
             return self._put_values(target, value)
@@ -135,6 +139,8 @@ class Assignments(Writes):
                 return f"self.{target.attr} = nnx.List({self.written(value)})"
             if self._builds and isinstance(value, ast.List | ast.ListComp | ast.Tuple) and self._holds_arrays(value):
                 return f"self.{target.attr} = nnx.data({self.written(value)})"
+            if self._builds and target.attr in self.model.arrays.get(self.owner, ()):
+                return f"self.{target.attr} = nnx.data({without_parentheses(self.written(value))})"
             if self._builds and self._kind(target) is Kind.MODULES and not isinstance(value, ast.Tuple):
                 return f"self.{target.attr} = nnx.List({without_parentheses(self.written(value))})"
             if (
@@ -152,6 +158,11 @@ class Assignments(Writes):
                 is_data = is_variable or self._is_module_elsewhere(target.attr) or self._is_array_elsewhere(target)
                 return f"self.{target.attr} = nnx.data(None)" if is_data else None
         return None
+
+    def _is_part_of_tensor(self, target: ast.expr) -> TypeGuard[ast.Subscript]:
+        """Whether it is a part of a tensor, rather than a place in a list of them."""
+        is_part = isinstance(target, ast.Subscript) and self._is_tensor(target.value)
+        return is_part and not self._is_list(target.value)  # type: ignore[attr-defined]
 
     def _one_of_pair(self, target: ast.Tuple, value: ast.Call) -> str | None:
         """Values or indices alone, where the other goes to a name for what is not used."""

@@ -31,7 +31,7 @@ from .names import UNKNOWN, torch_name
 from .objects import NotWrittenError
 from .rules import as_operand, without_parentheses
 from .settled import asks_how_it_runs
-from .torch_calls import TorchCalls
+from .torch_calls import OF_MODULES, TorchCalls
 
 # what `torch.utils.checkpoint.checkpoint` takes for itself; what it saves of memory, XLA decides
 _OF_CHECKPOINT = frozenset(
@@ -56,6 +56,8 @@ class Calls(TorchCalls):
         if is_function_of_gradients(getattr(found, "__self__", None)) and not node.keywords:
             self.model.helpers.add("apply_function")
             return f"apply_function({', '.join([self.model.classes[found.__self__], *map(self.written, node.args)])})"
+        if found is torch.device:  # a graph's arrays are where it runs
+            return "None"
         if asks_how_it_runs(found):
             return "False"
         if found is torch.autograd.Variable and node.args:
@@ -65,6 +67,8 @@ class Calls(TorchCalls):
             return f"jax.tree.leaves(nnx.state({self.written(holder)}, nnx.Param))[0]"
         if found in (checkpoint, torch.jit.annotate):
             return self._handed_on(node, found)
+        if getattr(found, "__func__", None) is torch.nn.Embedding.from_pretrained.__func__ and node.args:  # type: ignore[attr-defined]
+            return self._embedding_of(node)
         if self._builds and len(node.args) == 1 and gives_what_it_sets(found):
             return self.written(node.args[0])
         chosen = chosen_function(node, self.scope)
@@ -149,6 +153,18 @@ class Calls(TorchCalls):
         drop = frozenset({"device", "dtype"} if _ours(found) is not None else ())
         return self._with(node, *self._further_of(found, node), function=name, drop=drop)
 
+    def _embedding_of(self, node: ast.Call) -> str:
+        """An embedding of a table's size, whose values are loaded."""
+        self.model.starts_otherwise = True
+        table, *rest = node.args
+        names = list(inspect.signature(torch.nn.Embedding.from_pretrained).parameters)[1:]
+        given = {**dict(zip(names, rest, strict=False)), **{each.arg: each.value for each in node.keywords if each.arg}}
+        freeze = given.pop("freeze", ast.Constant(True))
+        if not (isinstance(freeze, ast.Constant) and freeze.value is False):
+            self._note("an embedding that is not trained: leave it out of what the optimizer is given")
+        further = [f"{name}={self.written(value)}" for name, value in given.items()]
+        return f"nn.Embedding({', '.join([f'*{as_operand(self.written(table))}.shape', *further, 'rngs=rngs'])})"
+
     def _handed_on(self, node: ast.Call, found: Any) -> str | None:
         """A call that only says how, or of which type: what is called there, or is given."""
         if found is torch.jit.annotate:
@@ -206,6 +222,10 @@ class Calls(TorchCalls):
                 return f"({as_operand(self.written(node.args[0]))} @ {weight})"
             if function.attr == "forward":
                 return self._with(node, function="self")
+            if function.attr in OF_MODULES and getattr(torch.nn.Module, function.attr) is getattr(
+                self.owner, function.attr
+            ):
+                return self._method(function, node, function.attr)
             if function.attr == "register_buffer" and len(node.args) == 2:
                 name, value = map(self.written, node.args)
                 return f"setattr(self, {name}, nnx.BatchStat({value}))"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import copy
+import functools
 import inspect
 import re
 import sys
@@ -20,7 +22,17 @@ from graphmode import nn
 from .huggingface import is_framework
 from .kinds import Kind, has_only_lengths, kind_of
 from .left import DTYPES, HELPERS, LEGACY
-from .model import CHANNELS, Model, holds_code, is_function_of_gradients, is_registry, is_self, layer_of
+from .model import (
+    CHANNELS,
+    Model,
+    has_own_init,
+    holds_code,
+    is_function_of_gradients,
+    is_module,
+    is_registry,
+    is_self,
+    layer_of,
+)
 from .names import UNKNOWN, Scope, imported_as, is_of_torch, torch_name
 from .rules import as_operand
 from .running_torch import runs_torch
@@ -77,9 +89,11 @@ class Expressions:
         self.heads: dict[str, str] = {}  # layers that multiply by an embedding's weight, and which
         self._aliases: dict[str, FunctionType] = {}  # local names of the user's functions
         self._masks: set[str] = set()  # local names of masks
+        self._asked: set[str] = set()  # local names of what a question of values says
         self._packed: set[str] = set()  # local names of packed sequences
         self._as_laid = False  # whether weights are written as they lie here
         self._lists: set[str] = set()  # arguments that are said to be lists
+        self._sized: set[str] = set()  # expressions that have a length
         self._plain_functions: set[str] = set()  # local names of the user's functions that make no modules
         self._as_pass: set[int] = set()
         self._inner: dict[str, ast.FunctionDef] = {}  # functions within the one that is written
@@ -116,6 +130,11 @@ class Expressions:
             return self._reference(node)
         if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Is | ast.IsNot) and self._is_own(node.left):
             return self.spans.spliced(node, lambda part: ast.unparse(part) if part is node.left else self.written(part))
+        if isinstance(node, ast.Compare) and not self._names_types and self._compares_classes(node):
+            with self._in_types():
+                return self.spans.spliced(node, self.written)
+        if isinstance(node, ast.JoinedStr):
+            return self._formatted(node)
         if isinstance(node, ast.BoolOp):
             return self._what_is_open(node)
         if isinstance(node, ast.IfExp) and (always := settled(node.test, self.scope)) is not None:
@@ -139,6 +158,31 @@ class Expressions:
                 self._note("S01: x[mask]: gm.compact with a capacity, or what follows under the mask")
             return self._size_of_weight(node) or self._part_of_pair(node.value, node.slice)
         return None
+
+    def _formatted(self, node: ast.JoinedStr) -> str | None:
+        """A text with values in it, as it was typed where Python can read that; None where no value is another."""
+        text, made = self.spans.text(*self.spans.of(node)), copy.deepcopy(node)
+        for part in (each for each in ast.walk(made) if isinstance(each, ast.FormattedValue)):
+            value = ast.unparse(part.value)
+            part.value = ast.Name(self._anew(value))
+            text = text.replace(f"{{{value}", f"{{{part.value.id}") if part.value.id != value else text
+        whole = ast.unparse(made)
+        if whole == ast.unparse(node):
+            return None
+        return text if _is_read_as(text, whole) else whole
+
+    def _anew(self, text: str) -> str:
+        """An expression that has no place of its own in the file."""
+        outer, self.spans = self.spans, Spans(text)
+        try:
+            return self.written(ast.parse(text, mode="eval").body)
+        finally:
+            self.spans = outer
+
+    def _compares_classes(self, node: ast.Compare) -> bool:
+        """Whether classes of modules are compared, which stand for their kinds there."""
+        named = [each for each in ast.walk(node) if isinstance(each, ast.Name | ast.Attribute)]
+        return any(is_module(self.scope.find(each)) for each in named)
 
     def _size_of_weight(self, node: ast.Subscript | ast.Call) -> str | None:
         """A size of the weight of the layer that a class is derived from, as the layer has it."""
@@ -266,19 +310,19 @@ class Expressions:
         return None
 
     def _class_named(self, found: type) -> str:
-        if found in self.model.classes:
-            return self.model.classes[found]
-        if not is_of_torch(found):
-            return found.__name__
+        layer = None if found in self.model.classes and has_own_init(found) else layer_of(found)
+        name = self.model.classes.get(found) or f"{'nn.' * is_of_torch(found)}{found.__name__}"
+        if layer is None:
+            return name
         try:
-            ours = getattr(nn, found.__name__)
+            ours = getattr(nn, layer.__name__)
         except AttributeError as error:
             self._note(str(error))
-            return f"nn.{found.__name__}"
+            return name
         if not self._names_types and "data_format" in inspect.signature(ours.__init__).parameters:
             self.model.imports.add("from functools import partial")
-            return f"partial(nn.{found.__name__}, {CHANNELS})"
-        return f"nn.{found.__name__}"
+            return f"partial({name}, {CHANNELS})"
+        return name
 
     @contextlib.contextmanager
     def _in_types(self) -> Iterator[None]:
@@ -301,6 +345,11 @@ class Expressions:
                 return f"nn.functional.{short}"
             self.model.imports.add("from functools import partial")
             return f"partial(nn.functional.{short}, {CHANNELS})"
+        if name.startswith("nn.utils.") and (ours := our_util(name)) is not None:
+            if not takes_rngs(ours):
+                return name
+            self.model.imports.add("from functools import partial")
+            return f"partial({name}, rngs=rngs)" if self._builds else None
         rule = FUNCTIONS.get(name)
         plain = re.match(r"(jnp\.\w+|jax\.\w+\.\w+|nn\.functional\.\w+)\(", rule.template) if rule else None
         if plain is not None:
@@ -362,6 +411,8 @@ class Expressions:
         if isinstance(node, ast.Subscript):
             return self._is_tensor(node.value)
         parts = {ast.BinOp: ("left", "right"), ast.UnaryOp: ("operand",), ast.IfExp: ("body", "orelse")}
+        if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Is | ast.IsNot):
+            return False
         if isinstance(node, ast.Compare):
             return any(map(self._is_tensor, [node.left, *node.comparators]))
         return any(self._is_tensor(getattr(node, name)) for name in parts.get(type(node), ()))
@@ -442,6 +493,24 @@ def _sizes_of(layer: type) -> dict[str, str]:
     return {"0": first, "1": f"({second} // self.groups)", "2:": "self.kernel_size"} | {
         f"-{dims}:": "self.kernel_size" for dims in (1, 2, 3) if f"{dims}d" in layer.__name__
     }
+
+
+def _is_read_as(text: str, other: str) -> bool:
+    """Whether Python reads both texts as one expression."""
+    try:
+        return ast.dump(ast.parse(f"({text})")) == ast.dump(ast.parse(f"({other})"))
+    except SyntaxError:
+        return False
+
+
+def our_util(name: str) -> Any:
+    """The function here that is one of `torch.nn.utils`, by its place below `torch`; None where there is none."""
+    *holders, short = name.split(".")[2:]
+    return getattr(functools.reduce(getattr, holders, nn.utils), short, None)
+
+
+def takes_rngs(function: Any) -> bool:
+    return "rngs" in inspect.signature(function).parameters
 
 
 def _says_other(function: Any) -> bool:

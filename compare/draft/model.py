@@ -39,6 +39,8 @@ class Model:
       settings: by class, the plain values that its modules hold, by name, and of which kind each is.
       children: by class, the modules inside, by name, and what each is.
       instances: by class and name, one of these modules.
+      arrays: by class, the names of lists of tensors.
+      lists: by class, the arguments of its `forward` that other code gives as lists.
       ties: the heads that share an embedding's weight.
       drawers: the classes and functions of these that draw random numbers as they run.
       imports: lines that the port needs.
@@ -59,6 +61,8 @@ class Model:
     settings: dict[type, dict[str, Kind | None]] = field(default_factory=dict)
     children: dict[type, dict[str, type]] = field(default_factory=dict)
     instances: dict[tuple[type, str], torch.nn.Module] = field(default_factory=dict)
+    arrays: dict[type, set[str]] = field(default_factory=dict)
+    lists: dict[type, set[str]] = field(default_factory=dict)
     ties: list[Tie] = field(default_factory=list)
     drawers: set[Any] = field(default_factory=set)
     imports: set[str] = field(default_factory=set)

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from .arguments import any_element
 from .draws import DRAWN, STREAM
+from .kinds import Kind
 from .objects import Objects
 from .rules import Rule, as_operand, as_tuple
 
@@ -70,13 +72,19 @@ class NewTensors(Objects):
         given = node.args[0] if len(node.args) == 1 else None
         literal = ast.List | ast.Tuple | ast.ListComp | ast.GeneratorExp
         of_numpy = isinstance(given, ast.Call) and is_of_numpy(self.scope.find(given.func))
-        if given is not None and (isinstance(given, literal) or self._is_list(given) or of_numpy):
+        if given is not None and (isinstance(given, literal) or self._holds_values(given) or of_numpy):
             return f"jnp.asarray({self.written(given)}, dtype={dtype})"
         if self._builds or len(node.args) > 1 or (isinstance(given, ast.Constant) and isinstance(given.value, int)):
             made = self._created(node, "zeros")
             return made if dtype == "jnp.float32" else f"{made[:-1]}, dtype={dtype})"
         self._note(f"{ast.unparse(node.func)}(...): jnp.asarray of values, or jnp.zeros of a shape")
         return None
+
+    def _holds_values(self, node: ast.expr) -> bool:
+        """Whether it is known to be no size."""
+        is_local = isinstance(node, ast.Name) and node.id in self.scope.local
+        is_sequence = is_local and self._kind(node) is Kind.SEQUENCE
+        return is_sequence or self._is_list(node) or any_element(node) in self._sized
 
     def _is_list(self, node: ast.expr) -> bool:
         """Whether it is an argument that is said to be a list."""

@@ -80,6 +80,10 @@ def draft(location: str, inputs: tuple[str, ...] = ()) -> Draft:
     case = _case(name, original, shapes, "rngs=rngs" if takes_rngs else "", ties)
     if ties:
         model.imports.add("from graphmode.weights import Tied")
+    if "modules" in model.helpers:
+        model.helpers.add("named_modules")
+    if "named_modules" in model.helpers:
+        model.helpers.add("named_children")
     if "taking" in model.helpers:
         model.imports |= {"import inspect", "from functools import partial", "from typing import Any"}
     if model.helpers & {"hann_window", "hamming_window", "blackman_window"}:

@@ -17,8 +17,10 @@ from typing import Any
 import torch
 
 from ..case import CaseError
+from .arguments import handed_lists
 from .draws import drawers
 from .huggingface import is_framework
+from .initial import only_sets_values, sets_more
 from .kinds import kind_of_value
 from .model import (
     Model,
@@ -100,6 +102,7 @@ def parts_of(build: Any, module: torch.nn.Module, recording: Recording) -> tuple
         model.functions.update((part.item, part.name) for part in functions)
     for part in parts:
         _add_variables(part, model)
+    _add_lists(parts, model)
     every = [*parts, *functions]
     model.builders |= _builders(model, every)
     drawing = drawers(every)
@@ -142,6 +145,9 @@ def _known(module: torch.nn.Module, recording: Recording) -> Model:
             settings = model.settings.setdefault(cls, {})
             kinds = {name: kind_of_value(value) for name, value in vars(inside).items()}
             settings |= {name: kind if settings.get(name, kind) is kind else None for name, kind in kinds.items()}
+            model.arrays.setdefault(cls, set()).update(
+                name for name, value in vars(inside).items() if _is_of_tensors(value)
+            )
             model.children.setdefault(cls, {}).update((name, type(child)) for name, child in inside._modules.items())
             for name, child in inside._modules.items():
                 if child is not None:
@@ -164,6 +170,33 @@ def _add_variables(part: Part, model: Model) -> None:
             if isinstance(made, type) and issubclass(made, torch.nn.Parameter):
                 found |= {each.attr for each in node.targets if isinstance(each, ast.Attribute) and is_self(each.value)}
     model.variables[part.item] = found  # type: ignore[index]
+
+
+def _is_of_tensors(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(type(each) is torch.Tensor for each in value)
+
+
+def _add_lists(parts: list[Part], model: Model) -> None:
+    """The arguments that are lists, and those that hand them on."""
+    found: set[tuple[type, str]] = set()
+    while new := {each for part in parts for each in _handed_lists(part, model)} - found:
+        found |= new
+        for cls, name in new:
+            model.lists.setdefault(cls, set()).add(name)
+
+
+def _handed_lists(part: Part, model: Model) -> Iterator[tuple[type, str]]:
+    """The modules inside that a class gives lists, and as which arguments of `forward`."""
+    cls: Any = part.item
+    body = part.node.body if isinstance(part.node, ast.ClassDef) else []
+    for method in (each for each in body if isinstance(each, ast.FunctionDef)):
+        own = model.lists.get(cls, set()) if method.name == "forward" else set()
+        for name, place in handed_lists(method, part.scope.within(method), own):
+            kind: Any = model.children.get(cls, {}).get(name)
+            if kind in model.classes:
+                names = [*inspect.signature(kind.forward).parameters][1:]
+                taken = names[place : place + 1] if isinstance(place, int) else [place]
+                yield from ((kind, each) for each in taken)
 
 
 def _own_classes(cls: type) -> Iterator[type]:
@@ -304,18 +337,24 @@ def _kept(cls: type, named: frozenset[str] = frozenset()) -> frozenset[str]:
             if isinstance(function, FunctionType):
                 methods.setdefault(name, []).append(ast.parse(textwrap.dedent(inspect.getsource(function))))
     found: set[str] = set()
-    waiting = ["forward", "__init__", *named]
-    while waiting:
-        name = waiting.pop()
-        written = methods.get(name, [])
-        if name in found or all(_sets_initial_values(each, name) for each in written):
-            continue
-        found.add(name)
-        waiting += [n.attr for each in written for n in ast.walk(each) if isinstance(n, ast.Attribute)]
+    for waiting, left_out in ((["forward", *named], _sets_initial_values), (["__init__"], _is_left_out_of_init)):
+        while waiting:
+            name = waiting.pop()
+            written = methods.get(name, [])
+            if name in found or all(left_out(each, name) for each in written):
+                continue
+            found.add(name)
+            waiting += [n.attr for each in written for n in ast.walk(each) if isinstance(n, ast.Attribute)]
     return frozenset(found)
 
 
+def _is_left_out_of_init(method: ast.AST, name: str) -> bool:
+    return _sets_initial_values(method, name) or only_sets_values(method)
+
+
 def _sets_initial_values(method: ast.AST, name: str) -> bool:
+    if sets_more(method):
+        return False
     if name in ("reset_parameters", "_reset_parameters", "init_weights", "_init_weights", "initialize_weights"):
         return True
     nodes = list(ast.walk(method))

@@ -42,6 +42,10 @@ class Spans:
         before = self._bytes[self._bytes.rfind(b"\n", 0, start) + 1 : start].decode()
         return before if not before.strip() else None
 
+    def is_elif(self, node: ast.AST) -> bool:
+        start, _ = self.of(node)
+        return isinstance(node, ast.If) and self.text(start, start + 4) == "elif"
+
     def spliced(self, node: ast.AST, written: Callable[[ast.AST], str]) -> str:
         """A node's text, with `written` of each part in the part's place."""
         at, end = self.of(node)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import functools
 import inspect
 from collections.abc import Iterator
 from typing import Any
@@ -14,6 +13,7 @@ import torch
 
 from graphmode import nn
 
+from .expressions import our_util, takes_rngs
 from .kinds import Kind
 from .left import HELPERS, HINTS, IGNORED, REFUSED
 from .model import CHANNELS, is_self, layer_of
@@ -27,6 +27,8 @@ from .tables import DEFAULTS, FUNCTIONS, METHODS
 OF_OTHERS = frozenset(
     ["sort", "index", "count", "copy", "add", "update", "pop", "remove", "scatter", "normal", "bernoulli"]
 )
+# methods that give the modules inside of one
+OF_MODULES = frozenset(["children", "named_children", "modules", "named_modules"])
 # methods of dicts, which hold tensors and are none
 _OF_MAPPINGS = frozenset(["get", "items", "keys", "values", "setdefault"])
 # what sets initial values, which the weights that are loaded replace
@@ -97,12 +99,8 @@ class TorchCalls(NewTensors):
 
     def _of_utils(self, node: ast.Call, name: str) -> str | None:
         """A function that makes a parameter one that is computed; None where there is none of its name here."""
-        *holders, short = name.split(".")[2:]
-        ours = getattr(functools.reduce(getattr, holders, nn.utils), short, None)
-        if ours is None:
-            return None
-        takes_rngs = "rngs" in inspect.signature(ours).parameters
-        return self._with(node, *["rngs=rngs"] * takes_rngs, function=name)
+        ours = our_util(name)
+        return None if ours is None else self._with(node, *["rngs=rngs"] * takes_rngs(ours), function=name)
 
     def _by_arguments(self, node: ast.Call, name: str, short: str) -> str | None:
         """Functions whose meaning depends on what they are given."""
@@ -185,7 +183,7 @@ class TorchCalls(NewTensors):
         drawn = self._drawn_by_method(name, holder, node)
         if drawn is not None:
             return drawn
-        if name in ("named_children", "children") and not is_tensor and not node.args:
+        if name in OF_MODULES and not is_tensor and not node.args:
             self.model.helpers.add(name)
             return f"{name}({self.written(holder)})"
         pair = self._pair(node)

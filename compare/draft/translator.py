@@ -13,12 +13,13 @@ from typing import Any
 
 import torch
 
-from .arguments import all_arguments, is_only_compared, listed_in
+from .arguments import all_arguments, is_only_compared, listed_in, sized_in
 from .assignments import CONTAINERS, Assignments, has_mode
 from .draws import STREAM
 from .expressions import is_test
 from .huggingface import is_decorator, stands_for
 from .in_place import is_written_as_tensor, only_initialises, writer
+from .initial import WALKS, sets_more
 from .left import HELPERS, LEGACY
 from .model import has_own_init, is_module, is_result, is_self, is_super, layer_of
 from .names import is_of_torch, torch_name
@@ -30,7 +31,6 @@ from .torch_calls import OF_OTHERS
 
 GONE = "\0"  # stands for a statement that has no counterpart
 _MOVES = frozenset(["to", "cuda", "cpu", "float", "double", "half", "bfloat16", "train", "eval", "requires_grad_"])
-_WALKS = frozenset(["modules", "named_modules", "parameters", "named_parameters", "children", "named_children"])
 _MAKERS = frozenset(["zeros", "ones", "empty", "full", "eye", "arange", "linspace", "rand", "randn", "randperm"])
 _INITIAL = r"(?<!__)init|\.apply\(|reset_parameters|[a-z]_\(|\.data\b"  # in a statement that sets initial values
 _OF_TENSORS = frozenset(METHODS) - OF_OTHERS | {"shape", "dtype", "device"}
@@ -47,7 +47,8 @@ class Translator(Assignments):
         self._notes.append([])
         if not isinstance(node, ast.ClassDef):
             blocks = [getattr(node, name, []) for name in ("body", "orelse", "finalbody")]
-            self._as_pass |= {id(block[0]) for block in blocks if block and all(map(self._vanishes, block))}
+            gone = [block[0] for block in blocks if block and all(map(self._vanishes, block))]
+            self._as_pass |= {id(each) for each in gone if not self.spans.is_elif(each)}
         vanishes = self._vanishes(node)
         if vanishes and re.search(_INITIAL, ast.unparse(node)):
             self.model.starts_otherwise = True
@@ -109,7 +110,8 @@ class Translator(Assignments):
             self._note_view(node.target.id)
         if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Subscript):
             operator = _IN_PLACE_OPERATORS.get(type(node.op))
-            if operator is not None and not self._is_part_of_call(node.target):
+            is_place = self._is_list(node.target.value)
+            if operator is not None and not is_place and not self._is_part_of_call(node.target):
                 return self._changed(node.target, operator, node)
         if isinstance(node, ast.If):
             always = settled(node.test, self.scope)
@@ -207,13 +209,15 @@ class Translator(Assignments):
         of_outer = self._inner, self._given_back, self._last_read
         names = [getattr(self._called(each), "__name__", "") for each in node.decorator_list]
         self._no_grad = any(name in ("no_grad", "inference_mode") for name in names) and not self._takes_rngs(node.name)
-        self._views = {}
+        self._views, self._asked = {}, set()
         if self.owner is None and len(self._scopes) == 1:
             self._draws = any(self.model.functions.get(each) == node.name for each in self.model.drawers)
-        self._builds = self._takes_rngs(node.name)
+        self._builds = self._takes_rngs(node.name) or (is_module(self.owner) and sets_more(node))
         is_forward = node.name == "forward" and is_module(self.owner)
         self._tensors = set() if self._builds else self._perhaps_tensors(node)
-        self._lists = set(listed_in(node))
+        self._lists, self._sized = set(listed_in(node)), sized_in(node)
+        if is_forward and self.owner is not None:
+            self._lists |= self.model.lists.get(self.owner, set())
         self._given_back = self._to_give_back(node)
         loads = [each for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)]
         self._last_read = {each.id: each.lineno for each in sorted(loads, key=lambda each: each.lineno)}
@@ -382,6 +386,8 @@ class Translator(Assignments):
             return False
         if isinstance(test, ast.BinOp) and is_test(test):
             return False
+        if isinstance(test, ast.Name) and test.id in self._asked:
+            return True
         return not isinstance(test, ast.Name | ast.Attribute) and self._is_tensor(test)
 
     def _note_context(self, node: ast.With) -> None:
@@ -397,7 +403,7 @@ class Translator(Assignments):
         """Whether a statement only sets initial values, which the weights that are loaded replace."""
         if isinstance(node, ast.For) and self._builds:
             over = node.iter.func if isinstance(node.iter, ast.Call) else None
-            if isinstance(over, ast.Attribute) and is_self(over.value) and over.attr in _WALKS:
+            if isinstance(over, ast.Attribute) and is_self(over.value) and over.attr in WALKS and not sets_more(node):
                 return True
         if isinstance(node, ast.With) and self._builds:
             return any("no_grad" in ast.unparse(item.context_expr) for item in node.items)
@@ -414,6 +420,8 @@ class Translator(Assignments):
         if name == "__init__" and is_super(function):
             return self.owner is not None and is_module(self.owner) and self._is_plain(self.owner)
         found = self.scope.find(function)
+        if self._builds and torch_name(found) == "manual_seed":
+            return True
         if (torch_name(found) or "").startswith("nn.init.") or only_reports(found):
             return True
         if self._builds and (only_initialises(found) or self._only_initialises(value=node.value, found=found)):
@@ -431,8 +439,8 @@ class Translator(Assignments):
     def _sets_where_or_first(self, node: ast.Assign) -> bool:
         """Whether it names a device, or writes an initial value."""
         target, value = node.targets[0], node.value
-        if isinstance(target, ast.Attribute) and target.attr == "data" and self._builds:
-            return True
+        if isinstance(target, ast.Attribute) and target.attr in ("data", "inplace") and self._builds:
+            return target.attr == "data" or not is_self(target.value)
         if isinstance(target, ast.Attribute) and self._builds and self._marks(target):
             return True
         if not isinstance(target, ast.Name) or len(node.targets) > 1:

@@ -222,7 +222,13 @@ class Writes(Calls):
 
     def _read(self, target: ast.Subscript) -> str:
         holder = self.spans.spliced(target.value, lambda part: self.spans.spliced(part, self.written))
-        return f"{holder}[...]" if isinstance(target.value, ast.Attribute) else holder
+        is_array = self._is_own(target.value) and self._is_plain_array(target.value)
+        return f"{holder}[...]" if isinstance(target.value, ast.Attribute) and not is_array else holder
+
+    def _is_plain_array(self, node: ast.Attribute) -> bool:
+        """Whether an attribute of the class's own is an array, and no parameter or buffer."""
+        held = self.model.variables.get(self.owner, ()) if self.owner is not None else ()
+        return node.attr not in held and self._kind(node) is Kind.ARRAY
 
     def _put(self, target: ast.Subscript, how: str, value: str) -> str:
         if self._is_mask(target.slice):

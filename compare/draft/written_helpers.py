@@ -32,6 +32,17 @@ def children(module: nnx.Module) -> list[nnx.Module]:
     return [each for each in vars(module).values() if isinstance(each, nnx.Module)]
 
 
+def named_modules(module: nnx.Module) -> list[tuple[str, nnx.Module]]:
+    """A module and those inside of it, by the names that lead to them."""
+    inside = ((name, each) for name, child in named_children(module) for each in named_modules(child))
+    return [("", module), *((f"{name}.{last}".rstrip("."), each) for name, (last, each) in inside)]
+
+
+def modules(module: nnx.Module) -> list[nnx.Module]:
+    """A module and those inside of it, each once."""
+    return list({id(each): each for _, each in named_modules(module)}.values())
+
+
 def scatter(x: jax.Array, dim: int, index: jax.Array, source: jax.Array | float) -> jax.Array:
     """`x` with the source's elements, or a number, where `index` says along one axis."""
     places = list(jnp.indices(index.shape, sparse=True))

@@ -36,6 +36,12 @@ def test_a_draft_of_older_code_is_equal_to_it(folder, name, inputs):
     assert report.passed, f"{report}\n{made.text}"
 
 
+def test_a_function_of_weights_that_is_given_a_name_is_ours(folder):
+    text = draft(f"{folder / 'old_habits.py'}:Normed", ("2,3,16",)).text
+    assert "named=nn.utils.weight_norm" in text, text
+    assert "norm = partial(nn.utils.spectral_norm, rngs=rngs) if spectral else nn.utils.weight_norm" in text, text
+
+
 @pytest.mark.parametrize(
     ("name", "inputs"),
     [("Spectrum", ("2,200",)), ("Functions", ("5,6", "5,6:6")), ("Gradients", ("5,4",)), ("Tying", ("2,5:30",))],
@@ -83,6 +89,7 @@ MARKED = {
         "C07, C08": "while jnp.abs(h).max() < 10:",
         "gru_cell: its weights": "h = nn.functional.gru_cell(",
         "H04": "assert (h > 0).all()",
+        "C01": 'if not is_empty: raise ValueError("not all are above 0")\n if is_short:',
         "S02, S03": "h = h.at[h > 1].set(h.sum(axis=1))",
         "S05": "return (nn.functional.dropout",
         "H01": "return (nn.functional.dropout",

@@ -1,8 +1,12 @@
 """`graphmode draft`: expressions that ask for more than a row of a table."""
 
+from dataclasses import replace
+
 import pytest
 from drafted import bare, equal
+from graphmode.compare import check
 from graphmode.compare.draft import draft
+from graphmode.compare.locate import locate
 
 EQUAL = {
     "Sizes": (
@@ -52,6 +56,7 @@ EQUAL = {
             "y = nn.functional.leaky_relu(y, 0.2)",
             "y = nn.functional.elu(y * 2, alpha=0.5)",
             "self.activation = nn.functional.relu",
+            "device=None",
         ],
     ),
     "Odd": (
@@ -75,6 +80,33 @@ EQUAL = {
         ("3,4",),
         ["start = np.random.RandomState(0).randn(4, 4)", 'other = features.get("other")', "if i == stop:"],
     ),
+    "Listed": (
+        ("3,4",),
+        [
+            "levels[i] = self.layers[i](levels[i])",
+            "levels[i] = levels[i].at[:, 0].set(1.0)",
+            "levels[1] += levels[0]",
+            "levels = levels.at[:, 1].set(2.0)",
+        ],
+    ),
+    "Cached": (
+        ("3,4",),
+        [
+            "self.cache = self.cache.at[:rows, 1:].set(x[:, 1:])",
+            "self.steps = nnx.data([])",
+            "self.rows = nnx.data(rows)",
+            "self.sums = self.sums.at[0].multiply(0.0)",
+            "self.seen[...] = self.seen[...].at[1:].set(2.0)",
+        ],
+    ),
+    "Edges": (
+        ("3,4",),
+        [
+            "jnp.asarray(weights, dtype=jnp.float32)",
+            "edges = [jnp.asarray(edges[0], dtype=int), jnp.asarray(edges[1], dtype=int)]",
+        ],
+    ),
+    "Worded": (("3,4",), ['f"{x.ndim} axes of {x.shape[1]}, ', "{x.shape[0]:>4}", 'f"{x.shape[0]}": x,']),
     "Held": (("3,5",), ["self.table = nnx.data(None)", "self.stages = nnx.List(stages[::-1])"]),
 }
 
@@ -90,6 +122,20 @@ def test_a_draft_is_equal_and_reads_well(folder, name):
 WRITTEN = {
     "Bounded": ["self.weight[...] = with_value(", ").transpose(2, 3, 1, 0)", " / self.out_channels"],
 }
+
+
+def test_an_embedding_of_a_table_has_its_size(folder):
+    made, case = draft(f"{folder / 'expressions.py'}:Pretrained", ("2,3:7",)), folder / "pretrained_port.py"
+    for each in (
+        "self.trained = nn.Embedding(*table.shape, padding_idx=2, rngs=rngs)",
+        "# TODO an embedding that is not trained: leave it out of what the optimizer is given\n        self.frozen =",
+        "self.frozen = nn.Embedding(*(table * 2).shape, rngs=rngs)",
+    ):
+        assert each in made.text, made.text
+    assert made.notes == 1, made.text
+    case.write_text(made.text)
+    report = check(replace(locate(f"{case}:CASE"), adversarial=()), draws=1)
+    assert report.passed, f"{report}\n{made.text}"
 
 
 @pytest.mark.parametrize("name", WRITTEN)

@@ -160,6 +160,26 @@ def test_what_only_sets_initial_values_leaves_nothing_behind(folder):
     assert "The initial values that the original draws or sets are not in it" in text
 
 
+def test_a_walk_over_modules_stays_where_it_sets_more_than_values(folder):
+    text = equal(folder, "walks.py:Paired", "2,3,6,7")
+    for line in (
+        "m.negative_slope = 0.3",
+        "if t is nn.BatchNorm2d:",
+        "m.eps = 1e-1",
+        "m.momentum = 0.03",
+        "m.eps = 2.0",
+    ):
+        assert line in text, text
+    for gone in ("_init_weight(", "_initialize_biases", "inplace", "nn.init", "normal_", "is_slow"):
+        assert gone not in text, text
+
+
+def test_a_class_of_layers_that_is_handed_on_takes_the_axes_as_they_stand(folder):
+    text = equal(folder, "walks.py:Given", "2,3,4,5")
+    assert 'partial(SynchronizedNorm, data_format="channels_first")' in text, text
+    assert "OwnNorm)" in text, text
+
+
 def test_a_draft_does_without_ruff(monkeypatch):
     text = "import os\nimport abc\nx = [1,\n 2]  # TODO this\n"
     assert laid_out(text) == "x = [1, 2]  # TODO this\n"

@@ -124,18 +124,21 @@ class Kernels(nn.Module):
 class Others(nn.Module):
     """Functions in place, of sparse tensors, of factors of a matrix, and those that are given names."""
 
-    def __init__(self, sizes=4, ones=False):
+    def __init__(self, sizes=4, ones=False, device=torch.device("cpu")):  # noqa: B008
         super().__init__()
         init_fn = torch.randn
         other_fn: object = torch.ones if ones else torch.zeros
         self.register_buffer("table", init_fn(sizes, sizes) + other_fn(sizes, sizes))
         self.activation = F.relu_
+        self.device = device
+        self.to(self.device)
         self.linear = nn.Linear(4, 4)
 
     def forward(self, x):
+        assert (x is not None) == (self.linear is not None), "both or neither"
         adjacency = torch.softmax(x @ x.T, -1)
         y = torch.spmm(adjacency, x) if adjacency.is_sparse else torch.mm(adjacency, x)
-        y = y + torch.sparse.mm(adjacency, self.linear(x)) + torch.spmm(adjacency, x)
+        y = y + torch.sparse.mm(adjacency, self.linear(x)) + torch.spmm(adjacency, x.to(self.device))
         F.leaky_relu_(y, 0.2)
         y = F.elu_(y * 2, alpha=0.5) + self.activation(x - 1)
         permutation, lower, upper = torch.linalg.lu(self.table)
@@ -228,3 +231,109 @@ class Plain(nn.Module):
                 break
             features[f"layer{i}"] = x
         return self.merge(features)
+
+
+class Levels(nn.Module):
+    """Writes into the list that it is given."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)])
+
+    def forward(self, levels):
+        for i in range(2):
+            levels[i] = self.layers[i](levels[i])
+            levels[i][:, 0] = 1.0
+        levels[1] += levels[0]
+        levels = torch.cat(levels, 1)
+        levels[:, 1] = 2.0
+        return levels
+
+
+class Handing(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.levels = Levels()
+
+    def forward(self, levels):
+        return self.levels(levels)
+
+
+class Listed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = Handing(), Levels()
+
+    def forward(self, x):
+        pair = [x * 2, x]
+        return self.first([x, x * 3]) + self.second(levels=pair)
+
+
+class Pretrained(nn.Module):
+    """Tables that are there already."""
+
+    def __init__(self, seed=0):
+        super().__init__()
+        torch.manual_seed(seed)
+        table = torch.rand(7, 4)
+        self.trained = nn.Embedding.from_pretrained(table, False, padding_idx=2)
+        self.frozen = nn.Embedding.from_pretrained(table * 2)
+
+    def forward(self, x):
+        return self.trained(x) + self.frozen(x)
+
+
+def edges_of(count):
+    rows, columns = [], []
+    for i in range(count):
+        rows.append(i)
+        columns.append(count - 1 - i)
+    return [rows, columns]
+
+
+class Edges(nn.Module):
+    """Tensors of lists that Python makes."""
+
+    def forward(self, x):
+        edges = edges_of(len(x))
+        weights = [0.5]
+        for _ in range(3):
+            weights.append(2.0)
+        values = torch.ones(len(edges[0]), 1) * torch.FloatTensor(weights)[1]
+        edges = [torch.LongTensor(edges[0]), torch.LongTensor(edges[1])]
+        return x[edges[0]] * values + x[edges[1]]
+
+
+class Worded(nn.Module):
+    """Values within texts."""
+
+    def forward(self, x):
+        return {
+            f"{x.dim()} axes of {x.size(1)}, {str(tuple(x.shape)) + '!'} {x.size(0):>4}": x * 2,
+            f"{x.shape[0]}": x,
+        }
+
+
+class Cached(nn.Module):
+    """Keeps tensors that are no buffers."""
+
+    def __init__(self):
+        super().__init__()
+        self.cache = torch.zeros(5, 4)
+        self.sums = torch.zeros(4)
+        self.steps = []
+        self.shifts = [0.5 * each for each in (torch.ones(4), torch.zeros(4))]
+        rows = []
+        for i in range(2):
+            self.steps += [torch.full((4,), float(i))]
+            rows.append(torch.ones(4))
+        self.rows = rows
+        self.register_buffer("seen", torch.zeros(4))
+
+    def forward(self, x):
+        rows = len(x)
+        self.cache = self.cache.to(x)
+        self.cache[:rows, 1:] = x[:, 1:]
+        self.sums[0] *= 0.0
+        self.seen[1:] = 2.0
+        return self.cache[:rows] + self.sums + self.seen + sum(self.steps) + self.shifts[0] + self.rows[1]

@@ -410,6 +410,12 @@ class Outside(nn.Module):
         for _ in range(steps):
             h = torch.gru_cell(x, h, self.cell.weight_ih, self.cell.weight_hh)
         assert (h > 0).all()
+        is_empty = not (x > 0).all() and steps > 1
+        is_short = not steps > 1 and x is not None
+        if not is_empty:
+            raise ValueError("not all are above 0")
+        if is_short:
+            raise ValueError("too short")
         h[h > 1] = 0
         cleared(h, 2)
         h = h.index_reduce(1, torch.tensor([0]), h[:, :1], "mean")

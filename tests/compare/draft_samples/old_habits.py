@@ -171,13 +171,16 @@ class Causal(nn.Module):
 class Normed(nn.Module):
     """Weights that are computed from others."""
 
-    def __init__(self):
+    def __init__(self, named=weight_norm, spectral=True):
         super().__init__()
         self.net = nn.Sequential(Causal(3, 8, 1), Causal(8, 8, 2))
         self.head = nn.utils.parametrizations.spectral_norm(nn.Linear(8, 2), n_power_iterations=2)
+        norm = spectral_norm if spectral else weight_norm
+        self.last = nn.ModuleList([norm(nn.Linear(2, 2)), named(nn.Linear(2, 2))])
 
     def forward(self, x):
-        return self.head(self.net(x)[:, :, -1])
+        first, second = self.last
+        return second(first(self.head(self.net(x)[:, :, -1])))
 
 
 class Lengths(nn.Module):
