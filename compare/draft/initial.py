@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
+import textwrap
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 
@@ -29,6 +32,16 @@ def sets_more(node: ast.AST) -> bool:
     of_parameters = [each for each in walks if "parameters" in ast.unparse(each.iter)]  # type: ignore[attr-defined]
     marks = {id(each) for walk in of_parameters for each in ast.walk(walk)}
     return any(_is_setting(each) for walk in walks for each in ast.walk(walk) if id(each) not in marks)
+
+
+def applied_sets_more(function: Any) -> bool:
+    """Whether a function for `Module.apply` gives each module attributes besides its values."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    except (OSError, TypeError, SyntaxError):
+        return False
+    settings = [each for each in ast.walk(tree) if _is_setting(each)]
+    return any(not isinstance(each, ast.Attribute) or not is_self(each.value) for each in settings)
 
 
 def _is_setting(node: ast.AST) -> bool:

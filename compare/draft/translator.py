@@ -19,7 +19,7 @@ from .draws import STREAM
 from .expressions import is_test
 from .huggingface import is_decorator, stands_for
 from .in_place import is_written_as_tensor, only_initialises, writer
-from .initial import WALKS, sets_more
+from .initial import WALKS, applied_sets_more, sets_more
 from .left import HELPERS, LEGACY
 from .model import has_own_init, is_module, is_result, is_self, is_super, layer_of
 from .names import is_of_torch, torch_name
@@ -429,12 +429,27 @@ class Translator(Assignments):
         if self._builds and name.endswith("_") and re.search(r"\b(weight|bias|data)\b", ast.unparse(function)):
             return True
         if self._builds and name == "apply" and isinstance(function, ast.Attribute) and self._is_own(function.value):
-            return True
+            return not self._applies_more(node.value)
         if not isinstance(function, ast.Attribute) or not is_self(function.value):
             return False
         if self._builds and name in _MOVES and self.owner is not None:
             return getattr(torch.nn.Module, name) is getattr(self.owner, name)
-        return name == "apply" or (self.owner is not None and hasattr(self.owner, name) and self._initialises(name))
+        if name == "apply":
+            return not self._applies_more(node.value)
+        return self.owner is not None and hasattr(self.owner, name) and self._initialises(name)
+
+    def _applies_more(self, call: ast.Call) -> bool:
+        """Whether what is applied to all modules sets more than values, which is noted."""
+        given = call.args[0] if call.args else None
+        if given is None:
+            return False
+        applied = self.scope.find(given)
+        if isinstance(given, ast.Attribute) and is_self(given.value):
+            applied = getattr(self.owner, given.attr, None)
+        if not applied_sets_more(applied):
+            return False
+        self._note("apply sets attributes of modules: write them where the modules are made")
+        return True
 
     def _sets_where_or_first(self, node: ast.Assign) -> bool:
         """Whether it names a device, or writes an initial value."""

@@ -174,6 +174,12 @@ def test_a_walk_over_modules_stays_where_it_sets_more_than_values(folder):
         assert gone not in text, text
 
 
+def test_what_sets_more_than_values_of_all_modules_is_marked(folder):
+    text = draft(f"{folder / 'walks.py'}:Applied", ("2,3",)).text
+    assert "# TODO apply sets attributes of modules" in text, text
+    assert text.count(".apply(") == 1, text
+
+
 def test_a_class_of_layers_that_is_handed_on_takes_the_axes_as_they_stand(folder):
     text = equal(folder, "walks.py:Given", "2,3,4,5")
     assert 'partial(SynchronizedNorm, data_format="channels_first")' in text, text

@@ -98,3 +98,25 @@ class Given(nn.Module):
 
     def forward(self, x):
         return self.norms(x)
+
+
+def thresholds(module):
+    if isinstance(module, nn.BatchNorm1d):
+        module.eps = 1e-1
+
+
+class Applied(nn.Module):
+    """Of what is applied to all modules one part sets values alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc, self.norm = nn.Linear(3, 4), nn.BatchNorm1d(4)
+        self.apply(self._init)
+        self.apply(thresholds)
+
+    def forward(self, x):
+        return self.norm(self.fc(x))
+
+    def _init(self, module):
+        if isinstance(module, nn.Linear):
+            module.weight.data.normal_(0, 0.02)
