@@ -124,7 +124,10 @@ def under_other_names(
     lacking = [group for group in found.plan if len(group.keys) == 1 and group.keys[0] in found.missing]
     if found.missing != [key for group in lacking if group.by is None for key in group.keys]:
         return None
-    needed = {group.keys[0]: _shape_in_pytorch(group) for group in lacking}
+    try:
+        needed = {group.keys[0]: _shape_in_pytorch(group) for group in lacking}
+    except ValueError:  # a variable that its transform does not take, which no name mends
+        return None
     renames = other_names(needed, {key: arrays[key].shape for key in found.unused})
     if not renames:
         return None

@@ -14,6 +14,7 @@ Shape = tuple[int, ...]
 Pair = tuple[str, str]  # a key, or the part that its module is, and what the module here calls it
 
 MOST_RULES = 40
+MOST_COMPARED = 40_000  # pairs of names, which take a second
 FIELDS = "ijklmn"
 
 
@@ -32,7 +33,7 @@ def other_names(missing: Mapping[str, Shape], unused: Mapping[str, Shape]) -> tu
         needed, there = split(missing), split(unused)
         for kind in dict.fromkeys(needed.values()):
             wanted, given = ([name for name, own in side.items() if own == kind] for side in (needed, there))
-            if len(wanted) > len(given):
+            if len(wanted) > len(given) or len(wanted) * len(given) > MOST_COMPARED:
                 continue
             paired = list(_likeliest(wanted, given))
             pairs += paired

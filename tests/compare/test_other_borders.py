@@ -11,6 +11,13 @@ WIDTH = 6
 GAIN = 2**0.5
 
 
+def checked(reference, port, shape):
+    def inputs(rng):
+        return (rng.standard_normal(shape),)
+
+    return check(Case(name="c", summary="s", reference=reference, model=port, inputs=inputs))
+
+
 class Dense(torch.nn.Module):
     def __init__(self):
         super().__init__()
@@ -159,14 +166,7 @@ class FlowPort(nnx.Module):
 
 @pytest.mark.parametrize("order", [(0, 2, 1), (1, 0, 2)])
 def test_what_is_wrong_before_modules_of_another_form_is_seen_before_them(order):
-    case = Case(
-        name="c",
-        summary="s",
-        reference=Flow,
-        model=lambda rngs: FlowPort(rngs, order),
-        inputs=lambda rng: (rng.standard_normal((4, 2 * WIDTH)),),
-    )
-    report = check(case)
+    report = checked(Flow, lambda rngs: FlowPort(rngs, order), (4, 2 * WIDTH))
     assert report.passed == (order == (0, 2, 1)), report
     if not report.passed:
         (divergence,) = report.parity[0].divergences
@@ -225,14 +225,7 @@ class MemoryPort(nnx.Module):
 
 @pytest.mark.parametrize("axis", [1, 0])
 def test_a_module_that_gives_other_tensors_is_a_part_of_what_is_around_it(axis):
-    case = Case(
-        name="c",
-        summary="s",
-        reference=Memory,
-        model=lambda rngs: MemoryPort(rngs, axis),
-        inputs=lambda rng: (rng.standard_normal((4, WIDTH)),),
-    )
-    report = check(case)
+    report = checked(Memory, lambda rngs: MemoryPort(rngs, axis), (4, WIDTH))
     assert report.passed == (axis == 1), report
     if not report.passed:
         (divergence,) = report.parity[0].divergences

@@ -194,8 +194,8 @@ class _Search:
             if parting and not self.trial.found and not self.trial.is_over:
                 stage(parting)
         ends = _ends(constructs(parting))
-        if not self.trial.found and len(ends) <= MOST_ENDS:
-            self._each(extra_given(self.ancestry, ends))
+        if len(ends) <= MOST_ENDS:
+            self._until_found(extra_given(self.ancestry, ends))
 
     def _origins(self, sites: list[Site]) -> None:
         found = list(origins(self.replay, self.target, self.ancestry))
@@ -399,15 +399,16 @@ class _Search:
         self._each(unwritten(self.replay))
 
     def _extra(self, sites: list[Site]) -> None:
-        for variant, change in extra_activations(self.replay, sites):
-            if self.trial.found or self.trial.is_over:
-                return
-            self.trial.vary(variant.id, variant.says, variant.fix, change)
-        self._each(extra_given(self.ancestry, _ends([same for same in constructs(sites) if len(same) > 1])))
+        turns = _ends([same for same in constructs(sites) if len(same) > 1])
+        self._until_found(extra_activations(self.replay, sites))
+        self._until_found(extra_given(self.ancestry, turns))
         for fit, scaled_by in extra_factors(self.replay, sites):
             if self.trial.found or self.trial.is_over:
                 return
             self.trial.fit(fit, scaled_by)
+
+    def _until_found(self, tried: Iterable[tuple[Variant, Change]]) -> None:
+        self._each(itertools.takewhile(lambda _: not self.trial.found, tried))
 
     def _each(self, tried: Iterable[tuple[Variant, Change]]) -> None:
         for variant, change in tried:

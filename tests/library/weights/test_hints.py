@@ -11,7 +11,7 @@ from flax import nnx
 from torch.nn.utils import parametrizations, prune
 
 import graphmode as gm
-from graphmode.weights import Drop, Rename, Rule, Tied, WeightsError, load, read, to_state_dict
+from graphmode.weights import LINEAR, Drop, Rename, Rule, Tied, WeightsError, carries, load, read, to_state_dict
 
 
 class Reference(torch.nn.Module):
@@ -157,6 +157,15 @@ def test_keys_that_no_shape_fits_are_told_one_by_one():
     problems = problems_of(TransformerPort(), state)
     assert not any("under other names" in problem for problem in problems)
     assert any(problem.startswith("blocks.0.down.weight: missing") for problem in problems)
+
+
+def test_a_variable_that_its_transform_does_not_take_is_told_as_missing():
+    class Odd(nnx.Module):
+        def __init__(self):
+            self.scale = nnx.Param(jnp.ones(3), **carries(LINEAR))
+
+    problems = problems_of(Odd(), {"gain": torch.ones(3)})
+    assert any(problem.startswith("scale: missing, and scale needs it") for problem in problems)
 
 
 def test_a_prefix_of_some_keys_is_none_of_all():
