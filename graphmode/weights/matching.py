@@ -14,7 +14,6 @@ from flax import nnx
 
 from .conventions import Leaf, passed_over, unkept
 from .hints import computed
-from .other_names import other_names
 from .plan import Group, make_plan, renamed
 from .rules import Drop, Rename, Stacked, Tied, WeightRule
 
@@ -121,6 +120,8 @@ def under_other_names(
     unreadable: Mapping[str, str],
 ) -> list[str] | None:
     """One line on rules that give all keys the names here, and the problems that are left then; None if none do."""
+    from .other_names import other_names  # by scipy.optimize, which takes half a second that errors alone need
+
     lacking = [group for group in found.plan if len(group.keys) == 1 and group.keys[0] in found.missing]
     if found.missing != [key for group in lacking if group.by is None for key in group.keys]:
         return None
