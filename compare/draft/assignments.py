@@ -10,7 +10,6 @@ from typing import TypeGuard
 
 import torch
 
-from .expressions import turn_of
 from .huggingface import chosen_function, gives_activation
 from .in_place import is_view, written_to
 from .kinds import Kind
@@ -19,6 +18,7 @@ from .names import torch_name
 from .objects import NotWrittenError
 from .rules import without_parentheses
 from .shapes import as_one
+from .weight_layout import turn_of
 from .writes import Writes, is_of_something
 
 # what takes a module as an argument and asks nothing of how it runs

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from .names import Scope, torch_name
 
 if TYPE_CHECKING:
-    from .source import Part
+    from .part import Part
 
 STREAM = "random_stream"  # the attribute of a module, and the argument of a function
 # by name below torch

@@ -20,8 +20,9 @@ from . import written_helpers
 from .constants import constants
 from .layout import laid_out
 from .model import Model, has_own_init, is_module, layer_of
+from .part import Part
 from .recording import Recording
-from .source import Part, parts_of
+from .source import parts_of
 from .ties import Tie
 from .translator import GONE, Translator
 

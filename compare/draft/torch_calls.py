@@ -13,8 +13,8 @@ import torch
 
 from graphmode import nn
 
-from .expressions import our_util, takes_rngs
 from .kinds import Kind
+from .known_objects import our_util, takes_rngs
 from .left import HELPERS, HINTS, IGNORED, REFUSED
 from .model import CHANNELS, is_self, layer_of
 from .names import UNKNOWN

@@ -1,0 +1,200 @@
+"""What an expression gives: a tensor, a mask, sizes, parameters, as far as its code tells."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import inspect
+import textwrap
+from collections.abc import Iterator
+from types import FunctionType
+from typing import Any, TypeGuard
+
+import torch
+
+from .kinds import Kind, has_only_lengths, kind_of
+from .model import Model, is_self
+from .names import UNKNOWN, Scope, is_of_torch, torch_name
+from .settled import asks_how_it_runs
+from .spans import Spans
+
+_OF_SHAPES = frozenset(["size", "dim", "numel", "nelement", "ndimension", "append", "is_floating_point"])
+_GIVE_MASKS = frozenset(
+    ["bool", "isnan", "isinf", "isfinite", "isclose", "eq", "ne", "lt", "le", "gt", "ge"]
+    + [f"logical_{name}" for name in ("and", "or", "not", "xor")]
+)
+_OF_PARAMETERS = (torch.nn.ParameterList, torch.nn.ParameterDict)
+
+
+class Recognition:
+    """What is known of one class or function, and so of what its expressions give.
+
+    Args:
+      model: what is known of the whole.
+      spans: the text of its source.
+      scope: the names of its module.
+      owner: the class that the code belongs to; None of a function.
+      kept: the names of its methods that the port has.
+    """
+
+    def __init__(
+        self, model: Model, spans: Spans, scope: Scope, owner: type | None = None, kept: frozenset[str] = frozenset()
+    ):
+        self.model, self.spans, self.owner, self.kept = model, spans, owner, kept
+        self._scopes = [scope]
+        self._notes: list[list[str]] = [[]]
+        self._builds = False
+        self._tensors: set[str] = set()
+        self._no_grad = False  # whether what is returned has no gradient
+        self._in_no_grad = False  # whether what is assigned has none
+        self._views: dict[str, str] = {}  # local names of views, and what each is
+        self.heads: dict[str, str] = {}  # layers that multiply by an embedding's weight, and which
+        self._aliases: dict[str, FunctionType] = {}  # local names of the user's functions
+        self._masks: set[str] = set()  # local names of masks
+        self._asked: set[str] = set()  # local names of what a question of values says
+        self._packed: set[str] = set()  # local names of packed sequences
+        self._as_laid = False  # whether weights are written as they lie here
+        self._lists: set[str] = set()  # arguments that are said to be lists
+        self._sized: set[str] = set()  # expressions that have a length
+        self._plain_functions: set[str] = set()  # local names of the user's functions that make no modules
+        self._as_pass: set[int] = set()
+        self._inner: dict[str, ast.FunctionDef] = {}  # functions within the one that is written
+        self._last_read: dict[str, int] = {}  # the last line of that function that reads a name
+        self._taken: set[int] = set()  # calls whose result what they write into takes
+        self._given_back: tuple[str, ...] = ()  # what a function that gives nothing writes into
+        self._names_types = False
+        self._draws = False
+        self._under_mask = ""  # the mask under which elements are computed, which is left out
+        self._unpacked: dict[int, int] = {}  # the number of targets of a value that is unpacked
+
+    @property
+    def scope(self) -> Scope:
+        return self._scopes[-1]
+
+    @property
+    def notes(self) -> list[str]:
+        """What was noted of an expression that is in no statement."""
+        return self._notes[-1]
+
+    def _note(self, text: str) -> None:
+        self._notes[-1].append(text)
+
+    @contextlib.contextmanager
+    def _in_types(self) -> Iterator[None]:
+        """Where a class stands for its kind, and is not called."""
+        self._names_types = True
+        try:
+            yield
+        finally:
+            self._names_types = False
+
+    def _is_buffer(self, node: ast.expr) -> bool:
+        is_own = self._is_own(node) and self.owner is not None
+        return is_own and node.attr in self.model.buffers.get(self.owner, ())  # type: ignore[attr-defined, arg-type]
+
+    def _is_tensor(self, node: ast.expr) -> bool:
+        """Whether an expression gives a tensor, as far as its code tells."""
+        if isinstance(node, ast.Name):
+            return node.id in self._tensors
+        if isinstance(node, ast.Call):
+            return self._gives_tensors(node)
+        if isinstance(node, ast.Attribute):
+            if is_self(node.value):
+                is_variable = self.owner is not None and node.attr in self.model.variables.get(self.owner, ())
+                return is_variable or self._kind(node) is Kind.ARRAY
+            if node.attr in ("saved_tensors", "saved_variables"):
+                return True
+            return node.attr in ("T", "mT", "real", "imag", "data") and self._is_tensor(node.value)
+        if isinstance(node, ast.Subscript):
+            return self._is_tensor(node.value)
+        parts = {ast.BinOp: ("left", "right"), ast.UnaryOp: ("operand",), ast.IfExp: ("body", "orelse")}
+        if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Is | ast.IsNot):
+            return False
+        if isinstance(node, ast.Compare):
+            return any(map(self._is_tensor, [node.left, *node.comparators]))
+        return any(self._is_tensor(getattr(node, name)) for name in parts.get(type(node), ()))
+
+    def _kind(self, node: ast.expr) -> Kind | None:
+        """What an expression gives; None where it is not known."""
+        return kind_of(node, self.scope, self.model.settings.get(self.owner, {}) if self.owner is not None else {})
+
+    def _has_only_lengths(self, node: ast.expr) -> bool:
+        """Whether it gives sizes of which none is -1."""
+        settings = self.model.settings.get(self.owner, {}) if self.owner is not None else {}
+        return has_only_lengths(node, self.scope, settings)
+
+    def _is_of_parameters(self, node: ast.expr) -> bool:
+        """Whether it is a list or dict of parameters that the class holds, as its methods read it."""
+        kind = self.model.children.get(self.owner, {}).get(node.attr) if self._is_own(node) and self.owner else None
+        return kind is not None and not self._builds and issubclass(kind, _OF_PARAMETERS)
+
+    def _is_mask(self, node: ast.expr) -> bool:
+        """Whether an expression gives a tensor of truth values, as far as its code tells."""
+        if isinstance(node, ast.Name):
+            return node.id in self._masks or (node.id in self._tensors and "mask" in node.id)
+        if isinstance(node, ast.Compare):
+            return self._is_tensor(node)
+        if isinstance(node, ast.UnaryOp):
+            return isinstance(node.op, ast.Invert) and self._is_mask(node.operand)
+        if isinstance(node, ast.BinOp):
+            joins = isinstance(node.op, ast.BitAnd | ast.BitOr | ast.BitXor)
+            return joins and self._is_mask(node.left) and self._is_mask(node.right)
+        if not isinstance(node, ast.Call):
+            return False
+        method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+        name = (torch_name(self.scope.find(node.func)) or method).rpartition(".")[2]
+        return name in _GIVE_MASKS
+
+    def _gives_tensors(self, call: ast.Call) -> bool:
+        found = self.scope.find(call.func)
+        if isinstance(found, type) and issubclass(found, torch.nn.Module):
+            return False
+        if is_of_torch(found):
+            return not asks_how_it_runs(found) and torch_name(found) not in ("is_tensor", "is_floating_point", "numel")
+        if _says_other(getattr(self.owner, call.func.attr, None) if self._is_own(call.func) else found):
+            return False
+        function, takes_some = call.func, any(map(self._is_tensor, call.args))
+        if not isinstance(function, ast.Attribute):  # of a module that a loop goes over, or of the user's
+            return takes_some and (found is UNKNOWN or isinstance(found, FunctionType))
+        if is_self(function.value):
+            return takes_some or (self.owner is not None and function.attr in self.model.children.get(self.owner, {}))
+        return function.attr not in _OF_SHAPES and self._is_tensor(function.value)
+
+    @staticmethod
+    def _is_own(node: ast.expr) -> TypeGuard[ast.Attribute]:
+        return isinstance(node, ast.Attribute) and is_self(node.value)
+
+    def _is_container(self, node: ast.expr) -> TypeGuard[ast.Attribute]:
+        """Whether it is a bare `nn.Module()` that the class holds, for what it is given later."""
+        held = self.model.instances.get((self.owner, node.attr)) if self._is_own(node) and self.owner else None
+        return type(held) is torch.nn.Module
+
+
+def _says_other(function: Any) -> bool:
+    """Whether a function is said to give what is no tensor, or gives what Python's own tests say."""
+    if not isinstance(function, FunctionType):
+        return False
+    if function.__annotations__.get("return") in (bool, int, float, str, "bool", "int", "float", "str"):
+        return True
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    except (OSError, TypeError, SyntaxError):  # of a lambda within an expression
+        return False
+    returned = [node.value for node in ast.walk(tree) if isinstance(node, ast.Return)]
+    returned += [node.body for node in ast.walk(tree) if isinstance(node, ast.Lambda)]
+    return bool(returned) and all(each is not None and is_test(each) for each in returned)
+
+
+def is_test(node: ast.expr) -> bool:
+    """Whether it asks for identity or kind, of which tensors give a bool."""
+    if isinstance(node, ast.UnaryOp):
+        return isinstance(node.op, ast.Not)
+    if isinstance(node, ast.BoolOp):
+        return all(map(is_test, node.values))
+    if isinstance(node, ast.BinOp):
+        return is_test(node.left) and is_test(node.right)
+    if isinstance(node, ast.Compare):
+        return all(isinstance(each, ast.Is | ast.IsNot | ast.In | ast.NotIn) for each in node.ops)
+    if isinstance(node, ast.Call):
+        return isinstance(node.func, ast.Name) and node.func.id in ("isinstance", "callable", "hasattr", "bool")
+    return isinstance(node, ast.Constant) and isinstance(node.value, bool)
