@@ -176,5 +176,5 @@ def test_a_sum_by_other_indices_is_named_with_all_that_takes_them():
         edges = rng.integers(0, TAGS, (2, 30))
         return rng.standard_normal((TAGS, TIME)), *edges, rng.uniform(0.5, 1, 30)
 
-    says = "takes its input 1 for its input 2 in index_add and __getitem__, and what takes it between them"
-    assert causes(Edges, BySource, graph) == [("wiring", says)]
+    says = "takes its input 1 (source) for its input 2 (target) in index_add and __getitem__"
+    assert causes(Edges, BySource, graph) == [("wiring", f"{says}, and what takes it between them")]

@@ -16,6 +16,7 @@ import graphmode as gm
 
 WIDTH = 4
 TURNS = 12
+search = importlib.import_module("graphmode.compare.parity.causes.search")
 explain = importlib.import_module("graphmode.compare.parity.causes.explain")  # the package has a function of this name
 
 
@@ -92,14 +93,14 @@ def test_what_is_tried_first_is_where_they_part(monkeypatch, runs):
     found = causes(lambda x, by: jnp.cumsum(x, -1))
     usual = len(runs)
     runs.clear()
-    monkeypatch.setattr(explain, "LONG_S", 0.0)  # as of a module that takes long
+    monkeypatch.setattr(search, "LONG_S", 0.0)  # as of a module that takes long
     assert causes(lambda x, by: jnp.cumsum(x, -1)) == found
     assert len(runs) < usual / 2
 
 
 def test_what_is_no_call_there_is_found_as_usual(monkeypatch):
     monkeypatch.setattr(explain, "PARTING_S", 0.0)  # it cannot be told where they part
-    monkeypatch.setattr(explain, "LONG_S", 0.0)
+    monkeypatch.setattr(search, "LONG_S", 0.0)
     assert causes(lambda x, by: jnp.cumsum(x, -1)) == ["factor-missing"]
 
 
@@ -134,8 +135,8 @@ def test_all_of_a_function_that_the_port_writes_in_another_way_is_tried_where_th
     def failing(self, sites):
         raise AssertionError("it was not found where they part")
 
-    monkeypatch.setattr(explain, "LONG_S", 0.0)
-    monkeypatch.setattr(explain._Search, "_moved", failing)
+    monkeypatch.setattr(search, "LONG_S", 0.0)
+    monkeypatch.setattr(search.Search, "_moved", failing)
     right = dataclasses.replace(case(rolled), reference=Ring, model=lambda rngs: RingPort(rngs, rolled))
     assert check(right).passed
     wrong = dataclasses.replace(right, model=lambda rngs: RingPort(rngs, lambda x, s: rolled(x, s, -1)))

@@ -311,9 +311,9 @@ def test_what_is_not_subtracted_is_told_as_that_and_as_nothing_else(width):
 @pytest.mark.parametrize(
     ("after", "cause"),
     [
-        (lambda a, s: a - 2 * s, ("residual-twice", "subtracts its input 2 twice")),
-        (lambda a, s: 2 * a - s, ("residual-twice", "takes its input 1 twice")),
-        (lambda a, s: -s, ("residual-missing", "leaves its input 1 out (of the difference, the first is missing)")),
+        (lambda a, s: a - 2 * s, ("residual-twice", "subtracts its input 2 (s) twice")),
+        (lambda a, s: 2 * a - s, ("residual-twice", "takes its input 1 (a) twice")),
+        (lambda a, s: -s, ("residual-missing", "leaves its input 1 (a) out (of the difference, the first is missing)")),
     ],
 )
 def test_terms_of_a_difference_that_are_left_out_or_taken_twice_are_told(after, cause):

@@ -193,7 +193,11 @@ def test_lengths_of_packed_sequences_that_are_not_taken_are_named(port, id, says
     [
         (WithoutLengths, "lengths-missing", "runs over the padding: takes no lengths"),
         (PaddingSetToZero, "lengths-missing", "runs over the padding: takes no lengths"),
-        (SortedLengths, "layer-extra", "hands what sort gives to rnn where the reference hands its input 1: the call"),
+        (
+            SortedLengths,
+            "layer-extra",
+            "hands what sort gives to rnn where the reference hands its input 1 (lengths): the call",
+        ),
     ],
 )
 def test_lengths_that_a_layer_does_not_take_are_named_where_it_is_looked_at_alone(port, id, says):

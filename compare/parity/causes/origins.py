@@ -14,6 +14,7 @@ from ...report.records import Cause
 from ..inside.calls import Call
 from .ancestry import Ancestry, tensors_of
 from .change import Site
+from .input_names import input_words
 from .known.activation import NAMES
 from .replay import Replay
 from .target import Aim, Key, Target
@@ -108,8 +109,9 @@ def _remark(kind: str, wanted: Known | None, found: Known) -> str:
 
 def _known(replay: Replay, sites: list[Site]) -> Iterator[Known]:
     """What the module takes, what modules inside give, and functions; then what modules inside take."""
+    words = input_words(replay.module, replay.call.inputs)
     for name, value in replay.call.inputs.items():
-        yield Known(f"its input {name}", value)
+        yield Known(words[name], value)
     inside = [replay.calls[each] for ids in replay.children.values() for each in ids]
     for call in inside:
         for name, value in call.outputs.items():

@@ -25,6 +25,7 @@ from ..inside.calls import CallId, Calls
 from ..inside.steps import Regrouped
 from .change import Change, Site
 from .changed import Changed, Evidence
+from .input_names import input_words
 from .known.gradient import left_on
 from .recorded import stub
 
@@ -120,8 +121,9 @@ class Replay:
             mode.owners = {id(module): path for path, module in self.module.named_modules()}
         args, kwargs, leaves = self._inputs(change.input)
         taken = [x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
+        words = input_words(self.module, self.call.inputs)
         for name, tensor in zip(self.call.inputs, taken, strict=False):
-            mode.keep(tensor, f"its input {name}" if len(taken) > 1 else "its input")
+            mode.keep(tensor, words[name])
         self.tensors, self.inside_calls = mode.tensors, mode.inside_calls
         before = {name: x.clone() for name, x in self.module.named_buffers() if name in change.unwritten}
         replaced = {name: x for name, x in self.module.named_buffers() if name in change.parameters}
