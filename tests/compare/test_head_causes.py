@@ -65,3 +65,36 @@ BY_PIECE, BY_HEAD = port((3, HEADS, SIZE), 2), port((HEADS, 3, SIZE), 3)
 def test_what_is_packed_otherwise_is_named(reference, wrong, says):
     found = causes(reference, wrong, lambda rng: (rng.standard_normal((BATCH, TIME, WIDTH)),))
     assert says in [words for _, words in found], found
+
+
+class Across(torch.nn.Module):
+    """Heads side by side in the batch, as pieces of the features that are joined there."""
+
+    def __init__(self):
+        super().__init__()
+        self.q, self.k, self.v = (torch.nn.Linear(WIDTH, WIDTH) for _ in range(3))
+
+    def forward(self, x, memory):
+        q, k, v = self.q(x), self.k(memory), self.v(memory)
+        q, k, v = torch.cat(q.split(SIZE, 2)), torch.cat(k.split(SIZE, 2)), torch.cat(v.split(SIZE, 2))
+        mixed = torch.softmax(q.bmm(k.transpose(1, 2)) / SIZE**0.5, 2).bmm(v)
+        return torch.cat(mixed.split(len(x)), 2)
+
+
+class EveryThird(nnx.Module):
+    def __init__(self, rngs):
+        self.q, self.k, self.v = (nn.Linear(WIDTH, WIDTH, rngs=rngs) for _ in range(3))
+
+    def __call__(self, x, memory):
+        q, k, v = (
+            y.reshape(*y.shape[:2], SIZE, HEADS).swapaxes(2, 3) for y in (self.q(x), self.k(memory), self.v(memory))
+        )
+        return jax.nn.dot_product_attention(q, k, v).reshape(x.shape)
+
+
+def test_heads_that_are_split_in_several_lines_are_tried_together():
+    def inputs(rng):
+        return rng.standard_normal((BATCH, TIME, WIDTH)), rng.standard_normal((BATCH, TIME + 2, WIDTH))
+
+    found = causes(Across, EveryThird, inputs, modes=("inference",))
+    assert found == [("pieces-interleaved", "takes every n-th element into a piece")]

@@ -70,14 +70,15 @@ def _grouped(sites: list[Site], key: Callable[[Site], Any]) -> list[list[Site]]:
 
 
 def groups(sites: list[Site]) -> list[list[Site]]:
-    """Calls that are written alike, down to their numbers; those of one function on tensors of the same shapes; and
-    those of one function: where there are several, the most alike first."""
-    found: list[dict[Any, list[Site]]] = [{}, {}, {}]
+    """Calls that are written alike, down to their numbers, on tensors of the same shapes, and on others; those of one
+    function on tensors of the same shapes; and those of one function: where there are several, the most alike first."""
+    found: list[dict[Any, list[Site]]] = [{}, {}, {}, {}]
     for site in sites:
         leaves = pytree.tree_leaves((site.args, site.kwargs))
         shapes = tuple(tuple(x.shape) for x in leaves if isinstance(x, torch.Tensor))
         others = tuple(str(x) for x in leaves if not isinstance(x, torch.Tensor))
-        for keyed, key in zip(found, ((site.name, shapes, others), (site.name, shapes), site.name), strict=True):
+        keys = (site.name, shapes, others), (site.name, others), (site.name, shapes), site.name
+        for keyed, key in zip(found, keys, strict=True):
             keyed.setdefault(key, []).append(site)
     several = [same for keyed in found for same in keyed.values() if len(same) > 1]
     return [same for i, same in enumerate(several) if same not in several[:i]]

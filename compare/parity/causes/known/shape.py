@@ -53,7 +53,7 @@ def _of_heads(call: Called, count: int, dim: int) -> Iterator[Variant]:
     if count not in (2, 3) or any(piece.shape != call.site.result[0].shape for piece in call.site.result):
         return
     for heads in range(2, MOST_HEADS + 1):
-        if x.shape[dim] % (count * heads) == 0:
+        if x.shape[dim] % (count * heads) == 0 and x.shape[dim] > count * heads:  # else it is every n-th element
             yield Variant(
                 "head-order",
                 f"takes the {count} pieces of each of {heads} heads, for {count} pieces of all heads",
