@@ -115,7 +115,11 @@ class _Looks:
         for question in questions(self.exam, self.tensors):
             if dead is not None and question.mode == dead.mode and self._are_gradients_alone(dead.mode):
                 continue
-            self._look_at(question)
+            try:
+                self._look_at(question)
+            except Exception as error:  # the verdicts stand without it
+                told = describe_briefly(error)
+                self.notes.append(f"{question.mode}: the look inside on {question.label!r} ended early: {told}")
         self._note_checkpoints()
         found = {place: each for place, each in self.found.items() if not self._stands_for_another(place)}
         update = next((t for t in self.tensors if t.kind == "update" and not t.equal), None)

@@ -99,7 +99,7 @@ def test_what_is_tried_first_is_where_they_part(monkeypatch, runs):
 
 
 def test_what_is_no_call_there_is_found_as_usual(monkeypatch):
-    monkeypatch.setattr(explain, "PARTING_S", 0.0)  # it cannot be told where they part
+    monkeypatch.setattr(explain, "WAYS_S", 0.0)  # it cannot be told where they part
     monkeypatch.setattr(search, "LONG_S", 0.0)
     assert causes(lambda x, by: jnp.cumsum(x, -1)) == ["factor-missing"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -18,15 +18,14 @@ from .loss import LossAgain, loss_call
 from .search import Search, is_off_forward
 from .tied import other_uses_missing
 from .trial import Trial
-from .ways import ways
+from .ways import Ways, ways
 from .wrong_call import NOWHERE, Again, Elsewhere, WrongCall, another_call
 
 if TYPE_CHECKING:
     from ..inside.localise import Look
 
 SUSPECT_S = 25.0  # for one suspect
-PARTING_S = 20.0  # for where the two sides part
-MOST_PARTING = 8  # instructions
+WAYS_S = 20.0  # for all that the two sides have
 
 
 class Explanation(NamedTuple):
@@ -74,22 +73,17 @@ def explain(
     other = None if wrong is None else another_call(look, divergence, wrong)
     again = (LossAgain if divergence.outside else Again)(call, divergence.module, elsewhere)
     trial = Trial(call, limit, other, again, only)
-    parting = functools.partial(_parting, look, wrong, port, deadline)
-    causes = Search(trial, look, run_s, parting).causes()
+    both = functools.partial(_ways, look, wrong, port, deadline)
+    causes = Search(trial, look, run_s, both).causes()
     is_cut_short = not causes and trial.is_over
     return Explanation(causes, is_cut_short, limit.taken if is_cut_short else 0.0)
 
 
-def _parting(look: Look, call: WrongCall | None, at: CallId, deadline: float) -> frozenset[Any]:
-    """The first instructions of the reference that make what the port never has, of what it has; none where nothing is
-    off forward, or where that cannot be told in time."""
+def _ways(look: Look, call: WrongCall | None, at: CallId, deadline: float) -> Ways | None:
+    """Those of the port and of the reference through the call; None where nothing is off forward, or where they cannot
+    be told in time."""
     if is_large(look.judge.module) or not is_off_forward(call) or at not in look.run.forced:
-        return frozenset()
-    found: dict[Any, None] = {}
-    with contextlib.suppress(Exception):  # what was found by then is among the first, which say most
-        limit = Limit(PARTING_S, deadline)
-        for each in ways(look, at, limit).never(limit):
-            found[each.instruction] = None
-            if len(found) == MOST_PARTING:
-                break
-    return frozenset(found)
+        return None
+    with contextlib.suppress(Exception):
+        return ways(look, at, Limit(WAYS_S, deadline))
+    return None

@@ -71,6 +71,8 @@ class Graph:
 
     Attributes:
       closed: the graph, each module's path in the names of its operations.
+      held: while it is evaluated, what it takes besides the inputs and what is trained: constants, and the rest of the
+        port's variables.
     """
 
     def __init__(
@@ -96,6 +98,9 @@ class Graph:
         with port.context():
             self.closed, shapes = jax.make_jaxpr(forward, return_shape=True)(*given)
         self._args, self._structure = jax.tree.leaves(given), jax.tree.structure(shapes)
+        first = len(jax.tree.leaves(program.params))
+        self._rest = slice(first, first + len(jax.tree.leaves(program.rest)))
+        self.held: list[Any] = []
 
     def operations(self) -> Iterator[Operation]:
         """Every operation, those of loops and branches among them."""
@@ -123,8 +128,9 @@ class Graph:
         """
         with self.port.context(), jax.enable_x64(True):
             self._count, self._opened = 0, opened
-            args = [_widened(x) for x in self._args]
-            return self._run(self.closed.jaxpr, self.closed.consts, args, "", visit)
+            args, consts = list(map(_widened, self._args)), list(map(_widened, self.closed.consts))
+            self.held = [*consts, *args[self._rest]]
+            return self._run(self.closed.jaxpr, consts, args, "", visit)
 
     def _run(
         self, jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], around: str, visit: Visit | None

@@ -23,15 +23,18 @@ from .extra import extra_activations, extra_factors, extra_given
 from .held import buffer_variants, own_buffers
 from .known.gradient import kept_on, stops_gradients
 from .known.mask import chooses, compares_integers
+from .limit import Limit
 from .loops import not_carried, one_turn_behind
 from .origins import Origin, differs_in, origins
 from .parameters import own_parameters, parameter_variants, read_from_inside
 from .rotary import rotations
 from .sites import constructs, groups, instruction, numbers, widest_first, written_in
 from .stale import stale
+from .tables import has_tables, tables
 from .target import EXPLAINED
 from .trial import Trial
 from .variants import Fit, Variant, variants
+from .ways import LateError, Ways
 from .wiring import exchanged, indexed_by, moved, multiplied, rewired, stopped, stopped_before, unused, unwritten
 from .wrong_call import WrongCall
 
@@ -40,6 +43,8 @@ if TYPE_CHECKING:
 
 CHANGES = 8  # at a construct, about
 LONG_S = 4.0  # that these take, from which on it is found first where the two sides part
+PARTING_S = 20.0  # for where the two sides part
+MOST_PARTING = 8  # instructions
 MOST_ENDS = 8  # calls where they part, of which each may be given something else
 FEW_SIBLINGS = 40  # pairs, that are tried before the calls of functions
 KINDS = ("missing", "usual", "guess")  # of variants
@@ -47,10 +52,17 @@ MOST = 3  # causes that are told, where an input cannot tell them apart
 
 
 class Search:
-    """What is tried, in order: the next stage only where those before it found nothing."""
+    """What is tried, in order: the next stage only where those before it found nothing.
 
-    def __init__(self, trial: Trial, look: Look, run_s: float, parting: Callable[[], Collection[Any]]):
-        self.trial, self.look, self.run_s, self.parting = trial, look, run_s, parting
+    Args:
+      trial: which knows what is a cause.
+      look: in which the module goes wrong.
+      run_s: that a run of it takes.
+      both: gives the ways of the port and of the reference through it; None where there are none.
+    """
+
+    def __init__(self, trial: Trial, look: Look, run_s: float, both: Callable[[], Ways | None]):
+        self.trial, self.look, self.run_s, self.both = trial, look, run_s, both
         self.replay, self.target = trial.replay, trial.target
 
     def causes(self) -> list[Cause]:
@@ -77,6 +89,7 @@ class Search:
             self._stale,
             self._unwritten,
             self._fits,
+            self._tables,
             self._borders,
             self._rewired,
             self._extra,
@@ -109,7 +122,8 @@ class Search:
         reference's way."""
         if CHANGES * len(constructs(sites)) * self.run_s < LONG_S:
             return
-        near = self.parting()
+        self._tables(sites)
+        near = self._parting()
         self.trial.limit = self.trial.limit.anew()
         parting = [site for site in sites if instruction(site) in near]
         parting = self._with_takers(parting)
@@ -119,6 +133,21 @@ class Search:
         ends = _ends(constructs(parting))
         if len(ends) <= MOST_ENDS:
             self._until_found(extra_given(self.ancestry, ends))
+
+    def _parting(self) -> frozenset[Any]:
+        """The first instructions of the reference that make what the port never has, of what it has."""
+        both, found = self.both(), dict.fromkeys(())
+        with contextlib.suppress(LateError):  # what was found by then is among the first, which say most
+            for each in both.never(Limit(PARTING_S)) if both is not None else ():
+                found[each.instruction] = None
+                if len(found) == MOST_PARTING:
+                    break
+        return frozenset(found)
+
+    def _tables(self, sites: list[Site]) -> None:
+        if has_tables(self.replay) and (both := self.both()) is not None:
+            self.trial.limit = self.trial.limit.anew()
+            self._until_found(tables(self.replay, both))
 
     def _origins(self, sites: list[Site]) -> None:
         found = list(origins(self.replay, self.target, self.ancestry))

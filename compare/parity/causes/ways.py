@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
+from jax.extend import core as jex
 from jax.extend.core import get_opaque_trace_state
 from torch.utils import _pytree as pytree
 
@@ -71,13 +72,16 @@ class Ways:
       steps: the port's operations, in all of its graph, when each module has the reference's inputs and hands on the
         reference's outputs.
       wrong: what is wrong at the borders of the call, of the port's values.
+      fixed: what the port has whatever its inputs are, and from which line.
     """
 
     def __init__(self, look: Look, at: CallId, limit: Limit):
         self.look, self.at = look, at
         self.made, self._theirs = _made(look, at)
         self._port = _Port(look, at, limit) if self.made else None
-        self.steps, self.wrong = ([], []) if self._port is None else (self._port.steps, self._port.wrong)
+        self.steps, self.wrong, self.fixed = ([], [], [])
+        if self._port is not None:
+            self.steps, self.wrong, self.fixed = self._port.steps, self._port.wrong, self._port.fixed
 
     def theirs(self, others: Sequence[Look] = ()) -> Values:
         """What the reference has, and has beside its constants in other digits."""
@@ -182,11 +186,15 @@ class _Port:
       steps: its operations, in the order of their numbers.
       wrong: what is wrong at the borders of this call; what is within a loop's own trace leaves it not, and is not
         asked.
+      fixed: what no input and nothing that is trained makes, and from which line; of constants from none.
     """
 
     def __init__(self, look: Look, at: CallId, limit: Limit):
         self.look, self.at, self.limit = look, at, limit
         self.steps: list[Step] = []
+        self.fixed: list[tuple[str, Any]] = []
+        self._fixed: set[int] = set()  # by identity
+        self._handed: list[np.ndarray] = []  # what modules were handed on, which the graph has for constants
         self._shown: list[Any] = []  # at the borders, while it is traced
         self._wanted: list[tuple[Pair, np.ndarray]] = []
         self._home: list[Any] = []
@@ -224,8 +232,16 @@ class _Port:
 
     def _note(self, operation: Operation, given: list[Any], wide: Run) -> list[Any]:
         check(self.limit)
+        if not self.steps:
+            handed = Values(self._handed)
+            held = [value for value in self._graph.held if not handed.have_whole(value)]
+            self._fixed, self.fixed = set(map(id, held)), [("", value) for value in held]
         results = wide(given)
         self.steps.append(Step(operation, given, results))
+        atoms = zip(operation.eqn.invars, given, strict=True)
+        if all(isinstance(atom, jex.Literal) or id(value) in self._fixed for atom, value in atoms):
+            self._fixed.update(map(id, results))
+            self.fixed += [(operation.source, value) for value in results]
         return results
 
     def _through(self, call: CallId, module: Any, run_it: Any, args: Any, kwargs: Any) -> Any:
@@ -244,6 +260,8 @@ class _Port:
         return put_out(self._handed_on(given, there.outputs, borders.outputs, call == self.at))
 
     def _handed_on(self, lanes: list[Any], theirs: dict[str, np.ndarray], pairs: list[Pair], noted: bool) -> list[Any]:
+        self._handed += [theirs[pair.name] for pair in pairs]
+
         def change(ours: list[Any]) -> list[Any]:
             if noted and get_opaque_trace_state() == self._home[0]:
                 for pair in pairs:
