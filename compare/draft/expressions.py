@@ -36,7 +36,7 @@ class Expressions(KnownObjects):
         if isinstance(node, ast.Call):
             return self._size_of_weight(node) or self._call(node)
         if isinstance(node, ast.Attribute | ast.Name) and isinstance(node.ctx, ast.Load):
-            return self._reference(node)
+            return self._renamed.get(id(node)) or self._reference(node)
         if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Is | ast.IsNot) and self._is_own(node.left):
             return self.spans.spliced(node, lambda part: ast.unparse(part) if part is node.left else self.written(part))
         if isinstance(node, ast.Compare) and not self._names_types and self._compares_classes(node):

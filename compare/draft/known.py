@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from .arguments import handed_lists
+from .in_place_modules import written_by
 from .kept import own_classes
 from .kinds import kind_of_value
 from .model import Model, is_module, is_self, layer_of
@@ -41,6 +42,7 @@ def known_of(module: torch.nn.Module, recording: Recording) -> Model:
             for name, child in inside._modules.items():
                 if child is not None:
                     model.instances.setdefault((cls, name), child)
+                    model.writing.setdefault((cls, name), set()).add(written_by(child))
     for cls, absent in model.absent.items():
         model.variables[cls] -= absent
     return model

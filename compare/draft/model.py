@@ -39,6 +39,7 @@ class Model:
       settings: by class, the plain values that its modules hold, by name, and of which kind each is.
       children: by class, the modules inside, by name, and what each is.
       instances: by class and name, one of these modules.
+      writing: likewise, what these modules write into what they are given; empty for nothing.
       arrays: by class, the names of lists of tensors.
       lists: by class, the arguments of its `forward` that other code gives as lists.
       ties: the heads that share an embedding's weight.
@@ -61,6 +62,7 @@ class Model:
     settings: dict[type, dict[str, Kind | None]] = field(default_factory=dict)
     children: dict[type, dict[str, type]] = field(default_factory=dict)
     instances: dict[tuple[type, str], torch.nn.Module] = field(default_factory=dict)
+    writing: dict[tuple[type, str], set[str]] = field(default_factory=dict)
     arrays: dict[type, set[str]] = field(default_factory=dict)
     lists: dict[type, set[str]] = field(default_factory=dict)
     ties: list[Tie] = field(default_factory=list)

@@ -59,6 +59,8 @@ class Recognition:
         self._plain_functions: set[str] = set()  # local names of the user's functions that make no modules
         self._as_pass: set[int] = set()
         self._inner: dict[str, ast.FunctionDef] = {}  # functions within the one that is written
+        self._code: ast.FunctionDef | None = None  # the function that is written
+        self._renamed: dict[int, str] = {}  # what names stand for after a module has written into what they name
         self._last_read: dict[str, int] = {}  # the last line of that function that reads a name
         self._taken: set[int] = set()  # calls whose result what they write into takes
         self._given_back: tuple[str, ...] = ()  # what a function that gives nothing writes into

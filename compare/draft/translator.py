@@ -18,6 +18,7 @@ from .assignments import CONTAINERS, has_mode
 from .draws import STREAM
 from .huggingface import is_decorator, stands_for
 from .in_place import is_written_as_tensor, writer
+from .in_place_modules import read_after
 from .initial import sets_more
 from .initial_values import InitialValues
 from .left import HELPERS, LEGACY
@@ -52,6 +53,7 @@ class Translator(InitialValues):
         vanishes = self._vanishes(node)
         if vanishes and re.search(_INITIAL, ast.unparse(node)):
             self.model.starts_otherwise = True
+        before = [] if vanishes else self._written_before(node)
         made = (GONE if vanishes else None) or self._made(node)
         if made == GONE and id(node) in self._as_pass:
             made = "pass"
@@ -63,7 +65,28 @@ class Translator(InitialValues):
         if text == GONE or indent is None:
             self._notes[-1] += notes
             return text
-        return "".join(f"# TODO {note}\n{indent}" for note in notes) + text
+        return "".join(f"{line}\n{indent}" for line in [*(f"# TODO {note}" for note in notes), *before]) + text
+
+    def _written_before(self, node: ast.stmt) -> list[str]:
+        """What modules of a statement write into what they are given, as lines before it, where that is read after."""
+        is_simple = isinstance(node, ast.Assign | ast.AugAssign | ast.Expr | ast.Return)
+        if self._builds or self._code is None or not is_simple:
+            return []
+        lines: list[str] = []
+        for call in (each for each in ast.walk(node) if isinstance(each, ast.Call) and self._is_own(each.func)):
+            written = self.model.writing.get((self.owner, call.func.attr), {""})  # type: ignore[arg-type, attr-defined]
+            given = call.args[0] if call.args else None
+            if written == {""} or not isinstance(given, ast.Name):
+                continue
+            if loads := read_after(self._code, node, call, given.id):
+                told = ast.unparse(call.func)
+                if len(written) > 1 or self.spans.indent(node) is None:
+                    self._note(f"M01: {told} writes into {given.id}, not in all of these modules alike")
+                name = f"{given.id}_of_{call.func.attr.strip('_')}"  # type: ignore[attr-defined]
+                value = max(written).format(self.written(given))
+                lines.append(f"{name} = {value}  # {told} writes it into {given.id}")
+                self._renamed.update((id(each), name) for each in loads)
+        return lines
 
     def _part_of(self, node: ast.stmt) -> Callable[[ast.AST], str]:
         """What writes the parts of a statement: its value or test without parentheses around the whole."""
@@ -206,7 +229,8 @@ class Translator(InitialValues):
 
     def _function(self, node: ast.FunctionDef) -> str:
         outer = self._builds, self._tensors, self._no_grad, self._views
-        of_outer = self._inner, self._given_back, self._last_read
+        of_outer = self._inner, self._given_back, self._last_read, self._code
+        self._code = node
         names = [getattr(self._called(each), "__name__", "") for each in node.decorator_list]
         self._no_grad = any(name in ("no_grad", "inference_mode") for name in names) and not self._takes_rngs(node.name)
         self._views, self._asked = {}, set()
@@ -230,7 +254,7 @@ class Translator(InitialValues):
         finally:
             self._scopes.pop()
             self._builds, self._tensors, self._no_grad, self._views = outer
-            self._inner, self._given_back, self._last_read = of_outer
+            self._inner, self._given_back, self._last_read, self._code = of_outer
         decorators = [each for each in node.decorator_list if not self._is_of_framework(each)]
         indent = self.spans.indent(node) or ""
         head = "".join(f"@{self.written(each)}\n{indent}" for each in decorators)

@@ -181,7 +181,7 @@ class _Looks:
             until = max(self.deadline, time.monotonic() + LINES_S)  # however long the search for causes took
             divergences = [self._with_its_line(each, until) for each in divergences]
         self.found.update({_place(each): each for each in divergences})
-        self._parts.update({_place(each): (*look.unlike, *look.hidden) for each in divergences})
+        self._parts.update({_place(each): (*look.unlike, *look.hidden, *look.written) for each in divergences})
 
     def _seen(self, question: Question) -> _Seen | None:
         """Looks at an input with the reference's constants as it has them, and in float64 as the port does."""
@@ -218,6 +218,11 @@ class _Looks:
             "see to what the loop gives as cut_short"
             for place, most in look.run.cut_short.items()
         ]
+        if look.written:
+            self.notes.append(
+                f"{mode}: {look.written[0]!r} writes in the reference into what it is given, which is read after it, "
+                f"so that it was judged as a part of what is around it{_more(look.written)}"
+            )
         if look.hidden:
             self.notes.append(
                 f"{mode}: {look.hidden[0]!r} is called within a transform that hides its values, so that it was judged "

@@ -36,6 +36,14 @@ def test_a_draft_of_older_code_is_equal_to_it(folder, name, inputs):
     assert report.passed, f"{report}\n{made.text}"
 
 
+def test_what_a_module_writes_into_its_input_is_read_where_the_original_reads_it(folder):
+    made, case = drafted(folder, "Net", "2,3,8,8", file="in_place_layers.py")
+    assert made.text.count("# TODO") == 1, made.text
+    assert "# TODO M01: self.model writes into x, not in all of these modules alike" in made.text
+    report = check(replace(case, adversarial=()), draws=1)
+    assert report.passed, f"{report}\n{made.text}"
+
+
 def test_a_function_of_weights_that_is_given_a_name_is_ours(folder):
     text = draft(f"{folder / 'old_habits.py'}:Normed", ("2,3,16",)).text
     assert "named=nn.utils.weight_norm" in text, text

@@ -7,6 +7,8 @@ import torch
 from flax import nnx
 from graphmode.compare import Case, check
 
+import graphmode as gm
+
 WIDTH = 6
 GAIN = 2**0.5
 
@@ -231,3 +233,67 @@ def test_a_module_that_gives_other_tensors_is_a_part_of_what_is_around_it(axis):
         (divergence,) = report.parity[0].divergences
         assert divergence.module == ""
         assert [cause.id for cause in divergence.causes] == ["softmax-axis"]
+
+
+class Written(torch.nn.Module):
+    """The skip is what the activation at the head of the block has written into the input."""
+
+    def __init__(self):
+        super().__init__()
+        layers = (torch.nn.Linear(WIDTH, WIDTH) for _ in range(2))
+        self.block = torch.nn.Sequential(torch.nn.ReLU(inplace=True), next(layers), torch.nn.ReLU(True), next(layers))
+
+    def forward(self, x):
+        return x + self.block(x)
+
+
+class WrittenNet(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.skip, self.head = torch.nn.Linear(WIDTH, WIDTH), Written(), torch.nn.Linear(WIDTH, 3)
+
+    def forward(self, x):
+        return torch.nn.functional.gelu(self.head(self.skip(self.first(x))))
+
+
+class PortWritten(nnx.Module):
+    def __init__(self, rngs):
+        a, b = (nnx.Linear(WIDTH, WIDTH, rngs=rngs) for _ in range(2))
+        self.block = gm.nn.Sequential(gm.nn.ReLU(), a, gm.nn.ReLU(), b)
+
+    def __call__(self, x):
+        x = jax.nn.relu(x)
+        return x + self.block(x)
+
+
+class PortWrittenNet(nnx.Module):
+    def __init__(self, rngs):
+        self.first, self.skip = nnx.Linear(WIDTH, WIDTH, rngs=rngs), PortWritten(rngs)
+        self.head = nnx.Linear(WIDTH, 3, rngs=rngs)
+
+    def __call__(self, x):
+        return jax.nn.gelu(self.head(self.skip(self.first(x))))
+
+
+def test_what_a_module_writes_into_its_input_is_no_error_of_it():
+    report = checked(WrittenNet, PortWrittenNet, (3, WIDTH))
+    told = [(each.module, [cause.id for cause in each.causes]) for each in report.divergences]
+    assert told == [("", ["gelu-form"])], report
+    assert any("'skip.block' writes in the reference into what it is given" in note for note in report.parity[0].notes), report
+
+
+def test_what_is_wrong_in_a_module_that_writes_into_its_input_is_told():
+    class Leaky(PortWritten):
+        def __call__(self, x):
+            return x + self.block(x)  # the skip as it was before
+
+    class Net(PortWrittenNet):
+        def __init__(self, rngs):
+            super().__init__(rngs)
+            self.skip = Leaky(rngs)
+
+        def __call__(self, x):
+            return jax.nn.gelu(self.head(self.skip(self.first(x))), approximate=False)
+
+    report = checked(WrittenNet, Net, (3, WIDTH))
+    assert [each.module for each in report.divergences] == ["skip"], report

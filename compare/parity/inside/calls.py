@@ -46,6 +46,8 @@ class Call:
       repeated: by name of an output that is the same tensor as an earlier one, the name of that one.
       merged_outputs: by name of such outputs, the name of the one that has the gradients of all.
       in_no_grad: whether it was made under `torch.no_grad`.
+      is_read_written: whether it wrote into an input that was read after it: what it was given, and the gradient of
+        that, are not what a port has there, which writes nothing.
       frozen: its parameters, and those of modules inside, that were not to be trained then, by the module's own names.
       parent: the call that it was made in; None for the model's own.
       arguments, result: what it took, `(args, kwargs)`, and gave, as whole trees of detached tensors.
@@ -66,6 +68,7 @@ class Call:
     arguments: Any = ((), {})
     result: Any = None
     in_no_grad: bool = False
+    is_read_written: bool = False
     frozen: frozenset[str] = frozenset()
     numbers: dict[str, float] = field(default_factory=dict)
     lines: Mapping[str, Mapping[str, EndToEnd]] = field(default_factory=lambda: {"received": {}, "output": {}})

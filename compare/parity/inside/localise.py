@@ -49,6 +49,7 @@ class Look:
         elsewhere, and so are judged as a part of what is around them.
       hidden: of matched modules that are called within a transform, such as `jax.grad`, which hides their values;
         likewise.
+      written: of matched modules that write into what they are given, where that is read after them; likewise.
       suspects: the modules that introduce error, by path.
       read_from: by parameter whose gradient is wrong, the call that reads it from outside of the module that holds it,
         where the fault is there.
@@ -80,7 +81,9 @@ class Look:
             self._match(table, layers)
         self.kinds = {call.path: kind for call, kind in kinds.items()}
         self._called = counts(iter(kinds)), counts(self.calls)
-        self.matches = self.matching.of_calls(list(kinds), list(self.calls))
+        matches = self.matching.of_calls(list(kinds), list(self.calls))
+        self.matches = {at: there for at, there in matches.items() if not self.calls[there].is_read_written}
+        self.written = tuple(dict.fromkeys(at.path for at in matches if at not in self.matches))
         self.suspects: dict[str, Suspect] = {}
         self.outside: list[Finding] = []
         self.read_from: dict[str, CallId] = {}
@@ -275,7 +278,7 @@ class Look:
 
     def _holders(self, name: str) -> tuple[str, str]:
         """In the port and in the reference."""
-        apart = {*self.unlike, *self.hidden}
+        apart = {*self.unlike, *self.hidden, *self.written}
         known = {theirs: ours for ours, theirs in self.matching.every if ours not in apart}
         path = name
         while path and path not in known:

@@ -20,6 +20,7 @@ from ...checkpoints import no_checkpoints
 from ...trees import named_leaves
 from .calls import Call, CallId, Calls
 from .numbers import numbers_of
+from .written_inputs import WrittenInputs
 
 
 @contextmanager
@@ -36,6 +37,7 @@ def recorded(module: torch.nn.Module) -> Iterator[Calls]:
     running: list[tuple[Call, list[_Copy]]] = []
     numbers: Counter[str] = Counter()
     handles = []
+    written = WrittenInputs()
 
     def before(path: str) -> Any:
         def hook(child: torch.nn.Module, args: Any, kwargs: Any) -> Any:
@@ -47,6 +49,7 @@ def recorded(module: torch.nn.Module) -> Iterator[Calls]:
             calls[call.id] = call
             copies: list[_Copy] = []
             running.append((call, copies))
+            written.read((args, kwargs))
             args, kept_args = _watched(args, call.inputs, call.input_gradients, copies)
             kwargs, kept_kwargs = _watched(kwargs, call.inputs, call.input_gradients, copies)
             call.arguments = kept_args, kept_kwargs
@@ -71,7 +74,10 @@ def recorded(module: torch.nn.Module) -> Iterator[Calls]:
         call, copies = running.pop()
         for copy in copies:
             if copy.copy._version != copy.version:
+                written.paused = True
                 copy.original.copy_(copy.copy)
+                written.paused = False
+                written.write(call, copy.original, copy.copy)
         named: dict[int, str] = {}
         outputs, call.result = _watched(outputs, call.outputs, call.cotangents, [], outer, named)
         places = again.pop(id(call), {}).items()
@@ -86,7 +92,7 @@ def recorded(module: torch.nn.Module) -> Iterator[Calls]:
             handles.append(child.register_forward_hook(copied, with_kwargs=True, prepend=True))
             handles.append(child.register_forward_hook(after, with_kwargs=True))
     try:
-        with no_checkpoints():
+        with no_checkpoints(), written:
             yield calls
     finally:
         for handle in handles:
