@@ -44,6 +44,18 @@ def applied_sets_more(function: Any) -> bool:
     return any(not isinstance(each, ast.Attribute) or not is_self(each.value) for each in settings)
 
 
+def is_no_grad(node: ast.With) -> bool:
+    """Whether it is `with torch.no_grad():`."""
+    return any("no_grad" in ast.unparse(item.context_expr) for item in node.items)
+
+
+def sets_own(node: ast.AST) -> bool:
+    """Whether it gives a module an attribute, a buffer or a parameter."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and is_self(node.func.value):
+        return node.func.attr in ("register_buffer", "register_parameter", "add_module", "register_module")
+    return isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and is_self(node.value)
+
+
 def _is_setting(node: ast.AST) -> bool:
     """Whether it gives something that has a name an attribute."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "setattr":

@@ -12,7 +12,7 @@ import torch
 from .assignments import Assignments
 from .huggingface import stands_for
 from .in_place import only_initialises, writer
-from .initial import WALKS, applied_sets_more, sets_more
+from .initial import WALKS, applied_sets_more, is_no_grad, sets_more, sets_own
 from .model import has_own_init, is_module, is_self, is_super, layer_of
 from .names import torch_name
 from .settled import only_reports, settled
@@ -31,7 +31,7 @@ class InitialValues(Assignments):
             if isinstance(over, ast.Attribute) and is_self(over.value) and over.attr in WALKS and not sets_more(node):
                 return True
         if isinstance(node, ast.With) and self._builds:
-            return any("no_grad" in ast.unparse(item.context_expr) for item in node.items)
+            return is_no_grad(node) and not any(map(sets_own, ast.walk(node)))
         if isinstance(node, ast.If) and (always := settled(node.test, self.scope)) is not None:
             return all(map(self._vanishes, node.body if always else node.orelse))
         if isinstance(node, ast.Assign) and (self._sets_where_or_first(node) or self._makes_head(node)):

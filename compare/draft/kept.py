@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from .huggingface import is_framework
-from .initial import only_sets_values, sets_more
+from .initial import only_sets_values, sets_more, sets_own
 from .model import is_mixin, is_module, is_self
 from .names import is_of_torch
 
@@ -80,16 +80,9 @@ def _sets_initial_values(method: ast.AST, name: str) -> bool:
     if name in ("reset_parameters", "_reset_parameters", "init_weights", "_init_weights", "initialize_weights"):
         return True
     nodes = list(ast.walk(method))
-    if name == "__init__" or any(_sets_own(node) for node in nodes):
+    if name == "__init__" or any(sets_own(node) for node in nodes):
         return False
     return any("init." in ast.unparse(node.func) for node in nodes if isinstance(node, ast.Call))
-
-
-def _sets_own(node: ast.AST) -> bool:
-    """Whether it gives a module an attribute, a buffer or a parameter."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and is_self(node.func.value):
-        return node.func.attr in ("register_buffer", "register_parameter", "add_module", "register_module")
-    return isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and is_self(node.value)
 
 
 def _kept_by_all(part: Part, parts: list[Part]) -> frozenset[str]:

@@ -12,6 +12,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+_NUMPYS = {"dim": ("axis",), "keepdim": ("keepdims",), "input": ("a", "x1"), "other": ("x2",)}
+
 
 @dataclass(frozen=True)
 class Rule:
@@ -100,9 +102,20 @@ def as_operand(text: str) -> str:
     return text if isinstance(tree, whole) or (text.startswith("(") and isinstance(tree, ast.Tuple)) else f"({text})"
 
 
+def _with_numpys(names: tuple[str, ...]) -> tuple[str, ...]:
+    """With the names that PyTorch takes for NumPy's sake."""
+    return tuple(dict.fromkeys([*names, *_NUMPYS.get(names[0], ())]))
+
+
+def named_in(call: ast.Call) -> dict[str, ast.expr]:
+    """What is given by name, by PyTorch's own names."""
+    own = {other: name for name, others in _NUMPYS.items() for other in others}
+    return {own.get(each.arg, each.arg): each.value for each in call.keywords if each.arg is not None}
+
+
 def rules(table: Mapping[str, tuple[str, str]]) -> dict[str, Rule]:
     return {
-        name: Rule(tuple(tuple(each.split("|")) for each in parameters.split()), template)
+        name: Rule(tuple(_with_numpys(tuple(each.split("|"))) for each in parameters.split()), template)
         for names, (parameters, template) in table.items()
         for name in names.split()
     }

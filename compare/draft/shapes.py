@@ -10,7 +10,7 @@ import torch
 from .expressions import Expressions
 from .kinds import Kind
 from .names import UNKNOWN, torch_name
-from .rules import as_operand, as_tuple, without_parentheses
+from .rules import as_operand, as_tuple, named_in, without_parentheses
 
 SHAPED = ("unsqueeze", "to", "expand", "split", "split_with_sizes", "flatten", "squeeze", "max", "min")
 
@@ -19,7 +19,7 @@ class Shapes(Expressions):
     """Of tensors, by their arguments."""
 
     def _shaped(self, name: str, node: ast.Call, holder: ast.expr, args: list[ast.expr]) -> str | None:
-        named = {each.arg: each.value for each in node.keywords if each.arg is not None}
+        named = named_in(node)
         first = args[0] if args else None
         x = as_operand(self.written(holder))
         if name == "to":
@@ -76,7 +76,7 @@ class Shapes(Expressions):
         of_torch = torch_name(self.scope.find(node.func))
         is_method = isinstance(node.func, ast.Attribute) and node.func.attr == "unsqueeze" and of_torch is None
         given = [node.func.value, *node.args] if is_method else list(node.args)  # type: ignore[attr-defined]
-        given += [each.value for each in node.keywords if each.arg in ("input", "dim")]
+        given += [value for name, value in named_in(node).items() if name in ("input", "dim")]
         return (given[0], given[1]) if (is_method or of_torch == "unsqueeze") and len(given) == 2 else None
 
     def _split(
@@ -135,7 +135,7 @@ class Shapes(Expressions):
             name, given = node.func.attr, [node.func.value, *node.args]
         else:
             return None
-        named = {each.arg: each.value for each in node.keywords if each.arg is not None}
+        named = named_in(node)
         count = given[1] if len(given) > 1 else named.get("k")
         if name == "topk" and given and count is not None and self._is_last(given[2:], named):
             pair = f"jax.lax.top_k({self.written(given[0])}, {self.written(count)})"

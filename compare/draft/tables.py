@@ -113,7 +113,7 @@ FUNCTIONS = rules(
         },
         **{
             name: (
-                "input dim|axis keepdim|keepdims dtype",
+                "input dim keepdim dtype",
                 f"jnp.{theirs}({{input}}<, axis={{dim}}><, keepdims={{keepdim}}><, dtype={{dtype}}>)",
             )
             for name, theirs in _REDUCED.items()
@@ -141,7 +141,7 @@ FUNCTIONS = rules(
             "input nan posinf neginf",
             "jnp.nan_to_num({input}<, nan={nan}><, posinf={posinf}><, neginf={neginf}>)",
         ),
-        "cat concat concatenate": ("tensors dim|axis", "jnp.concatenate({tensors}, axis={dim})"),
+        "cat concat concatenate": ("tensors dim", "jnp.concatenate({tensors}, axis={dim})"),
         "stack": ("tensors dim", "jnp.stack({tensors}, axis={dim})"),
         "hstack": ("tensors", "jnp.hstack({tensors})"),
         "vstack row_stack": ("tensors", "jnp.vstack({tensors})"),
@@ -164,16 +164,16 @@ FUNCTIONS = rules(
         "erf special.erf": ("input", "jax.lax.erf({input})"),
         "lerp": ("input end weight", "({input} + {weight} * ({end} - {input}))"),
         "var": (
-            "input dim|axis unbiased keepdim correction",
+            "input dim unbiased keepdim correction",
             "jnp.var({input}<, axis={dim}>, ddof=1<, keepdims={keepdim}>)",
         ),
         "std": (
-            "input dim|axis unbiased keepdim correction",
+            "input dim unbiased keepdim correction",
             "jnp.std({input}<, axis={dim}>, ddof=1<, keepdims={keepdim}>)",
         ),
         **{
             f"{name}_mean": (
-                "input dim|axis unbiased keepdim correction",
+                "input dim unbiased keepdim correction",
                 (
                     f"(jnp.{name}({{input}}<, axis={{dim}}>, ddof=1<, keepdims={{keepdim}}>), "
                     "jnp.mean({input}<, axis={dim}><, keepdims={keepdim}>))"
@@ -432,7 +432,7 @@ METHODS = rules(
         "log_softmax": ("input dim", "nn.functional.log_softmax({input}, {dim})"),
         **{
             name: (
-                "input dim|axis keepdim|keepdims dtype",
+                "input dim keepdim dtype",
                 f"{{input}}.{theirs}(<axis={{dim}}><, keepdims={{keepdim}}><, dtype={{dtype}}>)",
             )
             for name, theirs in _REDUCED.items()

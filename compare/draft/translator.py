@@ -19,7 +19,7 @@ from .draws import STREAM
 from .huggingface import is_decorator, stands_for
 from .in_place import is_written_as_tensor, writer
 from .in_place_modules import read_after
-from .initial import sets_more
+from .initial import is_no_grad, sets_more
 from .initial_values import InitialValues
 from .left import HELPERS, LEGACY
 from .model import is_module, is_result, is_self
@@ -148,6 +148,8 @@ class Translator(InitialValues):
         if isinstance(node, ast.With):
             if self._records_no_gradient(node):
                 return self._without_gradients(node)
+            if self._builds and is_no_grad(node):  # what is made there has no gradient in a port anyhow
+                return self._branch(node.body)
             self._note_context(node)
         if self._in_no_grad and isinstance(node, ast.Assign | ast.AugAssign):
             return self._stopped(node)

@@ -27,7 +27,13 @@ def drafted(folder, name, *inputs, file="networks.py"):
 
 @pytest.mark.parametrize(
     ("name", "inputs"),
-    [("OldHabits", ("5,4", "5:3")), ("Smoothed", ("2,3,6,6",)), ("Normed", ("2,3,16",)), ("Lengths", ("4,7:50",))],
+    [
+        ("OldHabits", ("5,4", "5:3")),
+        ("Smoothed", ("2,3,6,6",)),
+        ("Normed", ("2,3,16",)),
+        ("Lengths", ("4,7:50",)),
+        ("Decaying", ("2,5,4",)),
+    ],
 )
 def test_a_draft_of_older_code_is_equal_to_it(folder, name, inputs):
     made, case = drafted(folder, name, *inputs, file="old_habits.py")

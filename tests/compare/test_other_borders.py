@@ -279,7 +279,9 @@ def test_what_a_module_writes_into_its_input_is_no_error_of_it():
     report = checked(WrittenNet, PortWrittenNet, (3, WIDTH))
     told = [(each.module, [cause.id for cause in each.causes]) for each in report.divergences]
     assert told == [("", ["gelu-form"])], report
-    assert any("'skip.block' writes in the reference into what it is given" in note for note in report.parity[0].notes), report
+    assert any(
+        "'skip.block' writes in the reference into what it is given" in note for note in report.parity[0].notes
+    ), report
 
 
 def test_what_is_wrong_in_a_module_that_writes_into_its_input_is_told():

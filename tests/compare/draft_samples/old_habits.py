@@ -1,5 +1,6 @@
 """Eager code as older repositories have it, which `graphmode draft` reads."""
 
+import math
 from collections import namedtuple
 from functools import partial
 
@@ -197,3 +198,26 @@ class Lengths(nn.Module):
         output, (h, _) = self.lstm(packed)
         output, _ = pad_packed_sequence(output, batch_first=True, total_length=x.size(1))
         return torch.tanh(output), torch.cat([h[-2], h[-1]], dim=-1)
+
+
+class Decaying(nn.Module):
+    def __init__(self, dim=4, layer=1, layers=3):
+        super().__init__()
+        with torch.no_grad():
+            ratio = layer / (layers - 1)
+            decay = torch.ones(dim)
+            for h in range(dim):
+                decay[h] = -5 + 8 * (h / (dim - 1)) ** (0.7 + 1.3 * ratio)
+            self.time_decay = nn.Parameter(decay)
+            zigzag = torch.tensor([(i + 1) % 3 - 1 for i in range(dim)]) * 0.5
+            self.time_first = nn.Parameter(torch.ones(dim) * math.log(0.3) + zigzag)
+        self.key = nn.Linear(dim, dim, bias=False)
+        with torch.no_grad():
+            self.key.weight.mul_(0.5)
+            scale = 2.0
+            self.key.weight.copy_(self.key.weight * scale)
+
+    def forward(self, x):
+        k = torch.exp(self.key(x))
+        both = torch.stack([k, k * self.time_first], axis=-1)
+        return both.sum(axis=-1, keepdims=True).squeeze(axis=-1) * torch.exp(self.time_decay)
