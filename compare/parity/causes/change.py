@@ -27,6 +27,19 @@ class Site(NamedTuple):
     place: tuple[Any, ...] = ()
 
 
+class Moved(NamedTuple):
+    """A module inside, by its path, that is called on what a function call gives, by its number, or on the first tensor
+    that another one is given, by its path; where the reference calls it, its input is handed on.
+
+    Attributes:
+      turned: the order of axes in which the module takes what it is called on, and gives it back in its own.
+    """
+
+    path: str
+    to: int | str
+    turned: tuple[int, ...] | None = None
+
+
 class Replaced(NamedTuple):
     """A tensor that is taken for another, both by their numbers, by the calls of these numbers and those between."""
 
@@ -51,9 +64,7 @@ class Change:
       given: a module inside, by its path in the model, and a function of each floating tensor that it gives.
       rewired: the argument of a call, and the earlier tensor that takes its place, by its number.
       called: a module inside, and the one that is called in its place, by their paths in the model.
-      moved: a module inside, by its path, that is called on what a function call gives, by its number, or on the first
-        tensor that another one is given, by its path; where the reference calls it, its input is handed on.
-      turned: the order of axes in which the moved module takes what it is called on, and gives it back in its own.
+      moved: modules inside that are called elsewhere.
       replaced: tensors that are taken for others, by some calls.
       cut: the path of a module inside, whose output of this name hands no gradient on; all where it is empty.
       cut_before: a module inside, by its path and the number of its call (all where None), whose inputs get no gradient
@@ -69,8 +80,7 @@ class Change:
     given: tuple[str, Callable[[torch.Tensor], torch.Tensor]] | None = None
     rewired: tuple[int, int, int] | None = None
     called: tuple[str, str] | None = None
-    moved: tuple[str, int | str] | None = None
-    turned: tuple[int, ...] | None = None
+    moved: tuple[Moved, ...] = ()
     replaced: tuple[Replaced, ...] = ()
     cut: tuple[str, str] | None = None
     cut_before: tuple[str, int | None] | None = None

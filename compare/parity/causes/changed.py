@@ -46,7 +46,7 @@ class Changed(TorchFunctionMode):
 
     Attributes:
       paused: whether calls are none of the module's.
-      moved: the module that is called elsewhere.
+      moved: by the number of a call, the module that is called on what it gives.
       held: by identity, what the changed calls take for buffers that they read.
       owners: paths of modules by identity, where words are to name them.
       tensors: what was made: in words, made before which call, and itself.
@@ -56,7 +56,7 @@ class Changed(TorchFunctionMode):
     def __init__(self, change: Change, note: Callable[[Site], None] | None, until: CodeType, most: int | None = None):
         self.change, self.note, self.until, self.most = change, note, until, most
         self.paused = False
-        self.moved: Callable[..., Any] | None = None
+        self.moved: dict[int, Callable[..., Any]] = {}
         self.held: Mapping[int, torch.Tensor] = {}
         self.owners: dict[int, str] = {}
         self.count = 0
@@ -158,8 +158,8 @@ class Changed(TorchFunctionMode):
             args, kwargs = pytree.tree_map(self._other, (args, kwargs))
         args, kwargs = self.taken((args, kwargs), number)
         result = _called(func, args, kwargs)
-        if self.moved is not None and self.change.moved is not None and self.change.moved[1] == number:
-            result = self.moved(result)
+        if number in self.moved:
+            result = self.moved[number](result)
         self.keep(result, f"what {name}{self._owner()} gives")
         if self.note is not None:
             self.note(Site(number, name, func, args, kwargs, result, _place(self.until)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from .change import Change, Site
 from .known.packed import padding_set_to_zero
 from .roots import epsilons
+from .several_calls import several_calls
 from .sites import is_floating, makers, numbers
 from .variants import Variant
 from .written_out import written_out
@@ -19,6 +21,7 @@ LAYOUTS = {
     "contiguous",
 }
 LERP = ("lerp", "lerp_")
+FAR, MOST_FAR = 4, 60  # calls between two that are exchanged, and pairs of such
 MOVES = LAYOUTS | {"clone", "expand", "to"}
 
 
@@ -32,6 +35,8 @@ def composites(sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
     for variant, calls in padding_set_to_zero(sites):
         yield variant, Change(variant.apply, numbers(calls))
     yield from written_out(sites)
+    yield from several_calls(sites)
+    yield from itertools.islice(_far_orders(sites), MOST_FAR)
 
 
 def _orders(sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
@@ -40,23 +45,50 @@ def _orders(sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
     made = makers(sites)
     for later in sites:
         for given in filter(is_floating, later.args):
-            layout: list[Site] = []
-            while (first := made.get(id(given))) is not None and first.name in LAYOUTS:
-                layout.insert(0, first)
-                given = first.args[0]
-            if first is None or first.name == later.name or {first.name, later.name} & MOVES:
+            first, layout = _made_before_layout(given, made)
+            if first is not None:
+                yield from _in_other_order(first, later, layout)
+
+
+def _far_orders(sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
+    """Likewise of two with others between them, which lay nothing out anew, as a summand after an activation."""
+    made = makers(sites)
+    for later in sites:
+        waiting = [(x, 0) for x in later.args if is_floating(x)]
+        while waiting:
+            given, between = waiting.pop()
+            first = made.get(id(given))
+            if first is None or first.name in LAYOUTS or first.result.shape != later.result.shape:
                 continue
-            if any(site.name.endswith("_") and not site.name.endswith("__") for site in (first, later)):
-                continue  # in place: what it does not write stays as it was
-            for source, taken in enumerate(first.args):
-                if is_floating(taken):
-                    variant = Variant(
-                        "calls-order",
-                        f"calls {later.name} before {first.name}, which the reference calls first",
-                        f"{first.name} first, then {later.name}",
-                        _Exchanged(source, layout),
-                    )
-                    yield variant, Change(variant.apply, frozenset((first.number, later.number)))
+            if between:
+                yield from _in_other_order(first, later, [])
+            if between < FAR:
+                waiting += [(x, between + 1) for x in first.args if is_floating(x) and x.shape == first.result.shape]
+
+
+def _made_before_layout(given: torch.Tensor, made: dict[int, Site]) -> tuple[Site | None, list[Site]]:
+    """The call that makes a tensor, before it is laid out anew, and the calls that do that."""
+    layout: list[Site] = []
+    while (first := made.get(id(given))) is not None and first.name in LAYOUTS:
+        layout.insert(0, first)
+        given = first.args[0]
+    return first, layout
+
+
+def _in_other_order(first: Site, later: Site, layout: list[Site]) -> Iterator[tuple[Variant, Change]]:
+    if first.name == later.name or {first.name, later.name} & MOVES:
+        return
+    if any(site.name.endswith("_") and not site.name.endswith("__") for site in (first, later)):
+        return  # in place: what it does not write stays as it was
+    for source, taken in enumerate(first.args):
+        if is_floating(taken):
+            variant = Variant(
+                "calls-order",
+                f"calls {later.name} before {first.name}, which the reference calls first",
+                f"{first.name} first, then {later.name}",
+                _Exchanged(source, layout),
+            )
+            yield variant, Change(variant.apply, frozenset((first.number, later.number)))
 
 
 class _Exchanged:
@@ -174,17 +206,29 @@ def _shares(sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
     shares = {site.number: share for site in sites if (share := _share(site)) is not None}
     both = {site.number for site in sites if site.name in LERP and site.number in shares}  # in one number
     for kept in dict.fromkeys(round(share, 12) for share in (*shares.values(), *(1 - shares[n] for n in both))):
-        numbers = frozenset(
-            n for n, share in shares.items() if abs(share - kept) < 1e-9 or abs(share + kept - 1) < 1e-9
-        )
-        if kept >= 0.5 and (numbers & both or any(abs(shares[n] + kept - 1) < 1e-9 for n in numbers)):
-            variant = Variant(
-                "momentum",
-                f"takes the shares {kept:.6g} and {1 - kept:.6g} for one another",
-                f"multiply by {kept:.6g} where the reference does; PyTorch's momentum is the share of what is new",
-                _other_share,
-            )
-            yield variant, Change(variant.apply, numbers)
+        every = [n for n, share in shares.items() if abs(share - kept) < 1e-9 or abs(share + kept - 1) < 1e-9]
+        of_each = _of_one_mean([site for site in sites if site.number in every])
+        for some in [frozenset(every), *(of_each if len(of_each) > 1 else ())]:
+            if kept >= 0.5 and (some & both or any(abs(shares[n] + kept - 1) < 1e-9 for n in some)):
+                variant = Variant(
+                    "momentum",
+                    f"takes the shares {kept:.6g} and {1 - kept:.6g} for one another",
+                    f"multiply by {kept:.6g} where the reference does; PyTorch's momentum is the share of what is new",
+                    _other_share,
+                )
+                yield variant, Change(variant.apply, some)
+
+
+def _of_one_mean(sites: list[Site]) -> list[frozenset[int]]:
+    """The numbers of calls that belong to one running mean each: a sum of two products, or in place."""
+    found: list[list[Site]] = []
+    for site in sites:
+        given = [x for x in site.args if isinstance(x, torch.Tensor)]
+        same = next((each for each in found if any(x is one.result for one in each for x in given)), None)
+        if same is None:
+            found.append(same := [])
+        same.append(site)
+    return [frozenset(site.number for site in same) for same in found]
 
 
 def _share(site: Site) -> float | None:

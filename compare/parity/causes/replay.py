@@ -23,7 +23,7 @@ from ...torch_side import Snapshot
 from ...widened import in_float64
 from ..inside.calls import CallId, Calls
 from ..inside.steps import Regrouped
-from .change import Change, Site
+from .change import Change, Moved, Site
 from .changed import Changed, Evidence
 from .input_names import input_words
 from .known.gradient import left_on
@@ -276,8 +276,8 @@ class Replay:
         if mode.change.called is not None:
             left_out, instead = map(self.model.get_submodule, mode.change.called)
             patched[left_out] = functools.partial(type(instead).forward, instead)  # itself, and no record of it
-        if mode.change.moved is not None:
-            self._move(patched, mode)
+        for moved in mode.change.moved:
+            self._move(patched, mode, moved)
         for module, forward in patched.items():
             module.forward = forward
         try:
@@ -297,14 +297,16 @@ class Replay:
         given = (x for site in self.sites() for x in pytree.tree_leaves((site.args, site.kwargs)))
         return {owners[id(x)] for x in given if id(x) in owners}
 
-    def _move(self, patched: dict[torch.nn.Module, Callable[..., Any]], mode: Changed) -> None:
-        assert mode.change.moved is not None
-        path, to = mode.change.moved
-        mode.moved = moved = _in_order(patched[self.model.get_submodule(path)], mode.change.turned)
-        patched[self.model.get_submodule(path)] = lambda x, *_, **__: x
-        if isinstance(to, str):
-            usual = patched[self.model.get_submodule(to)]
-            patched[self.model.get_submodule(to)] = lambda x, *args, **kwargs: usual(moved(x), *args, **kwargs)
+    def _move(self, patched: dict[torch.nn.Module, Callable[..., Any]], mode: Changed, each: Moved) -> None:
+        module = self.model.get_submodule(each.path)
+        moved = _in_order(patched[module], each.turned)
+        patched[module] = lambda x, *_, **__: x
+        if isinstance(each.to, int):
+            mode.moved[each.to] = moved
+        else:
+            other = self.model.get_submodule(each.to)
+            usual = patched[other]
+            patched[other] = lambda x, *args, **kwargs: usual(moved(x), *args, **kwargs)
 
 
 def _in_order(forward: Callable[..., Any], order: tuple[int, ...] | None) -> Callable[..., Any]:

@@ -4,15 +4,17 @@ no further or is multiplied on its way."""
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from .ancestry import Ancestry
-from .change import Change, Replaced, Site
+from .change import Change, Moved, Replaced, Site
 from .known.gradient import scaled
 from .replay import Replay
+from .sites import constructs, is_floating
 from .target import EXPLAINED, Target
 from .variants import Fit, Variant
 
@@ -83,26 +85,57 @@ def exchanged(ancestry: Ancestry) -> Iterator[tuple[Variant, Change]]:
 
 
 def moved(replay: Replay, target: Target, sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
-    """A module inside, called elsewhere, as a norm before a block or after its sum; one that receives what is wrong."""
-    for path, calls in replay.children.items():
-        call = replay.calls[calls[0]]
-        shapes = [x.shape for x in (*call.inputs.values(), *call.outputs.values())]
-        received = [target.aims.get(("received", f"{name} of {call.id}")) for name in call.inputs]
-        if len(calls) > 1 or len(received) != 1 or shapes[1:] != shapes[:1]:
-            continue
-        if received[0] is None or received[0].error <= EXPLAINED:
-            continue
+    """A module inside, called elsewhere, as a norm before a block or after its sum, that receives what is wrong; and
+    all of its kind, each called on its own."""
+    wrong = {path: shape for path in replay.children if (shape := _wrong_shape(replay, target, path)) is not None}
+    for path, shape in wrong.items():
         for site in sites:
-            result = site.result
-            if isinstance(result, torch.Tensor) and result.is_floating_point():
-                for order in _axis_orders(result.shape, shapes[0]):
-                    change = Change(moved=(path, site.number), turned=order)
-                    yield _moved(path, site.number, f"what {site.name} gives"), change
-        for other, ids in replay.children.items():
-            first = next(iter(replay.calls[ids[0]].inputs.values()), None)
-            if other != path and first is not None:
-                for order in _axis_orders(first.shape, shapes[0]):
-                    yield _moved(path, other, f"what {other} is given"), Change(moved=(path, other), turned=order)
+            if is_floating(site.result):
+                for order in _axis_orders(site.result.shape, shape):
+                    change = Change(moved=(Moved(path, site.number, order),))
+                    yield _moved(path, f"what {site.name} gives"), change
+        for other, first in _given_first(replay).items():
+            if other != path:
+                for order in _axis_orders(first.shape, shape):
+                    yield _moved(path, f"what {other} is given"), Change(moved=(Moved(path, other, order),))
+    for paths in _of_one_kind(replay, wrong):
+        shape, several = wrong[paths[0]], ", ".join(paths)
+        for same in constructs(sites):
+            if len(same) == len(paths) and is_floating(same[0].result):
+                for order in _axis_orders(same[0].result.shape, shape):
+                    each = tuple(Moved(path, site.number, order) for path, site in zip(paths, same, strict=True))
+                    yield _moved(several, f"what {same[0].name} gives in each turn"), Change(moved=each)
+        given = _given_first(replay)
+        for others in _of_one_kind(replay, given):
+            if len(others) == len(paths) and not set(others) & set(paths):
+                for order in _axis_orders(given[others[0]].shape, shape):
+                    each = tuple(Moved(path, other, order) for path, other in zip(paths, others, strict=True))
+                    yield _moved(several, f"what {', '.join(others)} are given"), Change(moved=each)
+
+
+def _wrong_shape(replay: Replay, target: Target, path: str) -> tuple[int, ...] | None:
+    """Of what a module is given and gives, if that is one shape, it is called once, and receives what is wrong."""
+    calls = replay.children[path]
+    call = replay.calls[calls[0]]
+    shapes = [x.shape for x in (*call.inputs.values(), *call.outputs.values())]
+    received = [target.aims.get(("received", f"{name} of {call.id}")) for name in call.inputs]
+    if len(calls) > 1 or len(received) != 1 or shapes[1:] != shapes[:1]:
+        return None
+    return shapes[0] if received[0] is not None and received[0].error > EXPLAINED else None
+
+
+def _given_first(replay: Replay) -> dict[str, np.ndarray]:
+    """By the path of a module inside the first tensor that it is given."""
+    calls = {path: replay.calls[ids[0]].inputs for path, ids in replay.children.items()}
+    return {path: next(iter(inputs.values())) for path, inputs in calls.items() if inputs}
+
+
+def _of_one_kind(replay: Replay, paths: Iterable[str]) -> list[list[str]]:
+    """Modules beside each other of one class, where there are several, in the order of their calls."""
+    found: dict[Any, list[str]] = {}
+    for path in paths:
+        found.setdefault((type(replay.model.get_submodule(path)), path.rpartition(".")[0]), []).append(path)
+    return [several for several in found.values() if len(several) > 1]
 
 
 def _axis_orders(shape: Sequence[int], wanted: Sequence[int]) -> Iterator[tuple[int, ...] | None]:
@@ -115,7 +148,7 @@ def _axis_orders(shape: Sequence[int], wanted: Sequence[int]) -> Iterator[tuple[
             yield order
 
 
-def _moved(path: str, to: int | str, on: str) -> Variant:
+def _moved(path: str, on: str) -> Variant:
     says = f"calls {path} on {on}, and not where the reference calls it"
     fix = f"call {path} where the reference does: before a block, or after its sum"
     return Variant("module-order", says, fix, unused)
