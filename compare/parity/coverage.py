@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -169,7 +169,11 @@ class Sides:
 
 
 def coverage_warnings(
-    truths: Sequence[Truth], state_dict: Mapping[str, np.ndarray], parameters: Sequence[str], sides: Sides
+    truths: Sequence[Truth],
+    state_dict: Mapping[str, np.ndarray],
+    parameters: Sequence[str],
+    sides: Sides,
+    without_effect: Callable[[Truth, Sequence[str]], Sequence[str]] = lambda _, names: names,
 ) -> list[str]:
     """One line for each thing that cannot be told, with what input would tell it.
 
@@ -178,6 +182,7 @@ def coverage_warnings(
       state_dict: its weights.
       parameters: which of them learn.
       sides: what its activations were seen to do.
+      without_effect: of parameters without a gradient, those without which the answer would be the same.
     """
     truths = [truth for truth in truths if not truth.question.is_timed]
     first_mode = truths[0].question.mode if truths else ""
@@ -194,7 +199,7 @@ def coverage_warnings(
         found += _constant_outputs(asked)
     found += _constant_inputs(asked)
     found += _batch_of_one(asked)
-    found += _zero_gradients([t for t in truths if t.question.mode == "forward_backward"])
+    found += _zero_gradients([t for t in truths if t.question.mode == "forward_backward"], without_effect)
     if any(truth.question.mode == "forward_backward" for truth in truths):
         found += sides.padding_warnings()
     found += _symmetric(state_dict, parameters)
@@ -276,12 +281,14 @@ def _batch_of_one(asked: Sequence[Truth]) -> Iterable[str]:
         )
 
 
-def _zero_gradients(asked: Sequence[Truth]) -> Iterable[str]:
+def _zero_gradients(
+    asked: Sequence[Truth], without_effect: Callable[[Truth, Sequence[str]], Sequence[str]]
+) -> Iterable[str]:
     if not asked:
         return
     gradients = [t.reference.parameter_gradients for t in asked]
     zero = [name for name in gradients[0] if gradients[0][name].size and not any(g[name].any() for g in gradients)]
-    if zero:
+    if zero and (zero := list(without_effect(asked[0], zero))):
         yield (
             f"the gradient of {listed(zero)} is exactly zero on every input: these inputs do not exercise it, and a "
             "port that uses it wrongly, or not at all, may not be told; add an input on which an output depends on it"

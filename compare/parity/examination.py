@@ -27,6 +27,7 @@ from .diagnosis import Diagnosis, diagnose, look_inside
 from .differences import Differences
 from .doubts import settled, unequal
 from .dropout_rates import dropout_warnings
+from .effect import without_effect
 from .judge import Judge, Key, Question, Truth
 from .lost_digits import diagnose_precision
 from .lost_nan import lost_nan
@@ -284,7 +285,14 @@ class Examination:
         """What no verdict on these inputs could show."""
         module = self.judge.references[self.judge.name]
         learned = [name for name, p in module.named_parameters() if p.requires_grad]
-        return coverage_warnings(self.truths, self.judge.state_dict, learned, self.judge.sides)
+        effect = without_effect if not self.judge.is_large else lambda _, truth, names: names
+        return coverage_warnings(
+            self.truths,
+            self.judge.state_dict,
+            learned,
+            self.judge.sides,
+            functools.partial(effect, self.judge.exact),
+        )
 
     def _on_own_inputs(
         self, exact: TorchSide | PortSide, usual: TorchSide | PortSide, side: str, variant: str

@@ -1,5 +1,7 @@
 """What inputs do not cover is told, with what would tell it; inputs that cover everything are not accused."""
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
@@ -28,8 +30,6 @@ class Port(nnx.Module):
         self.spare = nnx.Linear(6, 6, rngs=rngs)
 
     def __call__(self, x, mask):
-        import jax.numpy as jnp
-
         h = nnx.relu(self.fc(x)) + self.spare(x)
         return {"h": jnp.where(mask[..., None], h, 0.0), "high": h.sum(-1) > 0}
 
@@ -165,6 +165,36 @@ def test_no_input_is_asked_for_where_the_weights_alone_decide():
     assert "only other weights or sizes" in below[2]
     assert "is above 90:" in given[0]
     assert "add an edge input" in given[2]
+
+
+class WithTarget(Reference):
+    """Which is not trained by what it gives, and which gives it nevertheless; and one that gives nothing."""
+
+    def __init__(self):
+        super().__init__()
+        self.unused = torch.nn.Parameter(torch.ones(6))
+
+    def forward(self, x, mask):
+        with torch.no_grad():
+            target = self.spare(x)
+        return {"h": torch.where(mask[..., None], self.act(self.fc(x)) + target + 0 * self.unused, 0.0)}
+
+
+class PortWithTarget(Port):
+    def __init__(self, rngs):
+        super().__init__(rngs)
+        self.unused = nnx.Param(jnp.ones(6))
+
+    def __call__(self, x, mask):
+        h = nnx.relu(self.fc(x)) + jax.lax.stop_gradient(self.spare(x))
+        return {"h": jnp.where(mask[..., None], h, 0.0)}
+
+
+def test_what_has_no_gradient_and_an_effect_is_exercised():
+    report = check(case(reference=WithTarget, model=PortWithTarget), draws=1)
+    assert report.passed, str(report)
+    (told,) = (each for each in report.parity[0].warnings if "exactly zero" in each)
+    assert told.startswith("the gradient of unused is exactly zero"), told
 
 
 def test_a_report_shows_them_once_and_still_passes():
