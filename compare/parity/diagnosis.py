@@ -7,6 +7,7 @@ import functools
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from types import CodeType
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -171,7 +172,7 @@ class _Looks:
         refuted = self._hold_backward(look)
         divergences = [each for each in look.divergences() if _place(each) not in self.found]
         divergences = [_with_numbers(look, _with_what_passes(look, each)) for each in divergences]
-        divergences = self._explained(seen, divergences)
+        divergences = self._together(seen, self._explained(seen, divergences))
         told = {_place(each) for each in divergences if each.causes}
         earlier = {place: each for place, each in refuted.items() if place not in told}  # more is off there
         divergences = [each for each in divergences if _place(each) not in earlier]
@@ -268,6 +269,30 @@ class _Looks:
             self.notes.append(f"{at.mode}: causes were not tried on {at.label!r}: {describe_briefly(error)}")
         return divergences
 
+    def _together(self, seen: _Seen, divergences: list[Divergence]) -> list[Divergence]:
+        from .causes import explain
+        from .inside.localise import Look
+        from .joint_look import together
+
+        first = seen.first
+        if self.exam.judge.is_large or time.monotonic() > self.deadline:
+            return divergences
+
+        def anew(table: dict[str, str | None]) -> Look:
+            return Look(self.port, first.judge, first.question, {**(self.exam.case.modules or {}), **table})
+
+        def explained(look: Look, divergence: Divergence, within: frozenset[CodeType]) -> Divergence:
+            elsewhere = self._elsewhere(look, self.deadline - seen.took_s)
+            told = explain(look, divergence, deadline=self.deadline, elsewhere=elsewhere, within=within)
+            return replace(divergence, causes=told.causes)
+
+        try:
+            return together(divergences, first, anew, explained)
+        except Exception as error:
+            told = describe_briefly(error)
+            self.notes.append(f"{first.question.mode}: modules were not looked at together: {told}")
+            return divergences
+
     def _elsewhere(self, look: Look, deadline: float) -> Elsewhere:
         from .causes import Elsewhere
 
@@ -282,7 +307,7 @@ class _Looks:
             return None
         try:
             question = self.exam.judge.another(look.question)
-            return None if question is None else Look(look.port, look.judge, question, self.exam.case.modules)
+            return None if question is None else Look(look.port, look.judge, question, look.table)
         except Exception:  # one side is not defined there: the first look stays all that there is
             return None
 

@@ -2,127 +2,35 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
 from .change import Change, Site
+from .exchanged_calls import far_orders, orders
 from .known.packed import padding_set_to_zero
 from .roots import epsilons
 from .several_calls import several_calls
-from .sites import is_floating, makers, numbers
+from .sites import is_floating, numbers
 from .variants import Variant
 from .written_out import written_out
 
-LAYOUTS = {
-    *("reshape", "view", "flatten", "unflatten", "unsqueeze", "squeeze", "permute", "transpose", "swapaxes", "movedim"),
-    "contiguous",
-}
 LERP = ("lerp", "lerp_")
-FAR, MOST_FAR = 4, 60  # calls between two that are exchanged, and pairs of such
-MOVES = LAYOUTS | {"clone", "expand", "to"}
 
 
 def composites(sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
     """All that is known of this kind, each with the calls that it changes."""
     yield from _shares(sites)
     yield from _ends(sites)
-    yield from _orders(sites)
+    yield from orders(sites)
     yield from _detached(sites)
     yield from epsilons(sites)
     for variant, calls in padding_set_to_zero(sites):
         yield variant, Change(variant.apply, numbers(calls))
     yield from written_out(sites)
     yield from several_calls(sites)
-    yield from itertools.islice(_far_orders(sites), MOST_FAR)
-
-
-def _orders(sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
-    """Two calls of which one takes what the other gives, each before the other: a norm and a mean, say, or a factor and
-    the sum that it scales a part of; between them elements may be laid out anew."""
-    made = makers(sites)
-    for later in sites:
-        for given in filter(is_floating, later.args):
-            first, layout = _made_before_layout(given, made)
-            if first is not None:
-                yield from _in_other_order(first, later, layout)
-
-
-def _far_orders(sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
-    """Likewise of two with others between them, which lay nothing out anew, as a summand after an activation."""
-    made = makers(sites)
-    for later in sites:
-        waiting = [(x, 0) for x in later.args if is_floating(x)]
-        while waiting:
-            given, between = waiting.pop()
-            first = made.get(id(given))
-            if first is None or first.name in LAYOUTS or first.result.shape != later.result.shape:
-                continue
-            if between:
-                yield from _in_other_order(first, later, [])
-            if between < FAR:
-                waiting += [(x, between + 1) for x in first.args if is_floating(x) and x.shape == first.result.shape]
-
-
-def _made_before_layout(given: torch.Tensor, made: dict[int, Site]) -> tuple[Site | None, list[Site]]:
-    """The call that makes a tensor, before it is laid out anew, and the calls that do that."""
-    layout: list[Site] = []
-    while (first := made.get(id(given))) is not None and first.name in LAYOUTS:
-        layout.insert(0, first)
-        given = first.args[0]
-    return first, layout
-
-
-def _in_other_order(first: Site, later: Site, layout: list[Site]) -> Iterator[tuple[Variant, Change]]:
-    if first.name == later.name or {first.name, later.name} & MOVES:
-        return
-    if any(site.name.endswith("_") and not site.name.endswith("__") for site in (first, later)):
-        return  # in place: what it does not write stays as it was
-    for source, taken in enumerate(first.args):
-        if is_floating(taken):
-            variant = Variant(
-                "calls-order",
-                f"calls {later.name} before {first.name}, which the reference calls first",
-                f"{first.name} first, then {later.name}",
-                _Exchanged(source, layout),
-            )
-            yield variant, Change(variant.apply, frozenset((first.number, later.number)))
-
-
-class _Exchanged:
-    """In place of two calls: the first gives what it takes, and is made of what the second gives.
-
-    Args:
-      source: which argument of the first call the second takes the place of.
-      layout: the calls between them, which lay elements out anew.
-    """
-
-    def __init__(self, source: int, layout: list[Site]):
-        self.source, self.layout = source, layout
-        self.first: Callable[[Any], Any] | None = None
-
-    def __call__(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if self.first is None:
-            self.shape = args[self.source].shape
-            self.first = lambda x: func(*args[: self.source], x, *args[self.source + 1 :], **kwargs)
-            return args[self.source].clone()
-        first, self.first = self.first, None
-        return self._laid_out(first(self._back(func(*args, **kwargs))))
-
-    def _laid_out(self, x: torch.Tensor) -> torch.Tensor:
-        for site in self.layout:
-            x = site.func(x, *site.args[1:], **site.kwargs)
-        return x
-
-    def _back(self, x: torch.Tensor) -> torch.Tensor:
-        if not self.layout:
-            return x
-        places = self._laid_out(torch.arange(self.shape.numel()).reshape(self.shape))
-        if places.shape != x.shape:
-            raise NotImplementedError("what it gives has another shape than what it takes")
-        return x.flatten()[places.flatten().argsort()].reshape(self.shape)
+    yield from far_orders(sites)
 
 
 def _detached(sites: list[Site]) -> Iterator[tuple[Variant, Change]]:

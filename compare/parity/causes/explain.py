@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import time
+from types import CodeType
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -43,6 +44,7 @@ def explain(
     deadline: float = np.inf,
     elsewhere: Elsewhere = NOWHERE,
     only: frozenset[str] = frozenset(),
+    within: frozenset[CodeType] = frozenset(),
 ) -> Explanation:
     """The known differences that make the reference's module give exactly what the port's gives.
 
@@ -56,6 +58,7 @@ def explain(
       deadline: of `time.monotonic`; 25 s are given at most, as `Limit` counts them.
       elsewhere: gives looks at other inputs; they are asked for where a cause was found, and not before.
       only: ids of the causes that are tried; all where empty.
+      within: code of the reference whose calls are tried; all where empty.
     """
     port = CallId(divergence.module, divergence.call)
     if not divergence.outside and (look.matching.to_reference(port.path) is None or port not in look.matches):
@@ -74,7 +77,7 @@ def explain(
     again = (LossAgain if divergence.outside else Again)(call, divergence.module, elsewhere)
     trial = Trial(call, limit, other, again, only)
     both = functools.partial(_ways, look, wrong, port, deadline)
-    causes = Search(trial, look, run_s, both).causes()
+    causes = Search(trial, look, run_s, both, within).causes()
     is_cut_short = not causes and trial.is_over
     return Explanation(causes, is_cut_short, limit.taken if is_cut_short else 0.0)
 

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator
+from types import CodeType
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
@@ -17,8 +18,9 @@ from .autograd_functions import own_function
 from .call_order import other_order
 from .carried import held_otherwise
 from .change import Change, Site
-from .composite import LAYOUTS, composites
+from .composite import composites
 from .dropout import dropout_on
+from .exchanged_calls import LAYOUTS
 from .extra import extra_activations, extra_factors, extra_given
 from .held import buffer_variants, own_buffers
 from .known.gradient import kept_on, stops_gradients
@@ -59,15 +61,23 @@ class Search:
       look: in which the module goes wrong.
       run_s: that a run of it takes.
       both: gives the ways of the port and of the reference through it; None where there are none.
+      within: code of the reference whose calls are tried; all where empty.
     """
 
-    def __init__(self, trial: Trial, look: Look, run_s: float, both: Callable[[], Ways | None]):
-        self.trial, self.look, self.run_s, self.both = trial, look, run_s, both
+    def __init__(
+        self,
+        trial: Trial,
+        look: Look,
+        run_s: float,
+        both: Callable[[], Ways | None],
+        within: frozenset[CodeType] = frozenset(),
+    ):
+        self.trial, self.look, self.run_s, self.both, self.within = trial, look, run_s, both, within
         self.replay, self.target = trial.replay, trial.target
 
     def causes(self) -> list[Cause]:
         self.ancestry = Ancestry(self.replay)
-        sites = self.ancestry.sites
+        sites = [site for site in self.ancestry.sites if self._is_tried(site)]
         stages = (
             self._dropout,
             self._call_order,
@@ -104,6 +114,9 @@ class Search:
             if self.trial.found or self.trial.is_over:
                 break
         return _likeliest(self.trial)[:MOST]
+
+    def _is_tried(self, site: Site) -> bool:
+        return not self.within or any(code in self.within for code, *_ in site.place)
 
     def _dropout(self, sites: list[Site]) -> None:
         cause = dropout_on(self.target)

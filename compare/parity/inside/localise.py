@@ -67,7 +67,7 @@ class Look:
         question: Question,
         table: Mapping[str, str | None] | None = None,
     ):
-        self.port, self.judge, self.question = port, judge, question
+        self.port, self.judge, self.question, self.table = port, judge, question, table
         with recorded(judge.module) as calls:
             self.observed = judge.run_recorded(question.inputs, question.mode, question.cotangents)
         self.calls: Calls = calls
