@@ -47,7 +47,7 @@ def far_orders(sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
     made = makers(sites)
     pairs: list[_Pair] = []
     for later in sites:
-        waiting = [(x, 0) for x in later.args if is_floating(x)]
+        waiting = [(x, 0) for x in later.args if is_floating(x)] if is_floating(later.result) else []
         while waiting:
             given, between = waiting.pop()
             first = made.get(id(given))

@@ -48,7 +48,13 @@ def _kept_axes(sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
         usual = sorted({dim % x.dim() for dim in ([dims] if isinstance(dims, int) else dims)})
         kept = tuple(1 if axis in usual else length for axis, length in enumerate(x.shape))
         then = _restored(site, takers)
-        if then is None or tuple(then.result.shape) != kept or site.result.dim() == x.dim() or x.dim() > MOST_RANK:
+        if (
+            then is None
+            or not is_floating(then.result)
+            or tuple(then.result.shape) != kept
+            or site.result.dim() == x.dim()
+            or x.dim() > MOST_RANK
+        ):
             continue
         for other in itertools.combinations(range(x.dim()), len(usual)):
             if list(other) != usual:
@@ -116,7 +122,11 @@ def _exchanged_numbers(sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
     """The numbers of two calls of one function, each for the other's, as a height and a width."""
     by_name: dict[str, list[list[Site]]] = {}
     for same in constructs(sites):
-        if _numbers(same[0]) and all(_numbers(site) == _numbers(same[0]) for site in same):
+        if (
+            same[0].name != "__getitem__"
+            and _numbers(same[0])
+            and all(_numbers(site) == _numbers(same[0]) for site in same)
+        ):
             by_name.setdefault(same[0].name, []).append(same)
     pairs = (pair for same in by_name.values() for pair in itertools.combinations(same, 2))
     different = ((a, b) for a, b in pairs if _numbers(a[0]) != _numbers(b[0]) and _form(a[0]) == _form(b[0]))
