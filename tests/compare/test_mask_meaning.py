@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import pytest
 import torch
 from flax import nnx
-from graphmode.compare import Case
+from graphmode.compare import Case, check
 from looked_into import look
 
 import graphmode as gm
@@ -79,3 +79,54 @@ def test_the_one_that_is_wrong_is_accused_alone(bug, module):
     handed = {each.tensor for each in found[0].findings if each.what == "received"}
     of_mask = {"1 of pool"}
     assert handed == {"model": {"0 of pool"}, "pool": set(), "reads padding": of_mask, "mask": of_mask}[bug]
+
+
+class Attending(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.attention = torch.nn.MultiheadAttention(WIDTH, 2)
+
+    def forward(self, x, mask):
+        return x + self.attention(x, x, x, attn_mask=mask, need_weights=False)[0]
+
+
+class Causal(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = Attending()
+
+    def forward(self, x):
+        return self.layer(x, torch.triu(torch.ones(len(x), len(x), dtype=torch.bool), diagonal=1))
+
+
+class PortAttending(nnx.Module):
+    def __init__(self, rngs):
+        self.attention = gm.nn.MultiheadAttention(WIDTH, 2, rngs=rngs)
+
+    def __call__(self, x, mask):
+        return x + self.attention(x, x, x, attn_mask=mask, need_weights=False)[0]
+
+
+class PortCausal(nnx.Module):
+    def __init__(self, rngs, below):
+        self.layer, self.below = PortAttending(rngs), below
+
+    def __call__(self, x):
+        return self.layer(x, jnp.tril(jnp.ones((len(x), len(x)), bool), k=self.below))
+
+
+@pytest.mark.parametrize(
+    ("below", "cause"),
+    [(0, ("mask-polarity", "has the mask the other way round")), (-1, ("causal-mask", "masks the past"))],
+)
+def test_a_mask_of_another_meaning_is_told_of_who_makes_it_and_not_of_who_hands_it_on(below, cause):
+    case = Case(
+        name="causal",
+        summary="a layer that hands its mask on",
+        reference=Causal,
+        model=lambda rngs: PortCausal(rngs, below),
+        inputs=lambda rng: (rng.standard_normal((LENGTH, 2, WIDTH)),),
+        adversarial=(),
+    )
+    (found,) = check(case, compiled=False, hasty=True).divergences
+    assert (found.module, [(each.id, each.says) for each in found.causes]) == ("", [cause]), found

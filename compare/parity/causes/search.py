@@ -109,10 +109,16 @@ class Search:
             self._perhaps_called,
             self._turns,
         )
+        failed: list[Exception] = []
         for stage in stages:
-            stage(sites)
+            try:
+                stage(sites)
+            except Exception as error:  # of code that no stage has thought of; the others may know it
+                failed.append(error)
             if self.trial.found or self.trial.is_over:
                 break
+        if failed and not self.trial.found:
+            raise failed[0]
         return _likeliest(self.trial)[:MOST]
 
     def _is_tried(self, site: Site) -> bool:

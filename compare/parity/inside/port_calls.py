@@ -136,6 +136,8 @@ class PortRun:
         """
         found = self._forced_forward(matches, calls)
         if wrong := self._complemented & giving_others(found[0]):
+            # and what is around those hands a mask on to them as it is
+            wrong |= {path for path in self._complemented if any(is_inside(each, path) for each in wrong)}
             self._as_they_are = wrong
             found = self._forced_forward(matches, calls)
             if neither := wrong & giving_others(found[0]):

@@ -93,6 +93,8 @@ def as_mask(call: Called) -> Iterator[Variant]:
 def triangle(call: Called) -> Iterator[Variant]:
     """Of a matrix; where that is one number throughout, or is then used as a mask, it is what hides the future."""
     known, masks = call.get("diagonal", 0), _masks(call)
+    if call.site.result.dtype == torch.bool:
+        yield Variant("mask-polarity", "has the mask the other way round", POLARITY, after(lambda mask: ~mask))
     for diagonal in dict.fromkeys((known - 1, known + 1, known - 2, known + 2, 0, -known)):
         if diagonal != known:
             before = ", the length of what came before" if masks and known > 0 == diagonal else ""
