@@ -178,3 +178,31 @@ def test_a_sum_by_other_indices_is_named_with_all_that_takes_them():
 
     says = "takes its input 1 (source) for its input 2 (target) in index_add and __getitem__"
     assert causes(Edges, BySource, graph) == [("wiring", f"{says}, and what takes it between them")]
+
+
+class Steps(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cell = torch.nn.Linear(2 * TIME, TIME)
+
+    def forward(self, x):
+        state = torch.zeros_like(x[0])
+        for turn in range(len(x) - 1):
+            state = torch.tanh(self.cell(torch.cat([x[turn], state], -1)))
+        return state
+
+
+class OneStepAhead(nnx.Module):
+    def __init__(self, rngs):
+        self.cell = nnx.Linear(2 * TIME, TIME, rngs=rngs)
+
+    def __call__(self, x):
+        def step(state, x):
+            return jnp.tanh(self.cell(jnp.concatenate([x, state], -1))), None
+
+        return jax.lax.scan(step, jnp.zeros_like(x[0]), x[1:])[0]
+
+
+def test_steps_that_are_one_ahead_are_named():
+    found = causes(Steps, OneStepAhead, lambda rng: (rng.standard_normal((5, 3, TIME)),), modes=("inference",))
+    assert found == [("index", "takes the element after the reference's in each call")]

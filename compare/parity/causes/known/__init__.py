@@ -24,6 +24,7 @@ from . import (  # noqa: F401
     recurrent,
     reduction,
     resize,
+    selection,
     shape,
     signal,
 )
