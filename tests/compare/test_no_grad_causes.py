@@ -10,6 +10,7 @@ import pytest
 import torch
 from flax import nnx
 from graphmode.compare import Case, check
+from told_causes import causes
 
 WIDTH = 4
 
@@ -264,3 +265,53 @@ def test_what_a_module_inside_has_just_written_is_there_for_what_is_tried(ddof, 
     report = check(dataclasses.replace(usual, modes=("forward_backward",)), hasty=True)
     assert report.passed == (id is None)
     assert [cause.id for each in report.divergences for cause in each.causes] == ([] if id is None else [id])
+
+
+class Update(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(2 * WIDTH, WIDTH)
+
+    def forward(self, x, place):
+        return torch.tanh(self.fc(torch.cat([x, place], -1)))
+
+
+class Refined(torch.nn.Module):
+    """Each turn begins at what the one before has found, and sends nothing back to it."""
+
+    def __init__(self):
+        super().__init__()
+        self.update = Update()
+
+    def forward(self, x):
+        place, found = torch.zeros_like(x), []
+        for _ in range(3):
+            place = place.detach()
+            place = place + self.update(x, place)
+            found.append(place * x)
+        return torch.stack(found)
+
+
+class PortUpdate(nnx.Module):
+    def __init__(self, rngs):
+        self.fc = nnx.Linear(2 * WIDTH, WIDTH, rngs=rngs)
+
+    def __call__(self, x, place):
+        return jnp.tanh(self.fc(jnp.concatenate([x, place], -1)))
+
+
+class SendsBack(nnx.Module):
+    def __init__(self, rngs):
+        self.update = PortUpdate(rngs)
+
+    def __call__(self, x):
+        place, found = jnp.zeros_like(x), []
+        for _ in range(3):
+            place = place + self.update(x, place)
+            found.append(place * x)
+        return jnp.stack(found)
+
+
+def test_a_loop_that_sends_gradients_back_through_a_module_inside_is_told():
+    found = causes(Refined, SendsBack, lambda rng: (rng.standard_normal((4, WIDTH)),))
+    assert ("stop-gradient", "lets the gradient through where the reference detaches") in found, found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,6 +12,8 @@ from torch.utils import _pytree as pytree
 
 from graphmode.weights import as_numpy
 
+from ...torch_side import Snapshot
+from ...trees import named_leaves
 from ..inside.calls import Call
 from ..inside.packed import PackedLayout, unpacked
 from .change import Change
@@ -63,7 +66,8 @@ def stub(
                 tensors = [x.detach() for x in tensors]
             flat, structure = pytree.tree_flatten(call.result)
             places = [i for i, x in enumerate(flat) if isinstance(x, torch.Tensor)]
-            given = _Recorded.apply(call, evidence, len(tensors), anchor, *tensors, *(flat[i] for i in places))
+            own = functools.partial(_own_gradient, module, call)
+            given = _Recorded.apply(call, evidence, own, len(tensors), anchor, *tensors, *(flat[i] for i in places))
             outputs.extend(given)
             by_name = dict(zip(call.outputs, given, strict=True))
             named = {name: by_name[call.merged_outputs.get(name, name)] for name in by_name}
@@ -122,12 +126,38 @@ def _changed(tensor: torch.Tensor, call: Call, change: Change) -> torch.Tensor:
     return make(tensor) if make is not None and path == call.id.path and tensor.is_floating_point() else tensor
 
 
+def _own_gradient(module: torch.nn.Module, call: Call, place: int) -> torch.Tensor | None:
+    """The gradient by an input of a call that the module itself gives back for the cotangents that were recorded."""
+    leaves, structure = pytree.tree_flatten(call.arguments)
+    at = [i for i, x in enumerate(leaves) if isinstance(x, torch.Tensor)][place]
+    with torch.enable_grad(), Snapshot.of_buffers(module).restored():
+        leaves[at] = wanted = leaves[at].detach().clone().requires_grad_()
+        args, kwargs = pytree.tree_unflatten(leaves, structure)
+        outputs = named_leaves(type(module).forward(module, *args, **kwargs))
+        reached = {name: x for name, x in outputs.items() if call.cotangents.get(name) is not None and x.requires_grad}
+        if not reached:
+            return None
+        heads = [torch.as_tensor(call.cotangents[name], dtype=x.dtype) for name, x in reached.items()]
+        return torch.autograd.grad(list(reached.values()), wanted, heads, allow_unused=True)[0]
+
+
+FIRST_INPUT = 5  # of what a recorded call is given, after what it is of
+
+
 class _Recorded(torch.autograd.Function):
     """Gives recorded outputs; backward, notes the cotangents and gives recorded input gradients."""
 
     @staticmethod
-    def forward(ctx: Any, call: Call, evidence: Evidence, count: int, _: torch.Tensor, *tensors: torch.Tensor) -> Any:
-        ctx.call, ctx.evidence = call, evidence
+    def forward(
+        ctx: Any,
+        call: Call,
+        evidence: Evidence,
+        own: Callable[[int], torch.Tensor | None],
+        count: int,
+        _: torch.Tensor,
+        *tensors: torch.Tensor,
+    ) -> Any:
+        ctx.call, ctx.evidence, ctx.own = call, evidence, own
         ctx.inputs = [(x.shape, x.dtype, x.device) for x in tensors[:count]]
         outputs = tuple(x.clone() for x in tensors[count:])
         ctx.mark_non_differentiable(*(x for x in outputs if not x.is_floating_point()))
@@ -142,10 +172,12 @@ class _Recorded(torch.autograd.Function):
                 ctx.evidence["received_cotangent", f"{name} of {call.id}"] = as_numpy(gradient.detach().clone())
         names = [*call.inputs, *[None] * ctx.count][: ctx.count]
         back = []
-        for name, (shape, dtype, device) in zip(names, ctx.inputs, strict=True):
+        for place, (name, (shape, dtype, device)) in enumerate(zip(names, ctx.inputs, strict=True)):
             known = call.input_gradients.get(name)
-            if known is None or known.shape != tuple(shape):
+            if name is not None and name not in call.input_gradients and ctx.needs_input_grad[FIRST_INPUT + place]:
+                back.append(ctx.own(place))  # nothing was recorded of what the reference detaches
+            elif known is None or known.shape != tuple(shape):
                 back.append(torch.zeros(shape, dtype=dtype, device=device) if dtype.is_floating_point else None)
             else:  # of its own: autograd adds into what it is given
                 back.append(torch.tensor(known, dtype=dtype, device=device))
-        return None, None, None, None, *back, *[None] * len(cotangents)
+        return *[None] * FIRST_INPUT, *back, *[None] * len(cotangents)
