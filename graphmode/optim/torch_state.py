@@ -45,8 +45,9 @@ def to_torch(
 
     Returns:
       `{"state": ..., "param_groups": ...}` of torch tensors, with `param_names`. A parameter that has had no gradient
-      has no state, as in PyTorch. `lr` is that of `state`, a schedule's other arguments are those at `state.count`;
-      schedulers are kept elsewhere in PyTorch.
+      has no state, as in PyTorch. `lr` is that of the next update, as PyTorch has it after `scheduler.step()`: of
+      `state`, or of a schedule at `state.count`, where other arguments that are scheduled stand too. With a schedule
+      there is `initial_lr`, for `StepLR(optimizer, ..., last_epoch=...)`; schedulers are kept elsewhere in PyTorch.
 
     Raises:
       ImportError: where PyTorch is not installed.
@@ -83,12 +84,12 @@ def to_torch(
     for index, name in enumerate(names):
         if of := book.to_torchs(book.by_key[name], state, torch):
             kept[index] = of
-    groups = []
+    groups, rates = [], book.stepper.rates(state.count, state.lr)
     for number in order:
         of_group = [index for index, member in enumerate(members) if member == number]
-        lr = float(state.lr[number])
-        defaults = _defaults(tx, book.hyperparameters(number, state.count), torch) | {"lr": lr}
-        groups.append({**defaults, "params": of_group, "param_names": [names[index] for index in of_group]})
+        own = {**_defaults(tx, book.hyperparameters(number, state.count), torch), "lr": float(rates[number])}
+        own |= book.stepper.scheduled(number)
+        groups.append({**own, "params": of_group, "param_names": [names[index] for index in of_group]})
     return {"state": kept, "param_groups": groups}
 
 

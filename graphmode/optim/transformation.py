@@ -16,6 +16,7 @@ from flax import nnx
 
 from ..weights.conventions import TRANSFORM, leaves
 from ..weights.transforms import IDENTITY, Transform
+from .lr_scheduler.schedule import Scheduler
 from .naming import array_of, by_name, flags_of, like, with_values
 from .rule import Rule, Slots, namespace
 
@@ -319,6 +320,13 @@ class _Stepper:
                 for index, h in enumerate(self._resolved)
             ]
         )
+
+    def scheduled(self, group: int) -> dict[str, float]:
+        """What PyTorch's scheduler of a group's learning rate has written into the group: nothing for a number."""
+        lr = self._resolved[group].lr
+        if not callable(lr):
+            return {}
+        return lr.of_group() if isinstance(lr, Scheduler) else {"initial_lr": float(lr(0))}
 
     def now(self, group: int, count: jax.Array, lr: jax.Array) -> SimpleNamespace:
         values = {name: _at(value, count) for name, value in vars(self._resolved[group]).items() if name != "lr"}

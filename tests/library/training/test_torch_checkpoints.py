@@ -100,13 +100,13 @@ class Torch:
         return {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict(), "epoch": 1}
 
 
-def make_step(name: str, **options) -> gm.training.TrainStep:
+def make_step(name: str, tx=None, **options) -> gm.training.TrainStep:
     model = Port(nnx.Rngs(1))
     nnx.update(
         model,
         jax.tree.map(lambda x: x.astype(jnp.float64) if jnp.issubdtype(x.dtype, jnp.floating) else x, nnx.state(model)),
     )
-    return gm.train_step(model, squared_error, PAIRS[name][1](), **options)
+    return gm.train_step(model, squared_error, PAIRS[name][1]() if tx is None else tx, **options)
 
 
 def run(step, state, numbers: range) -> tuple:
@@ -144,10 +144,70 @@ def test_pytorchs_training_goes_on_here_and_there_again(name, tmp_path):
     again.optimizer.load_state_dict(content["optimizer"])
     if theirs.schedule:
         again.schedule.load_state_dict(theirs.schedule.state_dict())
-        for group, their in zip(again.optimizer.param_groups, theirs.optimizer.param_groups, strict=True):
-            group["lr"] = their["lr"]
     np.testing.assert_allclose(again.run(range(7, 10)), theirs.run(range(7, 10)), rtol=1e-12)
     assert_same(again.model.state_dict(), theirs.model.state_dict())
+
+
+# what PyTorch's takes beside the optimizer, and ours beside the learning rate
+SCHEDULES = {
+    "StepLR": (10, 0.5),
+    "MultiStepLR": ([20, 30], 0.1),
+    "ExponentialLR": (0.9,),
+    "CosineAnnealingLR": (40,),
+    "LambdaLR": (lambda count: 0.9**count,),
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_a_schedule_goes_on_in_pytorch(name):
+    """By the state of PyTorch's scheduler, and by one that is made anew where 15 updates were made."""
+
+    def scheduled(optimizer, **more):
+        return getattr(torch.optim.lr_scheduler, name)(optimizer, *SCHEDULES[name], **more)
+
+    theirs = Torch("sgd")
+    theirs.schedule = scheduled(theirs.optimizer)
+    with in_double():
+        schedule = getattr(gm.optim.lr_scheduler, name)(0.05, *SCHEDULES[name])
+        step = make_step("sgd", tx=gm.optim.sgd(lr=schedule, momentum=0.9, nesterov=True))
+        state = gm.training.from_torch_checkpoint(theirs.content(), step, count=0)
+        state, _ = run(step, state, range(15))
+        at_15 = gm.training.to_torch_checkpoint(state, step, names=theirs.names)
+        state, _ = run(step, state, range(15, 20))
+        at_20 = gm.training.to_torch_checkpoint(state, step, names=theirs.names)
+    theirs.run(range(20))
+    kept = theirs.schedule.state_dict()
+    theirs.run(range(20, 40))
+    for start, content in {15: at_15, 20: at_20}.items():
+        again = Torch("sgd")
+        again.model.load_state_dict(content["model"])
+        again.optimizer.load_state_dict(content["optimizer"])
+        if start == 15:
+            again.schedule = scheduled(again.optimizer, last_epoch=14)
+        else:
+            again.schedule = scheduled(Torch("sgd").optimizer)
+            again.schedule.optimizer = again.optimizer
+            again.schedule.load_state_dict(kept)
+        again.run(range(start, 40))
+        assert_same(again.model.state_dict(), theirs.model.state_dict())
+
+
+def test_what_schedulers_write_into_a_group_is_handed_back():
+    theirs = Torch("sgd")
+    theirs.schedule = torch.optim.lr_scheduler.OneCycleLR(theirs.optimizer, 0.5, 20, cycle_momentum=False)
+    theirs.run(range(3))
+    with in_double():
+        for lr in (gm.optim.lr_scheduler.OneCycleLR(0.05, 0.5, 20), optax.linear_schedule(0.05, 0.0, 20)):
+            step = make_step("sgd", tx=gm.optim.sgd(lr=lr, momentum=0.9, nesterov=True))
+            state, _ = run(step, step.init(), range(3))
+            (group,) = gm.training.to_torch_checkpoint(state, step, names=theirs.names)["optimizer"]["param_groups"]
+            if isinstance(lr, gm.optim.lr_scheduler.OneCycleLR):
+                expected = theirs.optimizer.state_dict()["param_groups"][0]
+                for name in ("lr", "initial_lr", "max_lr", "min_lr"):
+                    assert group[name] == pytest.approx(expected[name], rel=1e-12)
+            else:
+                assert group["initial_lr"] == 0.05
+                assert "max_lr" not in group
 
 
 def test_frozen_parameters_are_not_the_optimizers():
