@@ -59,7 +59,7 @@ def train_step(
       frozen: parameters that are not trained: a regular expression searched for in the dotted name, or a function
         `(name, variable) -> bool`.
       accumulate: into how many parts, one after the other, a batch is cut along its first axis; their gradients are
-        averaged.
+        averaged, and with float16 the loss of each is scaled as `scaler.scale(loss / accumulate)`.
       clip_norm: as `torch.nn.utils.clip_grad_norm_`; the metric `grad_norm` is the norm before.
       clip_value: as `torch.nn.utils.clip_grad_value_`.
       precision: other than float32 runs the loss under `gm.nn.autocast`. float16 scales the loss.
@@ -327,16 +327,20 @@ class TrainStep:
         if self.placement is not None:  # each part on all devices, as a row of the batch lies on one alone
             cut = jax.lax.with_sharding_constraint(cut, self.placement.of_batch(parts))
 
+        # as PyTorch's scaler.scale(loss / parts): what would not overflow there must not here
+        scale = None if state.scale is None else state.scale._replace(value=state.scale.value / parts)
+
         def one(carry: Any, part: Any) -> Any:
             params, rest, total = carry
-            grads, (found, params, rest) = gradient(params, rest, part, state.scale)
+            grads, (found, params, rest) = gradient(params, rest, part, scale)
             return (params, rest, jax.tree.map(jnp.add, total, grads)), found
 
         zeros = jax.tree.map(jnp.zeros_like, state.params)
         (params, rest, total), found = jax.lax.scan(one, (state.params, state.rest, zeros), cut)
         value, metrics = jax.tree.map(lambda x: jnp.mean(x, 0), (found.value, found.metrics))
         present = jax.tree.map(lambda x: jnp.any(x, 0), found.present)
-        return Loss(value, metrics, present), params, rest, jax.tree.map(lambda g: g / parts, total)
+        grads = total if scale is not None else jax.tree.map(lambda g: g / parts, total)
+        return Loss(value, metrics, present), params, rest, grads
 
 
 def _strong(leaf: Any) -> Any:
