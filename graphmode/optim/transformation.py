@@ -299,12 +299,13 @@ class _Stepper:
                     "given before; make one for each model: tx.for_model(model)"
                 )
 
+    def member(self, name: str, array: Any) -> int:
+        """The first group that takes the parameter, 0 where none does."""
+        return next((i for i, group in enumerate(self.groups, 1) if group.holds(name, array)), 0)
+
     def members(self, named: list[_Named]) -> list[int]:
-        """The group of each parameter: the first that takes it, 0 where none does."""
-        member_of = [
-            next((i for i, group in enumerate(self.groups, 1) if group.holds(parameter.name, parameter.array)), 0)
-            for parameter in named
-        ]
+        """The group of each parameter."""
+        member_of = [self.member(parameter.name, parameter.array) for parameter in named]
         for index, group in enumerate(self.groups, 1):
             if named and index not in member_of:
                 names = ", ".join(parameter.name for parameter in named[:5])

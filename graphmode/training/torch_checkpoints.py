@@ -48,7 +48,8 @@ def from_torch_checkpoint(
       model_key, optimizer_key: what the two are called there.
       scaler_key: what the state_dict of a `torch.amp.GradScaler` is called there; read with float16 alone.
       names: PyTorch's names of the parameters in the order in which its optimizer got them; where None, that of its
-        model's state_dict.
+        model's state_dict. `frozen` parameters of `step` are among them where PyTorch's optimizer got all, and those
+        that it has no state for begin anew where they are trained here.
       count: updates made so far, which is where schedules stand; None for what the optimizer counted.
 
     Raises:
@@ -77,7 +78,8 @@ def from_torch_checkpoint(
     state = step.init(model)
     of_optimizer = content[optimizer_key]
     if names is None and not all("param_names" in group for group in of_optimizer["param_groups"]):
-        names = _in_torchs_order(content[model_key], model, state, rules)
+        listed = sum(len(group["params"]) for group in of_optimizer["param_groups"])
+        names = _in_torchs_order(content[model_key], model, state, rules, listed)
     optimizer = from_torch(of_optimizer, tx, model, rules=rules, names=names, count=count, wrt=_trained(state))
     tell_kept_rates(tx, optimizer, "PyTorch's optimizer")
     tell_scheduled_rates(tx, optimizer)
@@ -104,7 +106,7 @@ def to_torch_checkpoint(
       state: of `step`.
       step: with an optimizer of `gm.optim`.
       names: PyTorch's names of the parameters in the order in which its optimizer got them: `[name for name, _ in
-        reference.named_parameters()]`.
+        reference.named_parameters()]`; `frozen` ones, which have no state there, with the others or left out.
       rules, model_key, optimizer_key, scaler_key: those of `from_torch_checkpoint`.
 
     Raises:
@@ -169,13 +171,22 @@ def _trained(state: TrainState) -> Any:
 
 
 def _in_torchs_order(
-    state_dict: Mapping[str, Any], model: nnx.Module, state: TrainState, rules: tuple[WeightRule, ...]
+    state_dict: Mapping[str, Any], model: nnx.Module, state: TrainState, rules: tuple[WeightRule, ...], listed: int
 ) -> list[str]:
-    """The keys of trained parameters: a state_dict goes through the modules as `parameters()` does."""
+    """The keys of parameters: a state_dict goes through the modules as `parameters()` does.
+
+    Of the trained ones, or of all, where PyTorch's optimizer was given as many.
+    """
     trained = {".".join(map(str, path)) for path, _ in nnx.to_flat_state(state.params)}
+    every = {".".join(map(str, path)) for path, _ in nnx.to_flat_state(nnx.state(model, nnx.Param))}
     plan, _ = make_plan(model, rules)
-    keys = {key for group in plan if any(leaf.path in trained for leaf in group.leaves) for key in group.keys}
-    return [key for key in state_dict if key in keys]
+
+    def keys_of(paths: set[str]) -> list[str]:
+        keys = {key for group in plan if any(leaf.path in paths for leaf in group.leaves) for key in group.keys}
+        return [key for key in state_dict if key in keys]
+
+    found = keys_of(trained)
+    return whole if len(found) != listed == len(whole := keys_of(every)) else found
 
 
 def _check_dtypes(ours: nnx.Module, theirs: nnx.Module) -> None:

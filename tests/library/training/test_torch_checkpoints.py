@@ -62,6 +62,7 @@ PAIRS = {
         None,
     ),
     "rmsprop": (lambda p: torch.optim.RMSprop(p, lr=0.05), lambda: gm.optim.rmsprop(lr=0.05), None),
+    "adagrad": (lambda p: torch.optim.Adagrad(p, lr=0.05), lambda: gm.optim.adagrad(lr=0.05), None),
     "schedule": (
         lambda p: torch.optim.Adam(p, lr=0.05),
         lambda: gm.optim.adam(lr=halved),
@@ -73,14 +74,15 @@ PAIRS = {
 class Torch:
     """A loop of PyTorch's."""
 
-    def __init__(self, name: str, *, frozen: bool = False):
+    def __init__(self, name: str, *, frozen: tuple[str, ...] = (), listed: bool = False):
         torch.manual_seed(0)
         self.model = Reference().double()
-        if frozen:
-            self.model.first.requires_grad_(False)
+        for module in frozen:
+            getattr(self.model, module).requires_grad_(False)
         make, _, schedule = PAIRS[name]
-        self.names = [name for name, p in self.model.named_parameters() if p.requires_grad]
-        self.optimizer = make([p for p in self.model.parameters() if p.requires_grad])
+        given = {name: p for name, p in self.model.named_parameters() if p.requires_grad or listed}
+        self.names = list(given)
+        self.optimizer = make(given.values())
         self.schedule = schedule and schedule(self.optimizer)
 
     def run(self, numbers: range) -> list[float]:
@@ -210,16 +212,70 @@ def test_what_schedulers_write_into_a_group_is_handed_back():
                 assert "max_lr" not in group
 
 
-def test_frozen_parameters_are_not_the_optimizers():
-    theirs = Torch("adam", frozen=True)
+def frozen_pair(name: str, *, listed: bool) -> Torch:
+    """A loop of PyTorch's whose `first` and `norm` are frozen, and its optimizer's or not."""
+    theirs = Torch(name, frozen=("first", "norm"), listed=listed)
+    assert any(name.startswith("first") for name in theirs.names) == listed
+    return theirs
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["names", "no names"])
+@pytest.mark.parametrize(
+    ("name", "listed"),
+    [("adam", False), ("adam", True), ("sgd", True), ("adagrad", True)],
+    ids=lambda value: {True: "listed", False: "not listed"}.get(value, value),
+)
+def test_frozen_parameters_may_be_the_optimizers_or_not(name, listed, named):
+    theirs = frozen_pair(name, listed=listed)
     theirs.run(range(2))
     with in_double():
-        step = make_step("adam", frozen=r"^first")
-        state = gm.training.from_torch_checkpoint(theirs.content(), step)
+        step = make_step(name, frozen=r"^(first|norm)")
+        names = theirs.names if named else None
+        state = gm.training.from_torch_checkpoint(theirs.content(), step, names=names, count=2)
         state, losses = run(step, state, range(2, 5))
         np.testing.assert_allclose(losses, theirs.run(range(2, 5)), rtol=1e-12)
         content = gm.training.to_torch_checkpoint(state, step, names=theirs.names)
     assert_same(content["model"], theirs.model.state_dict())
+    assert content["optimizer"]["state"].keys() == theirs.optimizer.state_dict()["state"].keys()
+    again = frozen_pair(name, listed=listed)
+    again.model.load_state_dict(content["model"])
+    again.optimizer.load_state_dict(content["optimizer"])
+    if listed:  # and goes on with them
+        again.model.requires_grad_(True)
+        theirs.model.requires_grad_(True)
+    np.testing.assert_allclose(again.run(range(5, 8)), theirs.run(range(5, 8)), rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["adam", "adagrad"])
+def test_what_is_trained_from_now_on_begins_anew(name):
+    theirs = frozen_pair(name, listed=True)
+    with in_double():
+        first = make_step(name, frozen=r"^(first|norm)")
+        state = gm.training.from_torch_checkpoint(theirs.content(), first, names=theirs.names)
+        theirs.run(range(3))
+        state, _ = run(first, state, range(3))
+        content = gm.training.to_torch_checkpoint(state, first, names=theirs.names)
+        second = make_step(name)
+        state = gm.training.from_torch_checkpoint(content, second)
+        theirs.model.requires_grad_(True)
+        state, losses = run(second, state, range(3, 6))
+        np.testing.assert_allclose(losses, theirs.run(range(3, 6)), rtol=1e-12)
+        assert sorted(state.optimizer.step.tolist()) == [3, 3, 3, 3, 6, 6]
+        last = gm.training.to_torch_checkpoint(state, second, names=theirs.names)
+        assert_same(last["model"], theirs.model.state_dict())
+        trained = [name for name in theirs.names if name.startswith("second")]
+        content = gm.training.to_torch_checkpoint(first.init(), first, names=trained)
+        with pytest.raises(ValueError, match=r"first\.weight: missing, and first\.weight is trained here; list it"):
+            gm.training.from_torch_checkpoint(content, second)
+
+
+def test_what_pytorch_has_trained_and_is_frozen_here_is_told(caplog):
+    theirs = Torch("adam")
+    theirs.run(range(2))
+    with in_double():
+        step = make_step("adam", frozen="^first")
+        gm.training.from_torch_checkpoint(theirs.content(), step)
+    assert "first.weight, first.bias: PyTorch's optimizer has stepped what is not trained here" in caplog.text
 
 
 def test_the_loss_scale_goes_along():
