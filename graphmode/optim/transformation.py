@@ -30,6 +30,7 @@ class OptimizerState(NamedTuple):
       count: int32 []; updates made so far, which is where a schedule stands.
       lr: floating [groups]; the learning rate of each group: that of the last update where it is a schedule, that of
         the next one where it is a number, which may be replaced between steps (`with_lr`), nothing being compiled anew.
+        The first is that of the parameters which no `Group` takes, the others are those of `groups` in their order.
       step: int32 [parameters]; updates of each parameter, in the order of the tree: an absent gradient makes none.
       slots: PyTorch's name of what is kept, then the parameter's: `slots["exp_avg"]["encoder.linear1.weight"]`. Laid
         out as the parameter is; those of `adafactor` and `muon` as PyTorch's.
@@ -43,6 +44,10 @@ class OptimizerState(NamedTuple):
 
 class Group:
     """Parameters that are stepped with arguments of their own: one of `torch.optim`'s parameter groups.
+
+    Where groups are counted, in `OptimizerState.lr`, `with_lr` and a `ReduceLROnPlateau`, the parameters that no group
+    takes come first, also where there are none, and those of `groups` after them, in the order given. PyTorch has no
+    such first group but by what it is given: `names` of `to_torch` says its order.
 
     Args:
       where: a regular expression, searched for in a parameter's dotted name (`r"bias$|norm"`), or a function
@@ -128,7 +133,7 @@ def with_lr(state: Any, lr: float | Iterable[float]) -> Any:
 
     Args:
       state: an `OptimizerState`, or a tree (of `optax.chain` for instance) that holds exactly one.
-      lr: one number for all groups, or one each.
+      lr: one number for all groups, or one each: first that of the parameters which no `Group` takes, then of `groups`.
 
     A schedule's rate is computed again at each update, whatever the state says.
 

@@ -146,6 +146,7 @@ class TrainStep:
       traces: how often Python ran through the loss: once for each shape of batches.
       objective: the model and its loss as a function of variables.
       clip_norm: to which the norm of the gradients is clipped; None where it is not.
+      averages: whether its states have averaged parameters.
     """
 
     def __init__(self, model: nnx.Module, loss: Callable[[Any, Any], Any], optimizer: Any, **options: Any):
@@ -155,6 +156,7 @@ class TrainStep:
         self.placement: Placement | None = options["placement"]
         self.loss_scaling: LossScaling | None = options["loss_scaling"]
         self.steps_per_launch: int = options["steps_per_launch"]
+        self.averages: bool = options["averaging"] is not None
         self.objective = Objective(
             model, loss, frozen=options["frozen"], precision=options["precision"], remat=options["remat"]
         )
