@@ -135,6 +135,7 @@ def _root_mean_square(x: jax.Array) -> jax.Array:
 
 def _check_muon(h: SimpleNamespace) -> None:
     check_at_least_zero(h, "lr", "momentum", "weight_decay")
+    check_range("eps", h.eps, low=-math.inf)  # PyTorch takes any
     if h.adjust_lr_fn not in (None, "original", "match_rms_adamw"):
         raise ValueError(f"adjust_lr_fn is {h.adjust_lr_fn!r}; choose 'original' or 'match_rms_adamw'")
     if len(h.ns_coefficients) != 3:

@@ -11,6 +11,7 @@ from flax import nnx
 
 from ..nn.arguments import as_integer
 from .data import as_source, read_ahead
+from .loss import as_metric
 from .state import TrainState
 from .step import TrainStep
 
@@ -91,7 +92,7 @@ class Evaluation:
             if not isinstance(metrics, Mapping):
                 raise TypeError(f"metrics gave a {type(metrics).__name__}; give a mapping of scalars by name")
             for name, value in metrics.items():
-                mean = value if isinstance(value, Mean) else Mean(jnp.asarray(value) * rows, jnp.asarray(rows))
+                mean = value if isinstance(value, Mean) else Mean(as_metric(name, value) * rows, jnp.asarray(rows))
                 if jnp.shape(mean.total) != ():
                     raise TypeError(f"the metric {name!r} has shape {jnp.shape(value)}, and a scalar was wanted")
                 found[name] = Mean(jnp.asarray(mean.total, float), jnp.asarray(mean.count, float))

@@ -180,6 +180,7 @@ class TrainStep:
           ValueError: where its variables are not those of the step's model.
         """
         state = jax.tree.map(lambda x: _strong(jnp.copy(x)), self._start(model))
+        _refuse_traced("init is called", state)
         where = jax.tree.leaves(state.params)[0].sharding
         if len(where.device_set) == 1:  # committed, as all later ones are where batches are: else two compilations
             state = jax.device_put(state, where)
@@ -206,10 +207,12 @@ class TrainStep:
 
         Raises:
           ValueError, TypeError: for a batch of another shape or dtype than those before, beyond `shapes` of them; for a
-            state that was consumed, is of another model or lies on other devices. The state given is then as it was.
+            state that was consumed, is of another model or lies on other devices; within another graph. The state given
+            is then as it was.
         """
         if not isinstance(state, TrainState):
             raise TypeError(f"state is a {type(state).__name__}; give the one of init, or of the step before")
+        _refuse_traced("the step is called", (state.step, batch))
         if (is_deleted := getattr(state.step, "is_deleted", None)) and is_deleted():
             raise ValueError("state was consumed by an earlier step; go on with the one which that step returned")
         if self.placement is not None:
@@ -343,6 +346,15 @@ class TrainStep:
         present = jax.tree.map(lambda x: jnp.any(x, 0), found.present)
         grads = total if scale is not None else jax.tree.map(lambda g: g / parts, total)
         return Loss(value, metrics, present), params, rest, grads
+
+
+def _refuse_traced(told: str, tree: Any) -> None:
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(tree)):
+        raise TypeError(
+            f"{told} while a graph is traced, in jax.jit or jax.lax.scan: a step is a compiled graph of its own. Call "
+            "it from Python; gm.train_step(..., steps_per_launch=K) makes a graph of K steps, and step.lower(state, "
+            "batch) shows it"
+        )
 
 
 def _strong(leaf: Any) -> Any:

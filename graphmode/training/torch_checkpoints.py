@@ -54,7 +54,7 @@ def from_torch_checkpoint(
 
     Raises:
       ValueError: where a part is missing, or does not match the model or the optimizer; all that fails is listed.
-      TypeError: for an optimizer that is none of `gm.optim`.
+      TypeError: for an optimizer that is none of `gm.optim`, and a source that is neither path nor dict.
       ImportError: where PyTorch is not installed, for a file.
 
     Source: https://docs.pytorch.org/tutorials/beginner/saving_loading_models.html
@@ -63,6 +63,10 @@ def from_torch_checkpoint(
 
     rules, tx = as_rules(rules), _optimizer(step)
     content = _read(source) if isinstance(source, str | Path) else source
+    if not isinstance(content, Mapping):
+        raise TypeError(
+            f"source is a {type(content).__name__}; give the path of a checkpoint, or the dict that it holds"
+        )
     scaling: LossScaling | None = step.loss_scaling
     wanted = [model_key, optimizer_key, *([scaler_key] if scaling else [])]
     if missing := [key for key in wanted if key not in content]:

@@ -60,3 +60,8 @@ def test_a_rate_may_be_any_number(lr):
     transform = gm.optim.sgd(lr)
     updates, _ = transform.update(params, transform.init(params), params)
     np.testing.assert_allclose(updates["w"], -float(lr), rtol=1e-6)
+
+
+def test_muons_eps_is_a_number():
+    with pytest.raises(TypeError, match=r"eps is \(-1\.0, 0\.001\), and a number"):
+        gm.optim.muon(eps=(-1.0, 1e-3))
