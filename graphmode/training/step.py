@@ -61,7 +61,7 @@ def train_step(
       accumulate: into how many parts, one after the other, a batch is cut along its first axis; their gradients are
         averaged, and with float16 the loss of each is scaled as `scaler.scale(loss / accumulate)`.
       clip_norm: as `torch.nn.utils.clip_grad_norm_`; the metric `grad_norm` is the norm before.
-      clip_value: as `torch.nn.utils.clip_grad_value_`.
+      clip_value: as `torch.nn.utils.clip_grad_value_`, which comes after `clip_norm` where both are given.
       precision: other than float32 runs the loss under `gm.nn.autocast`. float16 scales the loss.
       loss_scaling: for float16; `LossScaling()` where None.
       averaging: `gm.optim.ema(decay)` or `gm.optim.swa()`, of the parameters after each step.

@@ -32,6 +32,7 @@ def from_torch_checkpoint(
     model_key: str = "model",
     optimizer_key: str = "optimizer",
     scaler_key: str = "scaler",
+    scheduler_key: str = "scheduler",
     names: Sequence[str] | None = None,
     count: int | None = None,
 ) -> TrainState:
@@ -47,10 +48,13 @@ def from_torch_checkpoint(
       rules: those of `gm.weights.load`.
       model_key, optimizer_key: what the two are called there.
       scaler_key: what the state_dict of a `torch.amp.GradScaler` is called there; read with float16 alone.
+      scheduler_key: what the state_dict of a scheduler is called there, where there is one: its `last_epoch` is the
+        count of an optimizer that counts nothing itself (SGD, Muon), where the scheduler stepped with each update.
       names: PyTorch's names of the parameters in the order in which its optimizer got them; where None, that of its
         model's state_dict. `frozen` parameters of `step` are among them where PyTorch's optimizer got all, and those
         that it has no state for begin anew where they are trained here.
-      count: updates made so far, which is where schedules stand; None for what the optimizer counted.
+      count: updates made so far, which is where schedules stand; None for what the optimizer counted, or else its
+        scheduler.
 
     Raises:
       ValueError: where a part is missing, or does not match the model or the optimizer; all that fails is listed.
@@ -84,6 +88,8 @@ def from_torch_checkpoint(
     if names is None and not all("param_names" in group for group in of_optimizer["param_groups"]):
         listed = sum(len(group["params"]) for group in of_optimizer["param_groups"])
         names = _in_torchs_order(content[model_key], model, state, rules, listed)
+    if count is None and not tx.rule.counts:
+        count = _scheduled(content.get(scheduler_key))
     optimizer = from_torch(of_optimizer, tx, model, rules=rules, names=names, count=count, wrt=_trained(state))
     tell_kept_rates(tx, optimizer, "PyTorch's optimizer")
     tell_scheduled_rates(tx, optimizer)
@@ -151,6 +157,14 @@ def _check_kept(content: Mapping[str, Any], model_key: str, optimizer_key: str) 
             )
             told += f": give {{**source, {key!r}: source[{key!r}][0]}}, which is the first of {len(kept)}"
         raise TypeError(told)
+
+
+def _scheduled(scheduler: Any) -> int | None:
+    """How often a scheduler has stepped, by its state_dict; a ReduceLROnPlateau counts evaluations."""
+    if not isinstance(scheduler, Mapping) or "num_bad_epochs" in scheduler:
+        return None
+    last = scheduler.get("last_epoch")
+    return last if isinstance(last, int) and last >= 0 else None
 
 
 def _optimizer(step: TrainStep) -> Optimizer:

@@ -326,6 +326,18 @@ def test_goes_on_with_the_next_batch_of_any_data(make, tmp_path):
         np.testing.assert_array_equal(mine, theirs)
 
 
+def test_another_batch_size_goes_on_with_the_state_alone(tmp_path):
+    pytest.importorskip("orbax.checkpoint")
+    checkpoints = Checkpoints(tmp_path / "first", every=2)
+    fit(make_step(), make_data(), steps=4, checkpoints=checkpoints, progress=False)
+    other, step = from_arrays({"x": X, "y": Y}, batch_size=6, seed=3), make_step()
+    with pytest.raises(ValueError, match=r"batch_size is 8 in the state and 6 here; .* fit\(step, data, state=state, "):
+        fit(step, other, steps=8, checkpoints=checkpoints, progress=False)
+    state, _ = checkpoints.restore(step)
+    run = fit(step, other, state=state, steps=8, checkpoints=Checkpoints(tmp_path / "second"), progress=False)
+    assert run.history["loss"].shape == (4,)
+
+
 def test_a_plateau_and_its_patience_are_kept_in_a_checkpoint(tmp_path):
     pytest.importorskip("orbax.checkpoint")
 

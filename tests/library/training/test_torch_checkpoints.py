@@ -194,6 +194,31 @@ def test_a_schedule_goes_on_in_pytorch(name):
         assert_same(again.model.state_dict(), theirs.model.state_dict())
 
 
+def test_the_scheduler_counts_where_the_optimizer_does_not(caplog):
+    theirs = Torch("sgd")
+    theirs.schedule = torch.optim.lr_scheduler.ExponentialLR(theirs.optimizer, 0.9)
+    theirs.run(range(3))
+    content = theirs.content() | {"scheduler": theirs.schedule.state_dict()}
+    with in_double():
+        schedule = gm.optim.lr_scheduler.ExponentialLR(0.05, 0.9)
+        step = make_step("sgd", tx=gm.optim.sgd(lr=schedule, momentum=0.9, nesterov=True))
+        state = gm.training.from_torch_checkpoint(content, step)
+        assert not caplog.records
+        assert (int(state.step), int(state.optimizer.count)) == (3, 3)
+        assert int(gm.training.from_torch_checkpoint(content, step, count=2).step) == 2
+        state, losses = run(step, state, range(3, 6))
+        np.testing.assert_allclose(losses, theirs.run(range(3, 6)), rtol=1e-12)
+        plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(theirs.optimizer)
+        plateau.step(1.0)
+        plateau.step(1.0)
+        content |= {"scheduler": plateau.state_dict()}
+        assert int(gm.training.from_torch_checkpoint(content, step).step) == 1
+        counting = Torch("adam")
+        counting.run(range(2))
+        content = counting.content() | {"scheduler": {"last_epoch": 7}}
+        assert int(gm.training.from_torch_checkpoint(content, make_step("adam")).step) == 2
+
+
 def test_what_schedulers_write_into_a_group_is_handed_back():
     theirs = Torch("sgd")
     theirs.schedule = torch.optim.lr_scheduler.OneCycleLR(theirs.optimizer, 0.5, 20, cycle_momentum=False)
