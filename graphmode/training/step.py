@@ -64,7 +64,8 @@ def train_step(
       clip_value: as `torch.nn.utils.clip_grad_value_`, which comes after `clip_norm` where both are given.
       precision: other than float32 runs the loss under `gm.nn.autocast`. float16 scales the loss.
       loss_scaling: for float16; `LossScaling()` where None.
-      averaging: `gm.optim.ema(decay)` or `gm.optim.swa()`, of the parameters after each step.
+      averaging: `gm.optim.ema(decay)` or `gm.optim.swa()`, of the parameters after each step; `swa(start=, every=)` of
+        those after some.
       remat: a regular expression that the dotted paths of modules match which are computed again in the backward pass.
         It saves memory on a GPU; XLA's CPU backend merges both computations again.
       steps_per_launch: batches, stacked along a further first axis, that one call takes; metrics are stacked alike.
@@ -292,12 +293,7 @@ class TrainStep:
             present = {} if found.present is None else {"present": found.present}
             updates, optimizer = self.optimizer.update(grads, optimizer, params, **present)
             params = optax.apply_updates(params, updates)
-            if average is not None:
-                average = (self._options["averaging"].update(*average_args(average, params)), average[1] + 1)
-            return params, optimizer, average
-
-        def average_args(average: Any, params: Any) -> tuple[Any, Any, Any]:
-            return average[0], params, average[1]
+            return params, optimizer, None if average is None else self._averaged(average, params, state.step + 1)
 
         new = TrainState(state.step + 1, params, rest, state.optimizer, state.average, state.scale, state.bad_step)
         changing = (params, state.optimizer, state.average)
@@ -320,6 +316,16 @@ class TrainStep:
             new = _unless_bad(state, new, finite)
         metrics |= _learning_rate(new.optimizer)
         return jax.tree.map(_strong, new), metrics
+
+    def _averaged(self, average: Any, params: Any, number: jax.Array) -> Any:
+        """The average, and how many are in it, after the step of that number."""
+        averaging = self._options["averaging"]
+
+        def entered() -> Any:
+            return averaging.update(average[0], params, average[1]), average[1] + 1
+
+        enters = averaging.enters(number) if hasattr(averaging, "enters") else True
+        return entered() if enters is True else jax.lax.cond(enters, entered, lambda: average)
 
     def _gradients(self, state: TrainState, batch: Any) -> tuple[Loss, Any, Any, Any]:
         """The loss and its gradient, and the model's variables after the forward pass."""
