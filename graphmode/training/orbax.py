@@ -74,7 +74,7 @@ class QuietRead:
 
 
 def _passes_task(record: logging.LogRecord) -> bool:
-    return "tensorstore" not in record.getMessage()
+    return not re.search("tensorstore|OCDBT|zarr", record.getMessage())
 
 
 def close_before_exit(open_one: Closes) -> None:
