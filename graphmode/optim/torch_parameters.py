@@ -213,14 +213,14 @@ class Book:
         if not all(isinstance(leaf.variable, nnx.Param) for leaf in tensors.leaves):
             return
         group = self.stepper.member(tensors.leaves[0].path, arrays[0])
+        self.frozen |= {key: Frozen(group, {}) for key in tensors.keys}
+        if self.tx.rule.name != "Adagrad" or not jnp.issubdtype(arrays[0].dtype, jnp.floating):
+            return
         made = tensors.transform.to_reference(*(np.empty(array.shape, np.int8) for array in arrays))
         for key, shaped in zip(tensors.keys, made, strict=True):
-            initial: dict[str, np.ndarray] = {}
-            if self.tx.rule.name == "Adagrad" and jnp.issubdtype(arrays[0].dtype, jnp.floating):
-                like = jnp.zeros(shaped.shape, arrays[0].dtype)
-                kept = self.tx.rule.slots(like, self.hyperparameters(group, 0))
-                initial = {slot: np.asarray(of) for slot, of in kept.items()}
-            self.frozen[key] = Frozen(group, initial)
+            like = jnp.zeros(shaped.shape, arrays[0].dtype)
+            kept = self.tx.rule.slots(like, self.hyperparameters(group, 0))
+            self.frozen[key] = Frozen(group, {slot: np.asarray(of) for slot, of in kept.items()})
 
     def _is_laid_out(self, entry: Entry, slot: str) -> bool:
         """Whether a slot follows the parameter's layout; what is a number for the whole parameter does not."""
