@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from .rule import Rule, Slots, check_at_least_zero, check_range, is_zero, lerp, upwards, with_decay
 from .transformation import Group, LearningRate, Optimizer
+from .ways import made
 
 
 def adagrad(
@@ -21,6 +22,7 @@ def adagrad(
     *,
     maximize: bool = False,
     groups: Iterable[Group] = (),
+    **ways: bool | None,
 ) -> Optimizer:
     """Adagrad as `torch.optim.Adagrad`.
 
@@ -32,6 +34,7 @@ def adagrad(
       eps: added to its root.
       maximize: whether the objective is climbed.
       groups: parameters with arguments of their own; the first that takes a parameter counts.
+      **ways: `foreach`, `fused`, `capturable` and `differentiable`, which PyTorch takes: without effect.
 
     Raises:
       ValueError: for arguments that PyTorch rejects.
@@ -39,7 +42,7 @@ def adagrad(
     Source: https://docs.pytorch.org/docs/stable/generated/torch.optim.Adagrad.html
     """
     arguments = {"lr": lr, "lr_decay": lr_decay, "weight_decay": weight_decay, "eps": eps, "maximize": maximize}
-    return Optimizer(ADAGRAD, {**arguments, "initial_accumulator_value": initial_accumulator_value}, groups)
+    return made(ADAGRAD, {**arguments, "initial_accumulator_value": initial_accumulator_value}, groups, ways)
 
 
 def adadelta(
@@ -50,13 +53,14 @@ def adadelta(
     *,
     maximize: bool = False,
     groups: Iterable[Group] = (),
+    **ways: bool | None,
 ) -> Optimizer:
     """Adadelta as `torch.optim.Adadelta`. Arguments as those of `adagrad`, and `rho`, the kept fraction of averages.
 
     Source: https://docs.pytorch.org/docs/stable/generated/torch.optim.Adadelta.html
     """
-    return Optimizer(
-        ADADELTA, {"lr": lr, "rho": rho, "eps": eps, "weight_decay": weight_decay, "maximize": maximize}, groups
+    return made(
+        ADADELTA, {"lr": lr, "rho": rho, "eps": eps, "weight_decay": weight_decay, "maximize": maximize}, groups, ways
     )
 
 
@@ -70,11 +74,12 @@ def rmsprop(
     *,
     maximize: bool = False,
     groups: Iterable[Group] = (),
+    **ways: bool | None,
 ) -> Optimizer:
     """RMSprop as `torch.optim.RMSprop`: `eps` is added outside of the root, as TensorFlow's is not.
 
     Args:
-      lr, weight_decay, maximize, groups: as those of `adagrad`.
+      lr, weight_decay, maximize, groups, **ways: as those of `adagrad`.
       alpha: kept fraction of the average of squares.
       eps: added to its root.
       momentum: kept fraction of the momentum; it may be a schedule.
@@ -90,7 +95,7 @@ def rmsprop(
         "momentum": momentum,
         "centered": centered,
     }
-    return Optimizer(RMSPROP, {**arguments, "maximize": maximize}, groups)
+    return made(RMSPROP, {**arguments, "maximize": maximize}, groups, ways)
 
 
 def _adagrad(g: jax.Array, p: jax.Array, s: Slots, c: Slots, h: SimpleNamespace) -> tuple[jax.Array, Slots]:

@@ -23,6 +23,7 @@ from .rule import (
     with_decay,
 )
 from .transformation import Group, LearningRate, Optimizer
+from .ways import made
 
 Betas = tuple[Any, Any]
 
@@ -37,6 +38,7 @@ def adam(
     maximize: bool = False,
     decoupled_weight_decay: bool = False,
     groups: Iterable[Group] = (),
+    **ways: bool | None,
 ) -> Optimizer:
     """Adam as `torch.optim.Adam`. `optax.adam` computes `1 - beta**t` so that float32 keeps three digits of it.
 
@@ -48,6 +50,7 @@ def adam(
       amsgrad: whether the largest second average so far counts.
       maximize: whether the objective is climbed.
       groups: parameters with arguments of their own; the first that takes a parameter counts.
+      **ways: `foreach`, `fused`, `capturable` and `differentiable`, which PyTorch takes: without effect.
 
     Raises:
       ValueError: for arguments that PyTorch rejects; from `init`, for a group without parameters.
@@ -70,7 +73,7 @@ def adam(
         "amsgrad": amsgrad,
         "maximize": maximize,
     }
-    return Optimizer(ADAM, {**arguments, "decoupled_weight_decay": decoupled_weight_decay}, groups)
+    return made(ADAM, {**arguments, "decoupled_weight_decay": decoupled_weight_decay}, groups, ways)
 
 
 def adamw(
@@ -82,6 +85,7 @@ def adamw(
     *,
     maximize: bool = False,
     groups: Iterable[Group] = (),
+    **ways: bool | None,
 ) -> Optimizer:
     """Adam with decoupled weight decay, as `torch.optim.AdamW`. Arguments as those of `adam`.
 
@@ -95,7 +99,7 @@ def adamw(
         "amsgrad": amsgrad,
         "maximize": maximize,
     }
-    return Optimizer(ADAMW, {**arguments, "decoupled_weight_decay": True}, groups)
+    return made(ADAMW, {**arguments, "decoupled_weight_decay": True}, groups, ways)
 
 
 def adamax(
@@ -106,13 +110,14 @@ def adamax(
     *,
     maximize: bool = False,
     groups: Iterable[Group] = (),
+    **ways: bool | None,
 ) -> Optimizer:
     """Adam by the infinity norm, as `torch.optim.Adamax`: `eps` is added to the gradient's size. Otherwise as `adam`.
 
     Source: https://docs.pytorch.org/docs/stable/generated/torch.optim.Adamax.html
     """
-    return Optimizer(
-        ADAMAX, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "maximize": maximize}, groups
+    return made(
+        ADAMAX, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "maximize": maximize}, groups, ways
     )
 
 
@@ -126,6 +131,7 @@ def nadam(
     *,
     maximize: bool = False,
     groups: Iterable[Group] = (),
+    **ways: bool | None,
 ) -> Optimizer:
     """Adam with Nesterov momentum, as `torch.optim.NAdam`. Otherwise as `adam`.
 
@@ -135,8 +141,8 @@ def nadam(
     Source: https://docs.pytorch.org/docs/stable/generated/torch.optim.NAdam.html
     """
     arguments = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "momentum_decay": momentum_decay}
-    return Optimizer(
-        NADAM, {**arguments, "decoupled_weight_decay": decoupled_weight_decay, "maximize": maximize}, groups
+    return made(
+        NADAM, {**arguments, "decoupled_weight_decay": decoupled_weight_decay, "maximize": maximize}, groups, ways
     )
 
 
@@ -149,14 +155,15 @@ def radam(
     *,
     maximize: bool = False,
     groups: Iterable[Group] = (),
+    **ways: bool | None,
 ) -> Optimizer:
     """Adam with a rectified variance, as `torch.optim.RAdam`. Otherwise as `adam`; no argument but `lr` is a schedule.
 
     Source: https://docs.pytorch.org/docs/stable/generated/torch.optim.RAdam.html
     """
     arguments = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
-    return Optimizer(
-        RADAM, {**arguments, "decoupled_weight_decay": decoupled_weight_decay, "maximize": maximize}, groups
+    return made(
+        RADAM, {**arguments, "decoupled_weight_decay": decoupled_weight_decay, "maximize": maximize}, groups, ways
     )
 
 

@@ -8,6 +8,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from .lr_scheduler.arguments import as_whole
+
 
 def _lerp(average: jax.Array, value: jax.Array, weight: jax.Array | float) -> jax.Array:
     """torch.lerp: from the nearer end, so that weights 0 and 1 give the ends themselves."""
@@ -21,6 +23,15 @@ class Averaging:
     """How a new value enters an average: by a fixed weight, or equally with all before; see `ema` and `swa`."""
 
     decay: float | None = None
+    start: int = 0
+    every: int = 1
+
+    def enters(self, step: int | jax.Array) -> bool | jax.Array:
+        """Whether the parameters after so many updates, which may be traced, enter the average: after `start` of them,
+        each `every`-th."""
+        if (self.start, self.every) == (0, 1):
+            return True
+        return (step > self.start) & ((step - self.start) % self.every == 0)
 
     def init(self, params: Any) -> Any:
         """The average before any update: the parameters.
@@ -92,15 +103,31 @@ def ema(decay: float = 0.999) -> Averaging:
     return Averaging(float(decay))
 
 
-def swa() -> Averaging:
-    """The equal average of all parameters so far, average + (params - average) / (n + 1).
+def swa(*, start: int = 0, every: int = 1) -> Averaging:
+    """The equal average of parameters along a run, average + (params - average) / (n + 1).
+
+    PyTorch's loop, `if epoch > swa_start: swa_model.update_parameters(model)` at the end of each epoch of `n` batches,
+    is `start=(swa_start + 1) * n, every=n`. Until the first have entered, the average is the parameters at the start.
+    Running statistics are not averaged: PyTorch's `update_bn` makes them anew by a pass over the data.
 
     Source: https://docs.pytorch.org/docs/stable/generated/torch.optim.swa_utils.get_swa_multi_avg_fn.html
+
+    Args:
+      start: after how many updates the average begins; `gm.train_step` counts them.
+      every: how many updates lie between two sets of parameters that enter it.
+
+    Raises:
+      ValueError: where `start` is below 0, or `every` below 1.
 
     Example:
       >>> average = swa()
       >>> kept = average.update(jnp.zeros(2), jnp.ones(2), 3)
       >>> kept.tolist()
       [0.25, 0.25]
+      >>> [step for step in range(1, 13) if swa(start=4, every=3).enters(step)]
+      [7, 10]
     """
-    return Averaging()
+    start, every = as_whole("start", start), as_whole("every", every)
+    if start < 0 or every < 1:
+        raise ValueError(f"start is {start} and every {every}; give a start of at least 0, and an every of at least 1")
+    return Averaging(start=start, every=every)

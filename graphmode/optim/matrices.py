@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from .rule import Rule, Slots, check_at_least_zero, check_range, decoupled, lerp, upwards
 from .transformation import Group, LearningRate, Optimizer
+from .ways import made
 
 
 def adafactor(
@@ -22,6 +23,7 @@ def adafactor(
     *,
     maximize: bool = False,
     groups: Iterable[Group] = (),
+    **ways: bool | None,
 ) -> Optimizer:
     """Adafactor as `torch.optim.Adafactor`: second moments by rows and columns of the last two axes, PyTorch's.
 
@@ -35,6 +37,7 @@ def adafactor(
       weight_decay: decoupled.
       maximize: whether the objective is climbed.
       groups: parameters with arguments of their own; the first that takes a parameter counts.
+      **ways: `foreach`, `fused`, `capturable` and `differentiable`, which PyTorch takes: without effect.
 
     Raises:
       ValueError: for arguments that PyTorch rejects.
@@ -49,7 +52,7 @@ def adafactor(
         "weight_decay": weight_decay,
         "maximize": maximize,
     }
-    return Optimizer(ADAFACTOR, arguments, groups)
+    return made(ADAFACTOR, arguments, groups, ways)
 
 
 def muon(
@@ -63,6 +66,7 @@ def muon(
     adjust_lr_fn: str | None = None,
     *,
     groups: Iterable[Group] = (),
+    **ways: bool | None,
 ) -> Optimizer:
     """Momentum made orthogonal by Newton-Schulz iterations in bfloat16, as `torch.optim.Muon`; for matrices alone.
 
@@ -80,6 +84,7 @@ def muon(
       adjust_lr_fn: `"original"` (None too) scales by `sqrt(max(1, rows / columns))`, `"match_rms_adamw"` by
         `0.2 * sqrt(max(rows, columns))`.
       groups: parameters with arguments of their own; the first that takes a parameter counts.
+      **ways: `foreach`, `fused`, `capturable` and `differentiable`, which PyTorch takes: without effect.
 
     Raises:
       ValueError: for arguments that PyTorch rejects; from `init`, for a parameter that is no matrix.
@@ -88,7 +93,7 @@ def muon(
     """
     arguments = {"lr": lr, "weight_decay": weight_decay, "momentum": momentum, "nesterov": nesterov, "eps": eps}
     more = {"ns_coefficients": ns_coefficients, "ns_steps": ns_steps, "adjust_lr_fn": adjust_lr_fn}
-    return Optimizer(MUON, {**arguments, **more}, groups)
+    return made(MUON, {**arguments, **more}, groups, ways)
 
 
 def _check_adafactor(h: SimpleNamespace) -> None:
@@ -135,6 +140,7 @@ def _root_mean_square(x: jax.Array) -> jax.Array:
 
 def _check_muon(h: SimpleNamespace) -> None:
     check_at_least_zero(h, "lr", "momentum", "weight_decay")
+    check_range("eps", h.eps, low=-math.inf)  # PyTorch takes any
     if h.adjust_lr_fn not in (None, "original", "match_rms_adamw"):
         raise ValueError(f"adjust_lr_fn is {h.adjust_lr_fn!r}; choose 'original' or 'match_rms_adamw'")
     if len(h.ns_coefficients) != 3:

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from .rule import Rule, Slots, check_at_least_zero, is_zero, lerp, upwards, with_decay
 from .transformation import Group, LearningRate, Optimizer
+from .ways import made
 
 
 def sgd(
@@ -21,6 +22,7 @@ def sgd(
     *,
     maximize: bool = False,
     groups: Iterable[Group] = (),
+    **ways: bool | None,
 ) -> Optimizer:
     """Stochastic gradient descent as `torch.optim.SGD`: the first gradient enters the momentum undampened.
 
@@ -32,6 +34,7 @@ def sgd(
       nesterov: whether the step looks ahead along the momentum.
       maximize: whether the objective is climbed.
       groups: parameters with arguments of their own; the first that takes a parameter counts.
+      **ways: `foreach`, `fused`, `capturable` and `differentiable`, which PyTorch takes: without effect.
 
     Raises:
       ValueError: for arguments that PyTorch rejects, such as Nesterov's without momentum.
@@ -53,7 +56,7 @@ def sgd(
         "weight_decay": weight_decay,
         "nesterov": nesterov,
     }
-    return Optimizer(SGD, {**arguments, "maximize": maximize}, groups)
+    return made(SGD, {**arguments, "maximize": maximize}, groups, ways)
 
 
 def asgd(
@@ -65,11 +68,12 @@ def asgd(
     *,
     maximize: bool = False,
     groups: Iterable[Group] = (),
+    **ways: bool | None,
 ) -> Optimizer:
     """Averaged stochastic gradient descent as `torch.optim.ASGD`; the average is the slot `ax`.
 
     Args:
-      lr, weight_decay, maximize, groups: as those of `sgd`.
+      lr, weight_decay, maximize, groups, **ways: as those of `sgd`.
       lambd: decay of the parameters.
       alpha: power by which the step size falls.
       t0: number of the step at which averaging starts.
@@ -77,7 +81,7 @@ def asgd(
     Source: https://docs.pytorch.org/docs/stable/generated/torch.optim.ASGD.html
     """
     arguments = {"lr": lr, "lambd": lambd, "alpha": alpha, "t0": t0, "weight_decay": weight_decay, "maximize": maximize}
-    return Optimizer(ASGD, arguments, groups)
+    return made(ASGD, arguments, groups, ways)
 
 
 def rprop(
@@ -87,6 +91,7 @@ def rprop(
     *,
     maximize: bool = False,
     groups: Iterable[Group] = (),
+    **ways: bool | None,
 ) -> Optimizer:
     """Resilient backpropagation as `torch.optim.Rprop`: steps by the gradient's sign, each element of its own size.
 
@@ -94,11 +99,11 @@ def rprop(
       lr: size of the first step, and nothing later: a schedule changes no further one, as in PyTorch.
       etas: factors of a step's size where the sign has changed, and where it has not.
       step_sizes: the smallest and the largest.
-      maximize, groups: as those of `sgd`.
+      maximize, groups, **ways: as those of `sgd`.
 
     Source: https://docs.pytorch.org/docs/stable/generated/torch.optim.Rprop.html
     """
-    return Optimizer(RPROP, {"lr": lr, "etas": etas, "step_sizes": step_sizes, "maximize": maximize}, groups)
+    return made(RPROP, {"lr": lr, "etas": etas, "step_sizes": step_sizes, "maximize": maximize}, groups, ways)
 
 
 def _check_sgd(h: SimpleNamespace) -> None:

@@ -16,6 +16,7 @@ from flax import nnx
 
 from ..weights.conventions import TRANSFORM, leaves
 from ..weights.transforms import IDENTITY, Transform
+from .lr_scheduler.schedule import Scheduler
 from .naming import array_of, by_name, flags_of, like, with_values
 from .rule import Rule, Slots, namespace
 
@@ -29,6 +30,7 @@ class OptimizerState(NamedTuple):
       count: int32 []; updates made so far, which is where a schedule stands.
       lr: floating [groups]; the learning rate of each group: that of the last update where it is a schedule, that of
         the next one where it is a number, which may be replaced between steps (`with_lr`), nothing being compiled anew.
+        The first is that of the parameters which no `Group` takes, the others are those of `groups` in their order.
       step: int32 [parameters]; updates of each parameter, in the order of the tree: an absent gradient makes none.
       slots: PyTorch's name of what is kept, then the parameter's: `slots["exp_avg"]["encoder.linear1.weight"]`. Laid
         out as the parameter is; those of `adafactor` and `muon` as PyTorch's.
@@ -42,6 +44,10 @@ class OptimizerState(NamedTuple):
 
 class Group:
     """Parameters that are stepped with arguments of their own: one of `torch.optim`'s parameter groups.
+
+    Where groups are counted, in `OptimizerState.lr`, `with_lr` and a `ReduceLROnPlateau`, the parameters that no group
+    takes come first, also where there are none, and those of `groups` after them, in the order given. PyTorch has no
+    such first group but by what it is given: `names` of `to_torch` says its order.
 
     Args:
       where: a regular expression, searched for in a parameter's dotted name (`r"bias$|norm"`), or a function
@@ -127,7 +133,7 @@ def with_lr(state: Any, lr: float | Iterable[float]) -> Any:
 
     Args:
       state: an `OptimizerState`, or a tree (of `optax.chain` for instance) that holds exactly one.
-      lr: one number for all groups, or one each.
+      lr: one number for all groups, or one each: first that of the parameters which no `Group` takes, then of `groups`.
 
     A schedule's rate is computed again at each update, whatever the state says.
 
@@ -298,12 +304,13 @@ class _Stepper:
                     "given before; make one for each model: tx.for_model(model)"
                 )
 
+    def member(self, name: str, array: Any) -> int:
+        """The first group that takes the parameter, 0 where none does."""
+        return next((i for i, group in enumerate(self.groups, 1) if group.holds(name, array)), 0)
+
     def members(self, named: list[_Named]) -> list[int]:
-        """The group of each parameter: the first that takes it, 0 where none does."""
-        member_of = [
-            next((i for i, group in enumerate(self.groups, 1) if group.holds(parameter.name, parameter.array)), 0)
-            for parameter in named
-        ]
+        """The group of each parameter."""
+        member_of = [self.member(parameter.name, parameter.array) for parameter in named]
         for index, group in enumerate(self.groups, 1):
             if named and index not in member_of:
                 names = ", ".join(parameter.name for parameter in named[:5])
@@ -319,6 +326,13 @@ class _Stepper:
                 for index, h in enumerate(self._resolved)
             ]
         )
+
+    def scheduled(self, group: int) -> dict[str, float]:
+        """What PyTorch's scheduler of a group's learning rate has written into the group: nothing for a number."""
+        lr = self._resolved[group].lr
+        if not callable(lr):
+            return {}
+        return lr.of_group() if isinstance(lr, Scheduler) else {"initial_lr": float(lr(0))}
 
     def now(self, group: int, count: jax.Array, lr: jax.Array) -> SimpleNamespace:
         values = {name: _at(value, count) for name, value in vars(self._resolved[group]).items() if name != "lr"}

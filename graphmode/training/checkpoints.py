@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import jax
 
 from ..nn.arguments import as_integer
-from .manifest import FOLDER, check_fits, is_complete, make_manifest, read_manifest
-from .orbax import Quiet, close_before_exit, import_orbax, make_context, why
+from .checksums import checksums
+from .manifest import FOLDER, check_fits, is_complete, make_manifest, read_manifest, told_changes
+from .orbax import Quiet, QuietRead, close_before_exit, import_orbax, make_context, why
 from .state import TrainState
 from .stored import as_state, targets, to_store
 
@@ -35,7 +36,8 @@ class Checkpoints:
     A checkpoint holds the whole `TrainState` bit by bit (parameters, running statistics, optimizer, random-number
     keys, loss scale, averages, step), the position in the data, and a manifest in JSON. It is written under another
     name and renamed when it is complete, so one that is listed is whole, whenever the process was killed; an older one
-    goes only after a newer one is on the disk. The arrays are those of Orbax, each process writing its own shards.
+    goes only after a newer one is on the disk. The arrays are those of Orbax, each process writing its own shards; a
+    checksum of each, whole, is in the manifest, and is computed again of what is restored.
 
     Every process of a run calls `save`, `restore`, `wait` and `close` alike. The folder is of a file system (one that
     all processes see), not of an object store.
@@ -148,7 +150,7 @@ class Checkpoints:
                 f"folder is {self.folder}, which has step {newest} already, and the state is of step {actual}: restore "
                 f"it first, give another folder, or remove what is later by discard_after({actual - 1})"
             )
-        manifest = make_manifest(state, actual, data, metrics)
+        manifest = make_manifest(state, actual, data, metrics, checksums(state))
         self._make_way(actual)
         quiet = Quiet()
         try:
@@ -199,27 +201,35 @@ class Checkpoints:
         manifest = read_manifest(checkpoint)
         wanted = step.abstract()
         check_fits(checkpoint, manifest, wanted)
-        quiet = Quiet()
+        quiet, quiet_read = Quiet(), QuietRead()
         try:
             with self._context:
                 read = self._orbax.load_checkpointables(checkpoint, {"state": targets(wanted)})["state"]
         except Exception as error:
-            others = [other for other in complete if other != at]
-            advice = ""
-            if others:
-                advice = f", which restore(step, at={others[-1]}) gives"
-            if earlier := [other for other in others if other < at]:
-                advice += f"; after discard_after({earlier[-1]}) a run goes on from there"
-            raise ValueError(
-                f"{checkpoint} is damaged: {why(error)[1]}. Others in {self.folder}: {others or 'none'}{advice}"
-            ) from error
+            raise self._damaged(at, why(error)[1]) from error
         finally:
             quiet.end()
+        quiet_read.succeeded()
+        state = as_state(read, wanted)
+        if told := told_changes(manifest, checksums(state)):
+            raise self._damaged(at, told)
         self._last = at
-        return as_state(read, wanted), manifest["data"]
+        return state, manifest["data"]
+
+    def _damaged(self, at: int, reason: str) -> ValueError:
+        others = [other for other in self.steps if other != at]
+        advice = ""
+        if others:
+            advice = f", which restore(step, at={others[-1]}) gives"
+        if earlier := [other for other in others if other < at]:
+            advice += f"; after discard_after({earlier[-1]}) a run goes on from there"
+        return ValueError(
+            f"{self.folder / str(at)} is damaged: {reason}. Others in {self.folder}: {others or 'none'}{advice}"
+        )
 
     def manifest(self, at: int) -> dict[str, Any]:
-        """Of the checkpoint of step `at`: `format`, `graphmode`, `jax`, `step`, `data`, `metrics` and `arrays`."""
+        """Of the checkpoint of step `at`: `format`, `graphmode`, `jax`, `step`, `data`, `metrics`, `arrays` and
+        `checksums`."""
         return read_manifest(self.folder / str(at))
 
     def discard_after(self, step: int) -> None:

@@ -9,7 +9,9 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from ..nn.arguments import as_integer
 from .data import as_source, read_ahead
+from .loss import as_metric
 from .state import TrainState
 from .step import TrainStep
 
@@ -48,16 +50,25 @@ class Evaluation:
         every: int | None = None,
         averaged: bool = False,
     ):
-        self.data, self.metrics, self.every, self.averaged = data, metrics, every, averaged
+        if not callable(metrics):
+            raise TypeError(f"metrics is a {type(metrics).__name__}; give a function of model and batch")
+        self.every = None if every is None else as_integer("every", every, least=1)
+        self.data, self.metrics, self.averaged = data, metrics, averaged
         self._compiled: tuple[TrainStep, Any] | None = None
+
+    def check(self, step: TrainStep) -> None:
+        """Raises `ValueError` where the averaged parameters are to be judged, and the step averages nothing."""
+        if self.averaged and not step.averages:
+            raise ValueError("averaged is True, and the step averages nothing: make it with averaging=")
 
     def run(self, step: TrainStep, state: TrainState) -> dict[str, float]:
         """The metrics by name, over all rows.
 
         Raises:
-          ValueError: where the data has no batch.
+          ValueError: where the data has no batch, or the step averages nothing and `averaged` is set.
           TypeError: where a metric is no scalar.
         """
+        self.check(step)
         if self._compiled is None or self._compiled[0] is not step:
             self._compiled = step, jax.jit(self._batch(step))
         added: Any = None
@@ -81,7 +92,7 @@ class Evaluation:
             if not isinstance(metrics, Mapping):
                 raise TypeError(f"metrics gave a {type(metrics).__name__}; give a mapping of scalars by name")
             for name, value in metrics.items():
-                mean = value if isinstance(value, Mean) else Mean(jnp.asarray(value) * rows, jnp.asarray(rows))
+                mean = value if isinstance(value, Mean) else Mean(as_metric(name, value) * rows, jnp.asarray(rows))
                 if jnp.shape(mean.total) != ():
                     raise TypeError(f"the metric {name!r} has shape {jnp.shape(value)}, and a scalar was wanted")
                 found[name] = Mean(jnp.asarray(mean.total, float), jnp.asarray(mean.count, float))

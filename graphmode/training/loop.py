@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -16,16 +17,18 @@ from ..optim import with_lr
 from .data import BatchSource, as_source, read_ahead, stacked
 from .early_stopping import EarlyStopping
 from .evaluation import Evaluation
+from .fit_arguments import check_given_state, check_types
 from .loggers import Logger
 from .nonfinite import NonfiniteError, first_nonfinite
 from .progress import Report, reporter
-from .rates import tell_kept_rates
+from .rates import check_plateau_rates, tell_kept_rates
 from .state import TrainState
 from .step import TrainStep
 
 if TYPE_CHECKING:
     from .checkpoints import Checkpoints
 
+LOG = logging.getLogger(__name__)
 Stopped = Literal["steps", "data", "early"]
 
 
@@ -73,12 +76,13 @@ def fit(
     Args:
       step: of `gm.train_step`.
       data: what `as_source` takes: a source, `torch.utils.data.DataLoader`, a Grain loader, an iterable of batches.
-      state: to start from; `step.init()` where None.
+      state: to start from, where `checkpoints` has none to go on from; `step.init()` where None.
       steps: how many in all, those before a resumption included; to a multiple of `steps_per_launch`.
       epochs: likewise. Without either, one epoch of data that has an end to it, all of a source that knows its epochs.
       evaluation: on other data.
       early_stopping: by the evaluation.
-      plateau: a `ReduceLROnPlateau` and the name of the evaluation's metric that it watches.
+      plateau: a `ReduceLROnPlateau` and the name of the evaluation's metric that it watches. It begins with the
+        optimizer's own rates: with groups a list, the rate of what no `Group` takes first, then those of `groups`.
       checkpoints: where to save, and to resume from.
       log_every: steps between reports.
       loggers: `JsonLines`, `TensorBoard`, or your own; closed at the end.
@@ -92,7 +96,8 @@ def fit(
     Raises:
       NonfiniteError: where a loss or gradient is not finite (`on_nonfinite="stop"`), with the step and the first bad
         tensor.
-      ValueError: for bad arguments, and for batches that the step refuses.
+      ValueError: for bad arguments, and for batches that the step refuses; for a `state` of a later step than that of
+        the newest checkpoint, or of the same step with other values; for a plateau with other rates than the optimizer.
 
     Example:
       >>> import graphmode as gm, jax.numpy as jnp, numpy as np
@@ -104,7 +109,7 @@ def fit(
       >>> run.history["loss"].shape, run.stopped
       ((4,), 'steps')
     """
-    _check_types(step, state, evaluation, checkpoints, loggers)
+    check_types(step, state, evaluation, checkpoints, loggers)
     as_integer("log_every", log_every, least=1)
     for name, number in {"steps": steps, "epochs": epochs}.items():
         if number is not None:
@@ -128,19 +133,6 @@ def fit(
                 checkpoints.wait()
             for logger in loggers:
                 logger.close()
-
-
-def _check_types(step: Any, state: Any, evaluation: Any, checkpoints: Any, loggers: Any) -> None:
-    if not isinstance(step, TrainStep):
-        raise TypeError(f"step is a {type(step).__name__}; give one of gm.train_step")
-    if state is not None and not isinstance(state, TrainState):
-        raise TypeError(f"state is a {type(state).__name__}; give the TrainState of step.init(), or leave it out")
-    if evaluation is not None and not isinstance(evaluation, Evaluation):
-        raise TypeError(f"evaluation is a {type(evaluation).__name__}; give gm.training.Evaluation(data, metrics)")
-    if checkpoints is not None and not hasattr(checkpoints, "restore"):
-        raise TypeError(f"checkpoints is a {type(checkpoints).__name__}; give gm.training.Checkpoints(folder)")
-    if not isinstance(loggers, Sequence):
-        raise TypeError(f"loggers is a {type(loggers).__name__}; give a list of them: [{type(loggers).__name__}(...)]")
 
 
 def _total(source: BatchSource, epochs: int | None, step: TrainStep) -> int | None:
@@ -239,8 +231,12 @@ class _Run:
             self.checkpoints.prepare()
             found = self.checkpoints.restore(self.step)
         if found is None:
-            return self.step.init() if state is None else state
-        state, kept = found
+            state = self.step.init() if state is None else state
+            self._check_plateau(state)
+            return state
+        given, (state, kept) = state, found
+        if given is not None and (told := check_given_state(given, state, self.checkpoints)):
+            LOG.warning("%s", told)
         self.source.restore(kept["source"])
         self.metrics = kept.get("metrics", self.metrics)
         if self.plateau is None:
@@ -248,7 +244,12 @@ class _Run:
         for name, watcher in self._watchers().items():
             if name in kept:
                 watcher.load_state_dict(kept[name])
+        self._check_plateau(state)
         return state
+
+    def _check_plateau(self, state: TrainState) -> None:
+        if self.plateau is not None:
+            check_plateau_rates(self.plateau[0], self.step.optimizer, state.optimizer)
 
     def _watchers(self) -> dict[str, Any]:
         found = {"early_stopping": self.early_stopping, "plateau": self.plateau and self.plateau[0]}

@@ -54,8 +54,16 @@ def as_loss(returned: Any) -> Loss:
     value = _scalar("the loss", found.value)
     if not jnp.issubdtype(value.dtype, jnp.floating):
         raise TypeError(f"the loss is {value.dtype}, and a floating scalar was wanted")
-    metrics = {name: _scalar(f"the metric {name!r}", jnp.asarray(metric)) for name, metric in metrics.items()}
+    metrics = {name: _scalar(f"the metric {name!r}", as_metric(name, metric)) for name, metric in metrics.items()}
     return Loss(value, metrics, found.present)
+
+
+def as_metric(name: str, value: Any) -> jax.Array:
+    """Raises `TypeError` for what is no number, text for instance."""
+    try:
+        return jnp.asarray(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"the metric {name!r} is {value!r}, and a scalar was wanted; leave it out") from None
 
 
 def _scalar(name: str, value: Any) -> jax.Array:

@@ -30,7 +30,9 @@ def named_leaves(state: Any) -> dict[str, Any]:
     return named
 
 
-def make_manifest(state: Any, step: int, data: Any, metrics: Mapping[str, Any] | None) -> dict[str, Any]:
+def make_manifest(
+    state: Any, step: int, data: Any, metrics: Mapping[str, Any] | None, checksums: Mapping[str, int]
+) -> dict[str, Any]:
     """The manifest of a state, to be written as JSON.
 
     Raises:
@@ -56,6 +58,7 @@ def make_manifest(state: Any, step: int, data: Any, metrics: Mapping[str, Any] |
         "data": data,
         "metrics": told,
         "arrays": {name: describe(leaf) for name, leaf in named_leaves(state).items()},
+        "checksums": dict(checksums),
     }
 
 
@@ -114,6 +117,20 @@ def check_fits(checkpoint: Path, manifest: Mapping[str, Any], wanted: Any) -> No
         raise ValueError(
             f"{checkpoint} is of another model, optimizer or step than the one given:\n" + "\n".join(problems)
         )
+
+
+def told_changes(manifest: Mapping[str, Any], checksums: Mapping[str, int]) -> str:
+    """Names every array that is not as it was saved, by the checksums of what was restored; empty where all are.
+
+    Checkpoints that were written before there were checksums have none, and pass.
+    """
+    saved: Mapping[str, int] = manifest.get("checksums", {})
+    changed = [name for name, value in checksums.items() if saved.get(name, value) != value]
+    if not changed:
+        return ""
+    more = f" and {len(changed) - SHOWN} more" if len(changed) > SHOWN else ""
+    verb = "is" if len(changed) == 1 else "are"
+    return f"{', '.join(changed[:SHOWN])}{more} {verb} not what was saved at step {manifest['step']}, by the checksum"
 
 
 def _name(path: Any) -> str:

@@ -49,6 +49,34 @@ class Quiet:
         return "orbax" not in record.pathname
 
 
+class QuietRead:
+    """Nothing is printed of what goes wrong after the first error of a read, which is the one that is raised.
+
+    Orbax closes its event loop then, and tensorstore's threads go on to report each array to it, and fail: until a
+    moment after the error, so that only `succeeded` ends this.
+    """
+
+    def __init__(self) -> None:
+        self._before = sys.unraisablehook
+        self._is_first = not isinstance(getattr(self._before, "__self__", None), QuietRead)
+        if self._is_first:
+            sys.unraisablehook = self._pass_on
+            logging.getLogger("asyncio").addFilter(_passes_task)
+
+    def succeeded(self) -> None:
+        if self._is_first and sys.unraisablehook == self._pass_on:
+            sys.unraisablehook = self._before
+            logging.getLogger("asyncio").removeFilter(_passes_task)
+
+    def _pass_on(self, raised: Any) -> None:
+        if str(raised.exc_value) != "Event loop is closed":
+            self._before(raised)
+
+
+def _passes_task(record: logging.LogRecord) -> bool:
+    return not re.search("tensorstore|OCDBT|zarr", record.getMessage())
+
+
 def close_before_exit(open_one: Closes) -> None:
     """Closes it before the interpreter stops to start threads, which Orbax needs to the end of a save.
 

@@ -51,5 +51,25 @@ def tell_scheduled_rates(optimizer: Optimizer, state: OptimizerState) -> None:
         )  # fmt: skip
 
 
+def check_plateau_rates(plateau: Any, optimizer: Any, state: Any) -> None:
+    """Raises `ValueError` where a `ReduceLROnPlateau` begins with other rates than the optimizer of the step has.
+
+    Args:
+      plateau: which knows its rates; what does not is passed over.
+      optimizer: of the step, as is its state; other than ours alone is passed over.
+    """
+    if not hasattr(plateau, "lr") or not isinstance(optimizer, Optimizer) or not isinstance(state, OptimizerState):
+        return
+    if any(optimizer.stepper.scheduled(group) for group in range(state.lr.size)):
+        raise ValueError("plateau changes the learning rate, and lr is a schedule, which counts; give a number as lr")
+    begins, own = np.atleast_1d(np.asarray(plateau.lr, np.float64)), np.asarray(state.lr, np.float64)
+    if begins.size not in (1, own.size) or not np.allclose(begins, own, rtol=1e-5, atol=0):
+        order = ", the rate of what no Group takes first, then those of groups" if own.size > 1 else ""
+        raise ValueError(
+            f"plateau begins with lr {_told(begins)}, and the optimizer has {_told(own)}; give ReduceLROnPlateau the "
+            f"optimizer's own{order}"
+        )
+
+
 def _told(rates: np.ndarray) -> str:
     return ", ".join(f"{rate:.6g}" for rate in rates.tolist())

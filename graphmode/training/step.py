@@ -59,12 +59,13 @@ def train_step(
       frozen: parameters that are not trained: a regular expression searched for in the dotted name, or a function
         `(name, variable) -> bool`.
       accumulate: into how many parts, one after the other, a batch is cut along its first axis; their gradients are
-        averaged.
+        averaged, and with float16 the loss of each is scaled as `scaler.scale(loss / accumulate)`.
       clip_norm: as `torch.nn.utils.clip_grad_norm_`; the metric `grad_norm` is the norm before.
-      clip_value: as `torch.nn.utils.clip_grad_value_`.
+      clip_value: as `torch.nn.utils.clip_grad_value_`, which comes after `clip_norm` where both are given.
       precision: other than float32 runs the loss under `gm.nn.autocast`. float16 scales the loss.
       loss_scaling: for float16; `LossScaling()` where None.
-      averaging: `gm.optim.ema(decay)` or `gm.optim.swa()`, of the parameters after each step.
+      averaging: `gm.optim.ema(decay)` or `gm.optim.swa()`, of the parameters after each step; `swa(start=, every=)` of
+        those after some.
       remat: a regular expression that the dotted paths of modules match which are computed again in the backward pass.
         It saves memory on a GPU; XLA's CPU backend merges both computations again.
       steps_per_launch: batches, stacked along a further first axis, that one call takes; metrics are stacked alike.
@@ -146,6 +147,7 @@ class TrainStep:
       traces: how often Python ran through the loss: once for each shape of batches.
       objective: the model and its loss as a function of variables.
       clip_norm: to which the norm of the gradients is clipped; None where it is not.
+      averages: whether its states have averaged parameters.
     """
 
     def __init__(self, model: nnx.Module, loss: Callable[[Any, Any], Any], optimizer: Any, **options: Any):
@@ -155,6 +157,7 @@ class TrainStep:
         self.placement: Placement | None = options["placement"]
         self.loss_scaling: LossScaling | None = options["loss_scaling"]
         self.steps_per_launch: int = options["steps_per_launch"]
+        self.averages: bool = options["averaging"] is not None
         self.objective = Objective(
             model, loss, frozen=options["frozen"], precision=options["precision"], remat=options["remat"]
         )
@@ -178,6 +181,7 @@ class TrainStep:
           ValueError: where its variables are not those of the step's model.
         """
         state = jax.tree.map(lambda x: _strong(jnp.copy(x)), self._start(model))
+        _refuse_traced("init is called", state)
         where = jax.tree.leaves(state.params)[0].sharding
         if len(where.device_set) == 1:  # committed, as all later ones are where batches are: else two compilations
             state = jax.device_put(state, where)
@@ -204,10 +208,12 @@ class TrainStep:
 
         Raises:
           ValueError, TypeError: for a batch of another shape or dtype than those before, beyond `shapes` of them; for a
-            state that was consumed, is of another model or lies on other devices. The state given is then as it was.
+            state that was consumed, is of another model or lies on other devices; within another graph. The state given
+            is then as it was.
         """
         if not isinstance(state, TrainState):
             raise TypeError(f"state is a {type(state).__name__}; give the one of init, or of the step before")
+        _refuse_traced("the step is called", (state.step, batch))
         if (is_deleted := getattr(state.step, "is_deleted", None)) and is_deleted():
             raise ValueError("state was consumed by an earlier step; go on with the one which that step returned")
         if self.placement is not None:
@@ -287,12 +293,7 @@ class TrainStep:
             present = {} if found.present is None else {"present": found.present}
             updates, optimizer = self.optimizer.update(grads, optimizer, params, **present)
             params = optax.apply_updates(params, updates)
-            if average is not None:
-                average = (self._options["averaging"].update(*average_args(average, params)), average[1] + 1)
-            return params, optimizer, average
-
-        def average_args(average: Any, params: Any) -> tuple[Any, Any, Any]:
-            return average[0], params, average[1]
+            return params, optimizer, None if average is None else self._averaged(average, params, state.step + 1)
 
         new = TrainState(state.step + 1, params, rest, state.optimizer, state.average, state.scale, state.bad_step)
         changing = (params, state.optimizer, state.average)
@@ -316,6 +317,16 @@ class TrainStep:
         metrics |= _learning_rate(new.optimizer)
         return jax.tree.map(_strong, new), metrics
 
+    def _averaged(self, average: Any, params: Any, number: jax.Array) -> Any:
+        """The average, and how many are in it, after the step of that number."""
+        averaging = self._options["averaging"]
+
+        def entered() -> Any:
+            return averaging.update(average[0], params, average[1]), average[1] + 1
+
+        enters = averaging.enters(number) if hasattr(averaging, "enters") else True
+        return entered() if enters is True else jax.lax.cond(enters, entered, lambda: average)
+
     def _gradients(self, state: TrainState, batch: Any) -> tuple[Loss, Any, Any, Any]:
         """The loss and its gradient, and the model's variables after the forward pass."""
         parts = self._options["accumulate"]
@@ -327,16 +338,29 @@ class TrainStep:
         if self.placement is not None:  # each part on all devices, as a row of the batch lies on one alone
             cut = jax.lax.with_sharding_constraint(cut, self.placement.of_batch(parts))
 
+        # as PyTorch's scaler.scale(loss / parts): what would not overflow there must not here
+        scale = None if state.scale is None else state.scale._replace(value=state.scale.value / parts)
+
         def one(carry: Any, part: Any) -> Any:
             params, rest, total = carry
-            grads, (found, params, rest) = gradient(params, rest, part, state.scale)
+            grads, (found, params, rest) = gradient(params, rest, part, scale)
             return (params, rest, jax.tree.map(jnp.add, total, grads)), found
 
         zeros = jax.tree.map(jnp.zeros_like, state.params)
         (params, rest, total), found = jax.lax.scan(one, (state.params, state.rest, zeros), cut)
         value, metrics = jax.tree.map(lambda x: jnp.mean(x, 0), (found.value, found.metrics))
         present = jax.tree.map(lambda x: jnp.any(x, 0), found.present)
-        return Loss(value, metrics, present), params, rest, jax.tree.map(lambda g: g / parts, total)
+        grads = total if scale is not None else jax.tree.map(lambda g: g / parts, total)
+        return Loss(value, metrics, present), params, rest, grads
+
+
+def _refuse_traced(told: str, tree: Any) -> None:
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(tree)):
+        raise TypeError(
+            f"{told} while a graph is traced, in jax.jit or jax.lax.scan: a step is a compiled graph of its own. Call "
+            "it from Python; gm.train_step(..., steps_per_launch=K) makes a graph of K steps, and step.lower(state, "
+            "batch) shows it"
+        )
 
 
 def _strong(leaf: Any) -> Any:

@@ -32,6 +32,7 @@ def from_torch_checkpoint(
     model_key: str = "model",
     optimizer_key: str = "optimizer",
     scaler_key: str = "scaler",
+    scheduler_key: str = "scheduler",
     names: Sequence[str] | None = None,
     count: int | None = None,
 ) -> TrainState:
@@ -47,13 +48,17 @@ def from_torch_checkpoint(
       rules: those of `gm.weights.load`.
       model_key, optimizer_key: what the two are called there.
       scaler_key: what the state_dict of a `torch.amp.GradScaler` is called there; read with float16 alone.
+      scheduler_key: what the state_dict of a scheduler is called there, where there is one: its `last_epoch` is the
+        count of an optimizer that counts nothing itself (SGD, Muon), where the scheduler stepped with each update.
       names: PyTorch's names of the parameters in the order in which its optimizer got them; where None, that of its
-        model's state_dict.
-      count: updates made so far, which is where schedules stand; None for what the optimizer counted.
+        model's state_dict. `frozen` parameters of `step` are among them where PyTorch's optimizer got all, and those
+        that it has no state for begin anew where they are trained here.
+      count: updates made so far, which is where schedules stand; None for what the optimizer counted, or else its
+        scheduler.
 
     Raises:
       ValueError: where a part is missing, or does not match the model or the optimizer; all that fails is listed.
-      TypeError: for an optimizer that is none of `gm.optim`.
+      TypeError: for an optimizer that is none of `gm.optim`, and a source that is neither path nor dict.
       ImportError: where PyTorch is not installed, for a file.
 
     Source: https://docs.pytorch.org/tutorials/beginner/saving_loading_models.html
@@ -62,6 +67,10 @@ def from_torch_checkpoint(
 
     rules, tx = as_rules(rules), _optimizer(step)
     content = _read(source) if isinstance(source, str | Path) else source
+    if not isinstance(content, Mapping):
+        raise TypeError(
+            f"source is a {type(content).__name__}; give the path of a checkpoint, or the dict that it holds"
+        )
     scaling: LossScaling | None = step.loss_scaling
     wanted = [model_key, optimizer_key, *([scaler_key] if scaling else [])]
     if missing := [key for key in wanted if key not in content]:
@@ -77,7 +86,10 @@ def from_torch_checkpoint(
     state = step.init(model)
     of_optimizer = content[optimizer_key]
     if names is None and not all("param_names" in group for group in of_optimizer["param_groups"]):
-        names = _in_torchs_order(content[model_key], model, state, rules)
+        listed = sum(len(group["params"]) for group in of_optimizer["param_groups"])
+        names = _in_torchs_order(content[model_key], model, state, rules, listed)
+    if count is None and not tx.rule.counts:
+        count = _scheduled(content.get(scheduler_key))
     optimizer = from_torch(of_optimizer, tx, model, rules=rules, names=names, count=count, wrt=_trained(state))
     tell_kept_rates(tx, optimizer, "PyTorch's optimizer")
     tell_scheduled_rates(tx, optimizer)
@@ -104,7 +116,7 @@ def to_torch_checkpoint(
       state: of `step`.
       step: with an optimizer of `gm.optim`.
       names: PyTorch's names of the parameters in the order in which its optimizer got them: `[name for name, _ in
-        reference.named_parameters()]`.
+        reference.named_parameters()]`; `frozen` ones, which have no state there, with the others or left out.
       rules, model_key, optimizer_key, scaler_key: those of `from_torch_checkpoint`.
 
     Raises:
@@ -147,6 +159,14 @@ def _check_kept(content: Mapping[str, Any], model_key: str, optimizer_key: str) 
         raise TypeError(told)
 
 
+def _scheduled(scheduler: Any) -> int | None:
+    """How often a scheduler has stepped, by its state_dict; a ReduceLROnPlateau counts evaluations."""
+    if not isinstance(scheduler, Mapping) or "num_bad_epochs" in scheduler:
+        return None
+    last = scheduler.get("last_epoch")
+    return last if isinstance(last, int) and last >= 0 else None
+
+
 def _optimizer(step: TrainStep) -> Optimizer:
     if not isinstance(step.optimizer, Optimizer):
         raise TypeError(f"step has {type(step.optimizer).__name__} as optimizer; PyTorch's state is one of gm.optim's")
@@ -169,13 +189,22 @@ def _trained(state: TrainState) -> Any:
 
 
 def _in_torchs_order(
-    state_dict: Mapping[str, Any], model: nnx.Module, state: TrainState, rules: tuple[WeightRule, ...]
+    state_dict: Mapping[str, Any], model: nnx.Module, state: TrainState, rules: tuple[WeightRule, ...], listed: int
 ) -> list[str]:
-    """The keys of trained parameters: a state_dict goes through the modules as `parameters()` does."""
+    """The keys of parameters: a state_dict goes through the modules as `parameters()` does.
+
+    Of the trained ones, or of all, where PyTorch's optimizer was given as many.
+    """
     trained = {".".join(map(str, path)) for path, _ in nnx.to_flat_state(state.params)}
+    every = {".".join(map(str, path)) for path, _ in nnx.to_flat_state(nnx.state(model, nnx.Param))}
     plan, _ = make_plan(model, rules)
-    keys = {key for group in plan if any(leaf.path in trained for leaf in group.leaves) for key in group.keys}
-    return [key for key in state_dict if key in keys]
+
+    def keys_of(paths: set[str]) -> list[str]:
+        keys = {key for group in plan if any(leaf.path in paths for leaf in group.leaves) for key in group.keys}
+        return [key for key in state_dict if key in keys]
+
+    found = keys_of(trained)
+    return whole if len(found) != listed == len(whole := keys_of(every)) else found
 
 
 def _check_dtypes(ours: nnx.Module, theirs: nnx.Module) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 import jax
@@ -78,7 +78,7 @@ def switch(
 
     Args:
       index: 0-d integer.
-      branches: at least one.
+      branches: at least one, in a list; of a dict `list(branches.values())`, and the place of its key as index.
       operands: pytrees of arrays and NNX objects.
       on_out_of_range: `"raise"` raises `ValueError` once the graph has run (`IndexError` at once where the index is
         known while tracing), by a callback, which `jax.export` refuses; `"nan"` makes every value of the result NaN,
@@ -91,7 +91,8 @@ def switch(
     Raises:
       ValueError: where index is no 0-d integer, there is no branch, or a policy is unknown or does not fit.
       IndexError: where an index known while tracing is out of range, and would raise.
-      TypeError: where the branches disagree, naming the leaf; where a branch changes a module's structure.
+      TypeError: where the branches disagree, naming the leaf; where a branch changes a module's structure; where
+        branches is no list of functions.
 
     Example:
       >>> import jax.numpy as jnp
@@ -100,12 +101,10 @@ def switch(
 
     Stands for `[f, g, h][int(t)](x)`; https://docs.jax.dev/en/latest/_autosummary/jax.lax.switch.html.
     """
-    branches = list(branches)
-    if not branches:
-        raise ValueError("branches is empty, and at least one function was wanted")
+    branches = _as_functions(branches)
     if on_out_of_range not in get_args(OutOfRange):
         raise ValueError(f"on_out_of_range is {on_out_of_range!r}; choose 'raise', 'nan' or 'clamp'")
-    index = jnp.asarray(index)
+    index = _as_array(index, "index", "one integer")
     if index.shape or not jnp.issubdtype(index.dtype, jnp.integer):
         raise ValueError(
             f"index is {described(index)}, and one integer was wanted; use cond for a bool, jax.vmap for many"
@@ -120,9 +119,33 @@ def switch(
     return _run(nearest, traced, given, under_vmap, spoilt=~in_range if on_out_of_range == "nan" else None)
 
 
+def _as_functions(branches: Any) -> list[Callable[..., Any]]:
+    if isinstance(branches, Mapping):
+        raise TypeError(
+            "branches is a mapping, whose keys a graph does not know: give list(branches.values()), and as index the "
+            "place of the key, list(branches).index(key)"
+        )
+    if callable(branches) or not isinstance(branches, Iterable):
+        raise TypeError(f"branches is a {type(branches).__name__}; give a list of functions")
+    functions = list(branches)
+    if not functions:
+        raise ValueError("branches is empty, and at least one function was wanted")
+    for place, function in enumerate(functions):
+        if not callable(function):
+            raise TypeError(f"branches[{place}] is {function!r}, and a function was wanted")
+    return functions
+
+
+def _as_array(value: Any, name: str, wanted: str) -> jax.Array:
+    try:
+        return jnp.asarray(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} is {value!r}, and {wanted} was wanted") from None
+
+
 def as_predicate(pred: Any, name: str) -> jax.Array:
     """A 0-d bool."""
-    array: Any = pred if isinstance(pred, jax.ShapeDtypeStruct) else jnp.asarray(pred)
+    array: Any = pred if isinstance(pred, jax.ShapeDtypeStruct) else _as_array(pred, name, "a 0-d bool")
     if array.shape:
         raise ValueError(
             f"{name} is {described(array)}, and a 0-d bool was wanted; choose between elements with jnp.where, "

@@ -21,7 +21,8 @@ class ReduceLROnPlateau:
     Source: https://docs.pytorch.org/docs/stable/generated/torch.optim.lr_scheduler.ReduceLROnPlateau.html
 
     Args:
-      lr: the learning rate, or a list or tuple with one for each parameter group.
+      lr: the learning rate, or a list or tuple with one for each parameter group; for an optimizer of `gm.optim` first
+        that of the parameters which no `Group` takes, then those of its `groups`.
       mode: `"min"` where a smaller metric is better, `"max"` where a greater one is.
       factor: what a reduction multiplies by, below 1.
       patience: steps without improvement that are let pass.

@@ -171,28 +171,35 @@ class Scheduler(Schedule):
     def _last(self, at: Leaf) -> int | None:
         return None
 
+    def of_group(self) -> dict[str, float]:
+        """What torch's constructor leaves in the optimizer's parameter group beside `lr`: `initial_lr` for instance."""
+        _, group = self._attachment
+        top, least = group.one_cycle
+        found = {"initial_lr": group.initial_lr, "max_lr": top, "min_lr": least, "swa_lr": group.swa_lr}
+        return {name: value for name, value in found.items() if not math.isnan(value)}
+
     @functools.cached_property
-    def _attachment(self) -> tuple[Any, float]:
-        """Alone on an optimizer: the node, and the learning rate of count 0."""
+    def _attachment(self) -> tuple[Any, Group]:
+        """Alone on an optimizer: the node, and the group at count 0."""
         group = Group(self.lr)
         with np.errstate(all="ignore"):
             try:
                 node = self._built(group)
             except ZeroDivisionError:
                 raise ValueError(f"{self!r} divides by zero at its first step, in torch too") from None
-        return node, group.lr
+        return node, group
 
     def _end(self) -> int | None:
         return self._attachment[0].last
 
     def _value(self, xp: ModuleType, n: Count) -> Real:
-        node, start = self._attachment
-        return node.run(xp, n, start)
+        node, group = self._attachment
+        return node.run(xp, n, group.lr)
 
     def _recursion(self, total_steps: int) -> list[float]:
         """The first values, one step of torch's after another in float64."""
-        node, lr = self._attachment
-        values = [lr]
+        node, group = self._attachment
+        values = [lr := group.lr]
         with np.errstate(all="ignore"):
             for n in range(1, total_steps):
                 values.append(lr := float(node.step(np, n, lr)))

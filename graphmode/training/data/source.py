@@ -206,12 +206,18 @@ class EpochSource(BatchSource):
         self._epoch, self._batch, self._running = epoch, batch, None
 
 
+ANEW = (
+    "its batches would be others. Go on with the same data, or with the training alone, from the first batch of these: "
+    "state, _ = checkpoints.restore(step), and fit(step, data, state=state, checkpoints=Checkpoints(another_folder))"
+)
+
+
 def position_of(state: Mapping[str, Any], kind: str, identity: Mapping[str, Any]) -> tuple[int, int]:
     """The epoch and batch of a state, which must be of this kind and identity."""
     if not isinstance(state, Mapping) or not {"kind", "epoch", "batch"} <= set(state):
         raise ValueError(f"state is {state!r}, and a dict of state(), with kind, epoch and batch, was wanted")
     if state["kind"] != kind:
-        raise ValueError(f"state is of a {state['kind']} source, and this is a {kind} source; restore it in its own")
+        raise ValueError(f"state is of a {state['kind']} source, and this is a {kind} source; {ANEW}")
     missing = object()
     different = [
         f"{name} is {state.get(name, 'missing')!r} in the state and {value!r} here"
@@ -219,7 +225,7 @@ def position_of(state: Mapping[str, Any], kind: str, identity: Mapping[str, Any]
         if state.get(name, missing) != value
     ]
     if different:
-        raise ValueError(f"state is of another {kind} source: {'; '.join(different)}; its batches would be others")
+        raise ValueError(f"state is of another {kind} source: {'; '.join(different)}; {ANEW}")
     epoch, batch = state["epoch"], state["batch"]
     for name, value in (("epoch", epoch), ("batch", batch)):
         if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 0:

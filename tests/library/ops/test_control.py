@@ -371,3 +371,18 @@ def test_one_conditional_without_vmap():
     text = jax.jit(lambda p, x: gm.cond(p, jnp.sin, jnp.cos, x)).lower(True, 1.0).as_text()
     assert text.count("stablehlo.case") == 1
     assert "callback" not in text
+
+
+def test_what_is_no_predicate_index_or_list_of_branches():
+    with pytest.raises(ValueError, match="pred is None, and a 0-d bool was wanted"):
+        gm.cond(None, lambda: 1, lambda: 2)
+    with pytest.raises(ValueError, match="index is None, and one integer was wanted"):
+        gm.switch(None, [jnp.sin], 1.0)
+    functions = {"sin": jnp.sin, "cos": jnp.cos}
+    with pytest.raises(TypeError, match=r"branches is a mapping, .* give list\(branches\.values\(\)\), and as index"):
+        gm.switch(0, functions, 1.0)
+    assert gm.switch(list(functions).index("cos"), list(functions.values()), 0.0) == 1.0
+    with pytest.raises(TypeError, match="branches is a function; give a list"):
+        gm.switch(0, lambda x: x, 1.0)
+    with pytest.raises(TypeError, match=r"branches\[1\] is 3, and a function was wanted"):
+        gm.switch(0, [jnp.sin, 3], 1.0)

@@ -106,3 +106,11 @@ def test_other_trees_are_refused():
         swa().update({"w": jnp.zeros(2)}, {"v": jnp.zeros(2)}, 1)
     with pytest.raises(ValueError, match=r"params\['w'\] has shape \(3,\), and its average \(2,\)"):
         swa().update({"w": jnp.zeros(2)}, {"w": jnp.zeros(3)}, 1)
+
+
+@pytest.mark.parametrize("arguments", [{"start": -1}, {"every": 0}])
+def test_a_start_or_period_that_is_none(arguments):
+    with pytest.raises(ValueError, match="give a start of at least 0, and an every of at least 1"):
+        swa(**arguments)
+    with pytest.raises(TypeError, match=r"start is 0\.5, and an integer was wanted"):
+        swa(start=0.5)

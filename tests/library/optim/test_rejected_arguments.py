@@ -60,3 +60,24 @@ def test_a_rate_may_be_any_number(lr):
     transform = gm.optim.sgd(lr)
     updates, _ = transform.update(params, transform.init(params), params)
     np.testing.assert_allclose(updates["w"], -float(lr), rtol=1e-6)
+
+
+def test_muons_eps_is_a_number():
+    with pytest.raises(TypeError, match=r"eps is \(-1\.0, 0\.001\), and a number"):
+        gm.optim.muon(eps=(-1.0, 1e-3))
+
+
+OPTIMIZERS = [*WITH_DECAY, "Rprop"]
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_how_pytorch_computes_a_step_is_without_effect(name):
+    make = getattr(gm.optim, name.lower())
+    plain = make()
+    for value in (True, False, None):
+        tx = make(foreach=value, fused=value, capturable=value, differentiable=value)
+        assert (tx.rule, tx.arguments) == (plain.rule, plain.arguments)
+    with pytest.raises(TypeError, match="foreach is 3; leave it out, or give a bool"):
+        make(foreach=3)
+    with pytest.raises(TypeError, match=f"{name.lower()} has no argument weight_decy; it has lr, .* and groups"):
+        make(weight_decy=0.1)

@@ -5,9 +5,11 @@ import sys
 from pathlib import Path
 
 import jax
+import numpy as np
 from checkpoint_cases import bits, make, run
 
 import graphmode as gm
+from graphmode.training import checksums
 
 
 def mesh(devices: list[jax.Device]) -> jax.sharding.Mesh:
@@ -31,6 +33,8 @@ def main(folder: Path) -> None:
         begun[name] = step.init()
         state, _ = run(step, step.init(), range(2))
         saved[name] = bits(state)
+        for leaf in jax.tree.leaves(state.params):  # as where the devices are no CPUs
+            assert int(checksums.on_device(leaf)) == checksums.on_host_memory(np.asarray(leaf))
         with gm.training.Checkpoints(folder / name, every=2) as checkpoints:
             assert checkpoints.save(state)
         gone_on[name] = bits(run(step, state, range(2, 4))[0])

@@ -14,9 +14,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from jax.experimental import multihost_utils
 
 import graphmode as gm
-from graphmode.training import data_parallel, fully_sharded
+from graphmode.training import checksums, data_parallel, fully_sharded
 
 STEPS = 100
 
@@ -132,6 +133,9 @@ def on_processes(index: int, count: int, port: str) -> dict[str, Any]:
         step, state, found["losses"][name] = trained(placement)
         found[f"step {name}"] = int(state.step)
         found[f"bytes {name}"] = bytes_of(state)
+        found[f"checksums {name}"] = checksums.checksums(state)
+        whole = multihost_utils.process_allgather(state.params, tiled=True)
+        found[f"whole {name}"] = checksums.checksums({"params": whole})
     found["refusal"] = refusal(lambda: step.place(batches(1, rows=6)[0]))
     return found
 

@@ -6,6 +6,7 @@ import logging
 import resource
 import shutil
 import sys
+import time
 
 import jax
 import jax.numpy as jnp
@@ -147,6 +148,7 @@ def test_manifest(saved):
     assert arrays["rest.dropout.rngs.key"] == {"shape": [], "dtype": "key<fry>"}
     assert arrays["optimizer.slots.exp_avg.first.weight"] == {"shape": [8, 16], "dtype": "float32"}
     assert len(arrays) == len(jax.tree.leaves(step.init()))
+    assert manifest["checksums"].keys() == arrays.keys()
 
 
 OTHERS = {
@@ -198,6 +200,56 @@ def test_damaged_arrays_are_told_and_the_older_checkpoint_is_there(saved):
     assert len(str(raised.value)) < 800
     assert "registry" not in str(raised.value)
     assert Checkpoints(folder).restore(step, at=3)[0].step == 3
+
+
+def test_a_changed_byte_is_told_by_the_name_of_its_array(tmp_path):
+    """Arrays that are small lie in Orbax's tree of names, which has checksums of its own; others do not."""
+    step = make(Model(nnx.Rngs(0), hidden=512))
+    state, _ = run(step, step.init(), range(2))
+    with Checkpoints(tmp_path, every=1) as checkpoints:
+        checkpoints.save(state)
+    good, told = bits(state), []
+    for path in (tmp_path / "2" / "state").rglob("d/*"):
+        content = path.read_bytes()
+        for at in range(40, len(content), len(content) // 4):
+            path.write_bytes(content[:at] + bytes([content[at] ^ 0x10]) + content[at + 1 :])
+            try:
+                assert bits(checkpoints.restore(step)[0]) == good  # a byte that nothing reads
+            except ValueError as error:
+                told.append(str(error))
+        path.write_bytes(content)
+    assert all("2 is damaged: " in one for one in told)
+    assert any("first.weight is not what was saved at step 2, by the checksum" in one for one in told), told
+
+
+def test_checksums_are_compared_by_name_and_may_be_missing(saved):
+    folder, step = saved
+    good = bits(Checkpoints(folder).restore(step)[0])
+    manifest = folder / "4" / "manifest" / "data.json"
+    content = json.loads(manifest.read_text())
+    content["checksums"]["params.first.weight"] += 1
+    manifest.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=r"4 is damaged: params\.first\.weight is not what was saved at step 4, by"):
+        Checkpoints(folder).restore(step)
+    del content["checksums"]  # as checkpoints were written before
+    manifest.write_text(json.dumps(content))
+    assert bits(Checkpoints(folder).restore(step)[0]) == good
+
+
+def test_a_damaged_checkpoint_prints_nothing_beside_the_error(saved, capfd):
+    folder, step = saved
+    before = sys.unraisablehook
+    for path in (folder / "4" / "state" / "d").iterdir():
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    try:
+        with pytest.raises(ValueError, match="4 is damaged: "):
+            Checkpoints(folder).restore(step)
+        time.sleep(0.3)  # for threads that report to a loop which is closed
+    finally:
+        sys.unraisablehook = before
+    assert "Event loop is closed" not in capfd.readouterr().err
+    assert Checkpoints(folder).restore(step, at=3)[0].step == 3
+    assert sys.unraisablehook is before
 
 
 @pytest.mark.parametrize("content", [None, "", "[]", '{"format": "x"}'])

@@ -136,6 +136,25 @@ def test_a_plateau_lowers_the_rate_without_another_compilation():
     assert step.traces == 1
 
 
+def grouped_step(**options):
+    groups = [gm.optim.Group("bias", lr=0.5), gm.optim.Group("norm", lr=0.2)]
+    return gm.train_step(Net(nnx.Rngs(0)), squared_error, gm.optim.sgd(lr=0.1, groups=groups), **options)
+
+
+def test_a_plateau_has_the_rates_of_the_optimizers_groups_in_order():
+    constant = Evaluation([{"x": X}], lambda model, batch: {"mse": jnp.mean(batch["x"])})
+    options = {"evaluation": constant, "epochs": 2, "progress": False}
+    plateau = ReduceLROnPlateau([0.1, 0.5, 0.2], patience=0, factor=0.5)
+    run = fit(grouped_step(), make_data(), plateau=(plateau, "mse"), **options)
+    np.testing.assert_allclose(run.state.optimizer.lr, [0.05, 0.25, 0.1], rtol=1e-6)
+    for lr in ([0.5, 0.2, 0.1], 0.1, [0.1, 0.5]):
+        with pytest.raises(ValueError, match=r"and the optimizer has 0\.1, 0\.5, 0\.2; .* no Group takes first"):
+            fit(grouped_step(), make_data(), plateau=(ReduceLROnPlateau(lr), "mse"), **options)
+    scheduled = make_step(lr=lambda count: 0.1)
+    with pytest.raises(ValueError, match="plateau changes the learning rate, and lr is a schedule"):
+        fit(scheduled, make_data(), plateau=(ReduceLROnPlateau(0.1), "mse"), **options)
+
+
 def test_loggers_hold_what_was_measured(tmp_path):
     loggers = [JsonLines(tmp_path / "deep" / "run.jsonl"), TensorBoard(tmp_path / "board")]
     run = fit(
@@ -227,12 +246,13 @@ def test_one_that_cannot_be_read_again_is_told_all_the_same():
         (lambda: {"early_stopping": EarlyStopping("a")}, "early_stopping watches the evaluation, and there is none"),
         (lambda: {"steps": 1, "plateau": (None, "a"), "evaluation": evaluation(every=1)}, "plateau watches 'a'"),
         (lambda: {"step": make_step(steps_per_launch=2), "steps": 3}, "steps is 3, and a launch takes 2"),
+        (lambda: {"evaluation": evaluation(every=0)}, "every is 0"),
+        (lambda: {"evaluation": evaluation(averaged=True)}, "averaged is True, and the step averages nothing"),
     ],
 )
 def test_bad_arguments(options, message):
-    given = {"step": make_step(), "data": make_data(), "progress": False, **options()}
     with pytest.raises(ValueError, match=message):
-        fit(**given)
+        fit(**{"step": make_step(), "data": make_data(), "progress": False, **options()})
 
 
 @pytest.mark.parametrize(
@@ -249,6 +269,13 @@ def test_arguments_of_another_type(name, given):
     arguments = {"step": make_step(), "data": make_data(), "steps": 1, "progress": False, name: given()}
     with pytest.raises(TypeError, match=f"^{name} is a "):
         fit(**arguments)
+
+
+def test_loggers_that_log_nothing():
+    with pytest.raises(
+        TypeError, match=r"loggers\[0\] is <built-in function print>, which has no log\(step, metrics\)"
+    ):
+        fit(make_step(), make_data(), loggers=[print], steps=1, progress=False)
 
 
 def test_metrics_that_are_no_mapping():
@@ -299,6 +326,18 @@ def test_goes_on_with_the_next_batch_of_any_data(make, tmp_path):
         np.testing.assert_array_equal(mine, theirs)
 
 
+def test_another_batch_size_goes_on_with_the_state_alone(tmp_path):
+    pytest.importorskip("orbax.checkpoint")
+    checkpoints = Checkpoints(tmp_path / "first", every=2)
+    fit(make_step(), make_data(), steps=4, checkpoints=checkpoints, progress=False)
+    other, step = from_arrays({"x": X, "y": Y}, batch_size=6, seed=3), make_step()
+    with pytest.raises(ValueError, match=r"batch_size is 8 in the state and 6 here; .* fit\(step, data, state=state, "):
+        fit(step, other, steps=8, checkpoints=checkpoints, progress=False)
+    state, _ = checkpoints.restore(step)
+    run = fit(step, other, state=state, steps=8, checkpoints=Checkpoints(tmp_path / "second"), progress=False)
+    assert run.history["loss"].shape == (4,)
+
+
 def test_a_plateau_and_its_patience_are_kept_in_a_checkpoint(tmp_path):
     pytest.importorskip("orbax.checkpoint")
 
@@ -323,6 +362,31 @@ def test_a_run_that_is_over_has_an_empty_history(tmp_path, capfd):
     assert run.stopped == "steps"
     assert capfd.readouterr().err.splitlines()[-1] == "at step 4 of 4 already: nothing is left to train"
     assert fit(make_step(), make_data(), state=run.state, steps=4, progress=False).history["loss"].size == 0
+
+
+def test_a_state_beside_a_checkpoint_starts_the_run_or_is_told(tmp_path, caplog):
+    pytest.importorskip("orbax.checkpoint")
+
+    def go_on(state, steps=6):
+        return fit(step, make_data(), state=state, steps=steps, checkpoints=checkpoints, progress=False)
+
+    step, checkpoints = make_step(), Checkpoints(tmp_path, every=2)
+    first = go_on(step.init(), steps=4)
+    state = jax.tree.map(jnp.copy, first.state)
+    assert go_on(first.state).history["loss"].shape == (2,)
+    assert not caplog.records
+    checkpoints.discard_after(4)
+    assert go_on(step.init()).history["loss"].shape == (2,)  # the script of a run that was interrupted
+    assert f"state is of step 0, and is not used: the run goes on from step 4 of {tmp_path}" in caplog.text
+    checkpoints.discard_after(4)
+    other = state._replace(optimizer=gm.optim.with_lr(state.optimizer, 0.01))
+    with pytest.raises(ValueError, match=r"state is of step 4, as .* other values of optimizer\.lr: leave state out"):
+        go_on(other)
+    checkpoints.discard_after(2)
+    with pytest.raises(ValueError, match=r"state is of step 4, and .* has step 2: .*discard_after\(1\)"):
+        go_on(state)
+    checkpoints.discard_after(1)
+    assert go_on(state).history["loss"].shape == (2,)
 
 
 def test_the_rate_that_counts_is_told_where_another_is_given(tmp_path, caplog):

@@ -177,6 +177,43 @@ def test_accumulated_parts_overflow_together():
     assert_identical(host(state.params), before)
 
 
+@pytest.mark.parametrize("parts", [2, 3, 4])
+def test_accumulated_parts_overflow_where_pytorchs_do(parts):
+    """In float16, whose largest number 65504 the initial scale exceeds and its part does not always."""
+    reference = torch.nn.Linear(1, 1, bias=False)
+    torch.nn.init.ones_(reference.weight)
+    model = gm.nn.Linear(1, 1, bias=False, rngs=nnx.Rngs(0))
+    gm.weights.load(model, reference.state_dict())
+    optimizer = torch.optim.SGD(reference.parameters(), lr=1e-4)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**16, growth_interval=3)
+    step = gm.train_step(
+        model,
+        lambda model, x: jnp.mean(model(x).astype(jnp.float32)),
+        gm.optim.sgd(lr=1e-4),
+        precision="float16",
+        loss_scaling=LossScaling(init_scale=2.0**16, growth_interval=3),
+        accumulate=parts,
+    )
+    state, skips = step.init(), []
+    for number in range(12):
+        x = np.full((12, 1), [0.4, 0.9, 1.7][number % 3], np.float32)
+        scale = scaler.get_scale()
+        optimizer.zero_grad()
+        for part in np.split(x, parts):
+            with torch.autocast("cpu", torch.float16):
+                y = reference(torch.from_numpy(part))
+            scaler.scale(y.float().mean() / parts).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        state, metrics = step(state, x)
+        assert float(metrics["loss_scale"]) == scale
+        skips.append(bool(metrics["skipped"]))
+        assert skips[-1] == (scaler.get_scale() < scale)
+        ours = gm.weights.to_state_dict(step.model(state))["weight"]
+        torch.testing.assert_close(ours, reference.weight.detach(), rtol=1e-6, atol=0)
+    assert 0 < sum(skips) < 12
+
+
 def test_bfloat16_is_as_precise_as_pytorchs_autocast():
     """64 losses over 64 steps, three times, each against the same in float64."""
     ours, theirs, exact = [], [], []

@@ -143,6 +143,10 @@ def test_two_processes_give_their_own_rows(eight):
         for placement in ("data", "full"):
             assert_close(seen["losses"][placement], eight["losses"]["single plain"])
             assert seen[f"step {placement}"] == 100
+            sums, whole = seen[f"checksums {placement}"], seen[f"whole {placement}"]
+            assert sums == found[0][f"checksums {placement}"]
+            assert whole.items() <= sums.items()
+            assert any(name.startswith("params.") for name in whole)
         assert seen["refusal"].startswith("ValueError: the batch has 12 rows, which the 8 devices")
         held = [n for n in seen["bytes full"][:-1] if n]
         assert max(held) < seen["bytes full"][-1] / 3

@@ -213,6 +213,33 @@ def test_averaged_parameters_are_those_of_averaged_model(averaging, theirs):
     assert_same(step, state, net)
 
 
+@pytest.mark.parametrize("steps_per_launch", [1, 3])
+def test_averages_from_an_epoch_on_are_those_of_pytorchs_loop(steps_per_launch):
+    """Epochs of three batches, whose last parameters enter from the third epoch on."""
+    net, model = pair()
+    epochs, n, swa_start = 5, 3, 1
+    averaging = gm.optim.swa(start=(swa_start + 1) * n, every=n)
+    step = gm.train_step(
+        model, cross_entropy, gm.optim.sgd(lr=0.1), averaging=averaging, steps_per_launch=steps_per_launch
+    )
+    given = batches(epochs * n)
+    launches = [given[i : i + n] for i in range(0, len(given), n)]
+    stacked = [{name: np.stack([batch[name] for batch in one]) for name in one[0]} for one in launches]
+    state, averaged = step.init(), torch.optim.swa_utils.AveragedModel(net)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for epoch in range(epochs):
+        for batch in launches[epoch] if steps_per_launch == 1 else [stacked[epoch]]:
+            state, _ = step(state, batch)
+        in_torch(net, optimizer, launches[epoch])
+        if epoch > swa_start:
+            averaged.update_parameters(net)
+        assert int(state.average[1]) == int(averaged.n_averaged)
+        ours = gm.weights.to_state_dict(step.model(state, averaged=True))
+        for name, value in averaged.module.named_parameters():
+            torch.testing.assert_close(ours[name], value.data, rtol=1e-10, atol=1e-12)
+    assert int(averaged.n_averaged) == 3
+
+
 def test_a_plain_nnx_model_is_stepped_in_pytorchs_layout():
     """muon looks at rows and columns: a kernel of nnx.Linear is transposed, which its type alone tells."""
     torch.manual_seed(0)

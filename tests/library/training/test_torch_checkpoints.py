@@ -62,6 +62,7 @@ PAIRS = {
         None,
     ),
     "rmsprop": (lambda p: torch.optim.RMSprop(p, lr=0.05), lambda: gm.optim.rmsprop(lr=0.05), None),
+    "adagrad": (lambda p: torch.optim.Adagrad(p, lr=0.05), lambda: gm.optim.adagrad(lr=0.05), None),
     "schedule": (
         lambda p: torch.optim.Adam(p, lr=0.05),
         lambda: gm.optim.adam(lr=halved),
@@ -73,14 +74,15 @@ PAIRS = {
 class Torch:
     """A loop of PyTorch's."""
 
-    def __init__(self, name: str, *, frozen: bool = False):
+    def __init__(self, name: str, *, frozen: tuple[str, ...] = (), listed: bool = False):
         torch.manual_seed(0)
         self.model = Reference().double()
-        if frozen:
-            self.model.first.requires_grad_(False)
+        for module in frozen:
+            getattr(self.model, module).requires_grad_(False)
         make, _, schedule = PAIRS[name]
-        self.names = [name for name, p in self.model.named_parameters() if p.requires_grad]
-        self.optimizer = make([p for p in self.model.parameters() if p.requires_grad])
+        given = {name: p for name, p in self.model.named_parameters() if p.requires_grad or listed}
+        self.names = list(given)
+        self.optimizer = make(given.values())
         self.schedule = schedule and schedule(self.optimizer)
 
     def run(self, numbers: range) -> list[float]:
@@ -100,13 +102,13 @@ class Torch:
         return {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict(), "epoch": 1}
 
 
-def make_step(name: str, **options) -> gm.training.TrainStep:
+def make_step(name: str, tx=None, **options) -> gm.training.TrainStep:
     model = Port(nnx.Rngs(1))
     nnx.update(
         model,
         jax.tree.map(lambda x: x.astype(jnp.float64) if jnp.issubdtype(x.dtype, jnp.floating) else x, nnx.state(model)),
     )
-    return gm.train_step(model, squared_error, PAIRS[name][1](), **options)
+    return gm.train_step(model, squared_error, PAIRS[name][1]() if tx is None else tx, **options)
 
 
 def run(step, state, numbers: range) -> tuple:
@@ -144,22 +146,161 @@ def test_pytorchs_training_goes_on_here_and_there_again(name, tmp_path):
     again.optimizer.load_state_dict(content["optimizer"])
     if theirs.schedule:
         again.schedule.load_state_dict(theirs.schedule.state_dict())
-        for group, their in zip(again.optimizer.param_groups, theirs.optimizer.param_groups, strict=True):
-            group["lr"] = their["lr"]
     np.testing.assert_allclose(again.run(range(7, 10)), theirs.run(range(7, 10)), rtol=1e-12)
     assert_same(again.model.state_dict(), theirs.model.state_dict())
 
 
-def test_frozen_parameters_are_not_the_optimizers():
-    theirs = Torch("adam", frozen=True)
+# what PyTorch's takes beside the optimizer, and ours beside the learning rate
+SCHEDULES = {
+    "StepLR": (10, 0.5),
+    "MultiStepLR": ([20, 30], 0.1),
+    "ExponentialLR": (0.9,),
+    "CosineAnnealingLR": (40,),
+    "LambdaLR": (lambda count: 0.9**count,),
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_a_schedule_goes_on_in_pytorch(name):
+    """By the state of PyTorch's scheduler, and by one that is made anew where 15 updates were made."""
+
+    def scheduled(optimizer, **more):
+        return getattr(torch.optim.lr_scheduler, name)(optimizer, *SCHEDULES[name], **more)
+
+    theirs = Torch("sgd")
+    theirs.schedule = scheduled(theirs.optimizer)
+    with in_double():
+        schedule = getattr(gm.optim.lr_scheduler, name)(0.05, *SCHEDULES[name])
+        step = make_step("sgd", tx=gm.optim.sgd(lr=schedule, momentum=0.9, nesterov=True))
+        state = gm.training.from_torch_checkpoint(theirs.content(), step, count=0)
+        state, _ = run(step, state, range(15))
+        at_15 = gm.training.to_torch_checkpoint(state, step, names=theirs.names)
+        state, _ = run(step, state, range(15, 20))
+        at_20 = gm.training.to_torch_checkpoint(state, step, names=theirs.names)
+    theirs.run(range(20))
+    kept = theirs.schedule.state_dict()
+    theirs.run(range(20, 40))
+    for start, content in {15: at_15, 20: at_20}.items():
+        again = Torch("sgd")
+        again.model.load_state_dict(content["model"])
+        again.optimizer.load_state_dict(content["optimizer"])
+        if start == 15:
+            again.schedule = scheduled(again.optimizer, last_epoch=14)
+        else:
+            again.schedule = scheduled(Torch("sgd").optimizer)
+            again.schedule.optimizer = again.optimizer
+            again.schedule.load_state_dict(kept)
+        again.run(range(start, 40))
+        assert_same(again.model.state_dict(), theirs.model.state_dict())
+
+
+def test_the_scheduler_counts_where_the_optimizer_does_not(caplog):
+    theirs = Torch("sgd")
+    theirs.schedule = torch.optim.lr_scheduler.ExponentialLR(theirs.optimizer, 0.9)
+    theirs.run(range(3))
+    content = theirs.content() | {"scheduler": theirs.schedule.state_dict()}
+    with in_double():
+        schedule = gm.optim.lr_scheduler.ExponentialLR(0.05, 0.9)
+        step = make_step("sgd", tx=gm.optim.sgd(lr=schedule, momentum=0.9, nesterov=True))
+        state = gm.training.from_torch_checkpoint(content, step)
+        assert not caplog.records
+        assert (int(state.step), int(state.optimizer.count)) == (3, 3)
+        assert int(gm.training.from_torch_checkpoint(content, step, count=2).step) == 2
+        state, losses = run(step, state, range(3, 6))
+        np.testing.assert_allclose(losses, theirs.run(range(3, 6)), rtol=1e-12)
+        plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(theirs.optimizer)
+        plateau.step(1.0)
+        plateau.step(1.0)
+        content |= {"scheduler": plateau.state_dict()}
+        assert int(gm.training.from_torch_checkpoint(content, step).step) == 1
+        counting = Torch("adam")
+        counting.run(range(2))
+        content = counting.content() | {"scheduler": {"last_epoch": 7}}
+        assert int(gm.training.from_torch_checkpoint(content, make_step("adam")).step) == 2
+
+
+def test_what_schedulers_write_into_a_group_is_handed_back():
+    theirs = Torch("sgd")
+    theirs.schedule = torch.optim.lr_scheduler.OneCycleLR(theirs.optimizer, 0.5, 20, cycle_momentum=False)
+    theirs.run(range(3))
+    with in_double():
+        for lr in (gm.optim.lr_scheduler.OneCycleLR(0.05, 0.5, 20), optax.linear_schedule(0.05, 0.0, 20)):
+            step = make_step("sgd", tx=gm.optim.sgd(lr=lr, momentum=0.9, nesterov=True))
+            state, _ = run(step, step.init(), range(3))
+            (group,) = gm.training.to_torch_checkpoint(state, step, names=theirs.names)["optimizer"]["param_groups"]
+            if isinstance(lr, gm.optim.lr_scheduler.OneCycleLR):
+                expected = theirs.optimizer.state_dict()["param_groups"][0]
+                for name in ("lr", "initial_lr", "max_lr", "min_lr"):
+                    assert group[name] == pytest.approx(expected[name], rel=1e-12)
+            else:
+                assert group["initial_lr"] == 0.05
+                assert "max_lr" not in group
+
+
+def frozen_pair(name: str, *, listed: bool) -> Torch:
+    """A loop of PyTorch's whose `first` and `norm` are frozen, and its optimizer's or not."""
+    theirs = Torch(name, frozen=("first", "norm"), listed=listed)
+    assert any(name.startswith("first") for name in theirs.names) == listed
+    return theirs
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["names", "no names"])
+@pytest.mark.parametrize(
+    ("name", "listed"),
+    [("adam", False), ("adam", True), ("sgd", True), ("adagrad", True)],
+    ids=lambda value: {True: "listed", False: "not listed"}.get(value, value),
+)
+def test_frozen_parameters_may_be_the_optimizers_or_not(name, listed, named):
+    theirs = frozen_pair(name, listed=listed)
     theirs.run(range(2))
     with in_double():
-        step = make_step("adam", frozen=r"^first")
-        state = gm.training.from_torch_checkpoint(theirs.content(), step)
+        step = make_step(name, frozen=r"^(first|norm)")
+        names = theirs.names if named else None
+        state = gm.training.from_torch_checkpoint(theirs.content(), step, names=names, count=2)
         state, losses = run(step, state, range(2, 5))
         np.testing.assert_allclose(losses, theirs.run(range(2, 5)), rtol=1e-12)
         content = gm.training.to_torch_checkpoint(state, step, names=theirs.names)
     assert_same(content["model"], theirs.model.state_dict())
+    assert content["optimizer"]["state"].keys() == theirs.optimizer.state_dict()["state"].keys()
+    again = frozen_pair(name, listed=listed)
+    again.model.load_state_dict(content["model"])
+    again.optimizer.load_state_dict(content["optimizer"])
+    if listed:  # and goes on with them
+        again.model.requires_grad_(True)
+        theirs.model.requires_grad_(True)
+    np.testing.assert_allclose(again.run(range(5, 8)), theirs.run(range(5, 8)), rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["adam", "adagrad"])
+def test_what_is_trained_from_now_on_begins_anew(name):
+    theirs = frozen_pair(name, listed=True)
+    with in_double():
+        first = make_step(name, frozen=r"^(first|norm)")
+        state = gm.training.from_torch_checkpoint(theirs.content(), first, names=theirs.names)
+        theirs.run(range(3))
+        state, _ = run(first, state, range(3))
+        content = gm.training.to_torch_checkpoint(state, first, names=theirs.names)
+        second = make_step(name)
+        state = gm.training.from_torch_checkpoint(content, second)
+        theirs.model.requires_grad_(True)
+        state, losses = run(second, state, range(3, 6))
+        np.testing.assert_allclose(losses, theirs.run(range(3, 6)), rtol=1e-12)
+        assert sorted(state.optimizer.step.tolist()) == [3, 3, 3, 3, 6, 6]
+        last = gm.training.to_torch_checkpoint(state, second, names=theirs.names)
+        assert_same(last["model"], theirs.model.state_dict())
+        trained = [name for name in theirs.names if name.startswith("second")]
+        content = gm.training.to_torch_checkpoint(first.init(), first, names=trained)
+        with pytest.raises(ValueError, match=r"first\.weight: missing, and first\.weight is trained here; list it"):
+            gm.training.from_torch_checkpoint(content, second)
+
+
+def test_what_pytorch_has_trained_and_is_frozen_here_is_told(caplog):
+    theirs = Torch("adam")
+    theirs.run(range(2))
+    with in_double():
+        step = make_step("adam", frozen="^first")
+        gm.training.from_torch_checkpoint(theirs.content(), step)
+    assert "first.weight, first.bias: PyTorch's optimizer has stepped what is not trained here" in caplog.text
 
 
 def test_the_loss_scale_goes_along():
