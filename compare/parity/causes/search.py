@@ -155,7 +155,8 @@ class Search:
 
     def _parting(self) -> frozenset[Any]:
         """The first instructions of the reference that make what the port never has, of what it has."""
-        both, found = self.both(), dict.fromkeys(())
+        both = self.both()
+        found: dict[Any, None] = {}
         with contextlib.suppress(LateError):  # what was found by then is among the first, which say most
             for each in both.never(Limit(PARTING_S)) if both is not None else ():
                 found[each.instruction] = None

@@ -72,7 +72,7 @@ def _theirs(replay: Replay) -> Iterator[_Table]:
     held = own_buffers(replay)
     for name, x in held.items():
         if _is_table(x):
-            yield _Table(name, as_numpy(x.detach()), lambda make, name=name: Change(parameters={name: make}))
+            yield _Table(name, as_numpy(x.detach()), functools.partial(_of_held, name))
     free = {id(x): x for x in held.values()}
     made: list[_Table] = []
 
@@ -86,10 +86,18 @@ def _theirs(replay: Replay) -> Iterator[_Table]:
         if isinstance(site.result, torch.Tensor) and _is_table(site.result):
             at = frozenset([site.number])
             array = as_numpy(site.result.detach().clone())
-            made.append(_Table(f"what {site.name} gives", array, lambda make: Change(apply=_instead(make), sites=at)))
+            made.append(_Table(f"what {site.name} gives", array, functools.partial(_of_call, at)))
 
     replay.run(Change(), note=note, forward_only=True)
     yield from made
+
+
+def _of_held(name: str, make: Make) -> Change:
+    return Change(parameters={name: make})
+
+
+def _of_call(at: frozenset[int], make: Make) -> Change:
+    return Change(apply=_instead(make), sites=at)
 
 
 def _is_table(x: torch.Tensor) -> bool:
@@ -152,25 +160,27 @@ def _relations(theirs: np.ndarray, ours: np.ndarray) -> Iterator[tuple[str, Make
     """What the one may be of the other, whatever its size."""
     for a, b in itertools.combinations(range(theirs.ndim), 2):
         if theirs.shape[a] == theirs.shape[b]:
-            yield f"with axes {a} and {b} exchanged", lambda x, a=a, b=b: x.transpose(a, b)
+            yield f"with axes {a} and {b} exchanged", functools.partial(torch.transpose, dim0=a, dim1=b)
     for axis, length in enumerate(theirs.shape):
         if length > 1:
-            yield f"reversed along axis {axis}", lambda x, axis=axis: x.flip(axis)
+            yield f"reversed along axis {axis}", functools.partial(torch.flip, dims=(axis,))
             for by in (1, -1):
-                yield f"rolled by {by} along axis {axis}", lambda x, axis=axis, by=by: x.roll(by, axis)
+                yield f"rolled by {by} along axis {axis}", functools.partial(torch.roll, shifts=by, dims=axis)
         if 1 < length <= MOST_PLACES and (order := _order(theirs, ours, axis)) is not None:
             words = f"with its places along axis {axis} in the order {tuple(order)}"
-            yield words, lambda x, axis=axis, order=order: x.index_select(axis, torch.tensor(order))
+            yield words, functools.partial(torch.index_select, dim=axis, index=torch.tensor(order))
     if theirs.dtype.kind == "b":
         yield "the other way round", torch.logical_not
     if theirs.dtype.kind != "f":
         return
     yield "with the sign turned", torch.neg
-    with np.errstate(all="ignore"):
-        apart, times = ours - theirs, ours / theirs
-    by, factor = np.median(apart[np.isfinite(apart)]), np.median(times[np.isfinite(times)])
-    yield f"{factor:.6g} times", lambda x: x * float(factor)
-    yield f"with {by:.6g} added", lambda x: x + float(by)
+    finite = np.isfinite(theirs) & np.isfinite(ours) & (theirs != 0)
+    if not finite.any():
+        return
+    apart, times = (ours - theirs)[finite], ours[finite] / theirs[finite]
+    by, factor = float(np.median(apart)), float(np.median(times))
+    yield f"{factor:.6g} times", functools.partial(torch.mul, other=factor)
+    yield f"with {by:.6g} added", functools.partial(torch.add, other=by)
 
 
 def _order(theirs: np.ndarray, ours: np.ndarray, axis: int) -> list[int] | None:
