@@ -178,9 +178,9 @@ def _relations(theirs: np.ndarray, ours: np.ndarray) -> Iterator[tuple[str, Make
     if not finite.any():
         return
     apart, times = (ours - theirs)[finite], ours[finite] / theirs[finite]
-    by, factor = float(np.median(apart)), float(np.median(times))
+    added, factor = float(np.median(apart)), float(np.median(times))
     yield f"{factor:.6g} times", functools.partial(torch.mul, other=factor)
-    yield f"with {by:.6g} added", functools.partial(torch.add, other=by)
+    yield f"with {added:.6g} added", functools.partial(torch.add, other=added)
 
 
 def _order(theirs: np.ndarray, ours: np.ndarray, axis: int) -> list[int] | None:
