@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 import torch
 from flax import nnx
@@ -206,3 +207,29 @@ class OneStepAhead(nnx.Module):
 def test_steps_that_are_one_ahead_are_named():
     found = causes(Steps, OneStepAhead, lambda rng: (rng.standard_normal((5, 3, TIME)),), modes=("inference",))
     assert found == [("index", "takes the element after the reference's in each call")]
+
+
+class MeanOfEach(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(TIME, TIME)
+
+    def forward(self, x, group):
+        total = torch.zeros(TAGS, TIME, dtype=x.dtype).index_add(0, group, self.fc(x))
+        return total / torch.bincount(group, minlength=TAGS).clamp(min=1)[:, None]
+
+
+class AverageCount(nnx.Module):
+    def __init__(self, rngs):
+        self.fc = nnx.Linear(TIME, TIME, rngs=rngs)
+
+    def __call__(self, x, group):
+        return jax.ops.segment_sum(self.fc(x), group, num_segments=TAGS) / (len(x) / TAGS)
+
+
+def test_a_count_that_is_the_average_is_named():
+    def groups(rng):
+        return rng.standard_normal((30, TIME)), np.concatenate([np.arange(TAGS), rng.integers(0, TAGS, 30 - TAGS)])
+
+    found = causes(MeanOfEach, AverageCount, groups, modes=("inference",))
+    assert found == [("count", "takes as many for each as there are on average")]

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ..variants import Called, Variant, of, signature
+from ..variants import Called, Variant, after, of, signature
 
 signature("index_add index_copy", "input dim index source")
 signature("scatter_add scatter", "input dim index src")
@@ -35,6 +35,13 @@ def put(call: Called) -> Iterator[Variant]:
     did, wanted = ("sets", "adds") if adds else ("adds", "sets")
     fix = f"write x.at[index].{'add' if adds else 'set'}(values)"
     yield Variant("scatter", f"{did} where the reference {wanted}", fix, call.with_(accumulate=not adds))
+
+
+@of("bincount")
+def counted(call: Called) -> Iterator[Variant]:
+    says, fix = "takes as many for each as there are on average", "count them: jnp.bincount(index, length=...)"
+    yield Variant("count", says, fix, after(lambda counts: counts.double().mean().expand_as(counts)))
+    yield Variant("count", "takes one for each", fix, after(torch.ones_like))
 
 
 @of("__getitem__")
