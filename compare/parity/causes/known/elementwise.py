@@ -49,7 +49,7 @@ def summands(call: Called) -> Iterator[Variant | Fit]:
     yield Variant(
         "sign",
         "has the sign of the result turned",
-        f"{call.name.strip('_')} them in the reference's order",
+        f"{'subtract' if 'sub' in call.name else 'add'} them in the reference's order",
         lambda func, args, kwargs: -func(*args, **kwargs),
     )
     for place, words in ((0, "first"), (1, "second")):
