@@ -49,7 +49,7 @@ def summands(call: Called) -> Iterator[Variant | Fit]:
     yield Variant(
         "sign",
         "has the sign of the result turned",
-        f"{'subtract' if 'sub' in call.name else 'add'} them in the reference's order",
+        "subtract them in the reference's order" if "sub" in call.name else "keep its sign",
         lambda func, args, kwargs: -func(*args, **kwargs),
     )
     for place, words in ((0, "first"), (1, "second")):
