@@ -56,6 +56,8 @@ def element(call: Called) -> Iterator[Variant]:
                 is_guess=is_mask(x),  # a part of a mask that is true throughout is like no mask at all
             )
         for shift, words in ((1, "after"), (-1, "before")) if _is_number(part) else ():
+            if (part < 0) != (part + shift < 0):
+                continue
             yield Variant(
                 "index",
                 f"takes the element {words} the reference's in each call",
