@@ -16,22 +16,19 @@ from ..checkpoints import no_checkpoints
 from ..errors import describe_briefly
 from ..quiet import quiet
 from ..report.divergence_text import OPTIMIZER
-from ..report.records import Cause, Divergence, ModuleEvidence, Tensor
+from ..report.records import Divergence, ModuleEvidence, Tensor
 from .coverage import listed
 from .dead_outputs import dead_outputs
+from .explained import Place, explained_by, is_off_forward, place_of, with_numbers, with_what_passes
 from .inside.calls import is_inside
 from .judge import Question
 from .step_diagnosis import of_optimizer, of_steps
-from .yardstick import difference
 
 if TYPE_CHECKING:
     from ..torch_side import TorchSide
     from .causes import Elsewhere
     from .examination import Examination
-    from .inside.calls import CallId
     from .inside.localise import Look
-
-Place = tuple[str, bool]  # a module, and whether the fault is outside of all
 
 LOOKS = 3  # at inputs of one mode
 CAUSES_S = 120.0  # for the causes of all suspects
@@ -155,7 +152,7 @@ class _Looks:
             self.notes.append(f"gradients that the reference lacks were not looked for: {describe_briefly(error)}")
             return None
         if dead is not None:
-            self.found[_place(dead)] = dead
+            self.found[place_of(dead)] = dead
         return dead
 
     def _are_gradients_alone(self, mode: str) -> bool:
@@ -170,19 +167,19 @@ class _Looks:
         self.modules = self.modules or look.modules()
         self._note_what_is_hidden(look)
         refuted = self._hold_backward(look)
-        divergences = [each for each in look.divergences() if _place(each) not in self.found]
-        divergences = [_with_numbers(look, _with_what_passes(look, each)) for each in divergences]
+        divergences = [each for each in look.divergences() if place_of(each) not in self.found]
+        divergences = [with_numbers(look, with_what_passes(look, each)) for each in divergences]
         divergences = self._together(seen, self._explained(seen, divergences))
-        told = {_place(each) for each in divergences if each.causes}
+        told = {place_of(each) for each in divergences if each.causes}
         earlier = {place: each for place, each in refuted.items() if place not in told}  # more is off there
-        divergences = [each for each in divergences if _place(each) not in earlier]
-        self._found_in.update({_place(each): seen for each in divergences})
+        divergences = [each for each in divergences if place_of(each) not in earlier]
+        self._found_in.update({place_of(each): seen for each in divergences})
         divergences = [*earlier.values(), *divergences]
         if not self.exam.judge.is_large:
             until = max(self.deadline, time.monotonic() + LINES_S)  # however long the search for causes took
             divergences = [self._with_its_line(each, until) for each in divergences]
-        self.found.update({_place(each): each for each in divergences})
-        self._parts.update({_place(each): (*look.unlike, *look.hidden, *look.written) for each in divergences})
+        self.found.update({place_of(each): each for each in divergences})
+        self._parts.update({place_of(each): (*look.unlike, *look.hidden, *look.written) for each in divergences})
 
     def _seen(self, question: Question) -> _Seen | None:
         """Looks at an input with the reference's constants as it has them, and in float64 as the port does."""
@@ -240,7 +237,7 @@ class _Looks:
 
         refuted = {}
         for each in look.divergences() if look.question.mode == "forward_backward" else ():
-            place = _place(each)
+            place = place_of(each)
             before = self.found.get(place)
             if before is None or before.mode != "inference":
                 continue
@@ -263,7 +260,7 @@ class _Looks:
             for look in (seen.first, *seen.others):
                 elsewhere = self._elsewhere(look, self.deadline - seen.took_s)
                 is_first = look is seen.first
-                divergences = _explained_by(look, divergences, self.deadline, elsewhere, is_first=is_first)
+                divergences = explained_by(look, divergences, self.deadline, elsewhere, is_first=is_first)
         except Exception as error:
             at = seen.first.question
             self.notes.append(f"{at.mode}: causes were not tried on {at.label!r}: {describe_briefly(error)}")
@@ -336,14 +333,14 @@ class _Looks:
         """A divergence with the line where the port leaves the reference's way; not for long where a cause is known."""
         from .causes import alike, astray
 
-        off = _is_off_forward(divergence)
+        off = is_off_forward(divergence)
         if not (off or divergence.causes) or time.monotonic() > deadline:
             return divergence
         if divergence.causes:
             self._lines_left -= 1
             if self._lines_left < 0:
                 return divergence
-        seen, seconds = self._found_in[_place(divergence)], LINE_S if divergence.causes else LINES_S
+        seen, seconds = self._found_in[place_of(divergence)], LINE_S if divergence.causes else LINES_S
         try:
             if off:
                 found = astray(seen.first, divergence, deadline, seen.others, seconds=seconds)
@@ -367,44 +364,6 @@ class _Looks:
         return same or any(path in inside for path in self._parts.get(place, ()))
 
 
-def _with_what_passes(look: Look, divergence: Divergence) -> Divergence:
-    """A divergence in whose module a gradient goes on that the reference stops, as that of `critic(fake.detach())`."""
-    if divergence.outside or _is_off_forward(divergence):
-        return divergence
-    around = {at: look.run.around(at) for at, _ in look.let_through}
-    inside = [f"{name} of {at}" for at, name in look.let_through if _path(around[at]) == divergence.module]
-    if not inside:
-        return divergence
-    cause = Cause(
-        id="detach",
-        says=f"lets the gradient through by what it hands to {' and '.join(inside)}, where the reference detaches that",
-        fix="hand it jax.lax.stop_gradient(x)",
-        residual=0.0,
-    )
-    return replace(divergence, causes=[cause])
-
-
-def _with_numbers(look: Look, divergence: Divergence) -> Divergence:
-    """A divergence in which nothing is off at its root but numbers that it hands to modules inside."""
-    handed = [seen for seen in look.forced if seen.what == "received" and _path(seen.around) == divergence.module]
-    wrong = [seen for seen in handed if not difference(seen.port, seen.reference).equal]
-    numbers = [seen for seen in wrong if seen.name in look.calls[look.matches[seen.at]].numbers and not seen.port.ndim]
-    if divergence.outside or divergence.causes or not numbers or numbers[0] is not wrong[0]:
-        return divergence
-    first = numbers[0]
-    cause = Cause(
-        id="number",
-        says=f"hands {first.name}={first.port:.12g} to {first.at}, where the reference hands {first.reference:.12g}",
-        fix=f"hand it {first.name}={first.reference:.12g}",
-        residual=0.0,
-    )
-    return replace(divergence, causes=[cause])
-
-
-def _path(at: CallId | None) -> str:
-    return at.path if at is not None else ""
-
-
 def _more(paths: tuple[str, ...]) -> str:
     return f", and {len(paths) - 1} more modules" if len(paths) > 1 else ""
 
@@ -417,50 +376,6 @@ def _lines(divergence: Divergence) -> set[tuple[str, str]]:
     """What the causes are, and of which lines of the reference, where these are known of all."""
     lines = {(cause.id, cause.reference) for cause in divergence.causes}
     return lines if all(line for _, line in lines) else set()
-
-
-def _place(divergence: Divergence) -> Place:
-    return divergence.module, divergence.outside
-
-
-def _explained_by(
-    look: Look, divergences: list[Divergence], deadline: float, elsewhere: Elsewhere, *, is_first: bool
-) -> list[Divergence]:
-    """The divergences, those without a cause as this look tells of the same place: a further one where it has a cause.
-
-    Beside the reference's constants in other digits than the port's, all that is made of them is off by a little.
-    """
-    without = {_place(each) for each in divergences if not each.causes}
-    seen = [each for each in look.divergences() if _place(each) in without]
-    told = {_place(each): each for each in _explained(look, seen, deadline, elsewhere)} if seen else {}
-    silent = {_place(each) for each in seen} - told.keys()
-    told = {place: each for place, each in told.items() if is_first or each.causes}
-    return [told.get(_place(each), each) for each in divergences if _place(each) not in silent]
-
-
-def _explained(
-    look: Look, divergences: list[Divergence], deadline: float, elsewhere: Elsewhere
-) -> Iterator[Divergence]:
-    """The divergences of a look with their causes, which hold in other looks, too."""
-    from .causes import explain, explain_casts
-
-    found = [explain(look, each, deadline=deadline, elsewhere=elsewhere) for each in divergences]
-    casts: dict[str, Cause] = {}
-    if not all(one.causes for one in found):
-        known = [match.port for match in look.matching.matches]
-        casts = explain_casts(look.port, look.question, look.observed, known)
-    hold = any(not own.causes and each.module in casts for each, own in zip(divergences, found, strict=True))
-    for each, own in zip(divergences, found, strict=True):
-        if hold and not own.causes and each.module not in casts and not each.outside and _is_off_forward(each):
-            continue  # without the casts all is right: it hands on what another module gives in a narrower dtype
-        if each.outside and casts and look.port.case.loss is None:
-            continue  # a cotangent in the dtype of an output that was cast
-        causes = own.causes or [*filter(None, [None if each.outside else casts.get(each.module)])]
-        yield replace(each, causes=causes, cut_short=own.cut_short and not causes, tried_s=own.tried_s)
-
-
-def _is_off_forward(divergence: Divergence) -> bool:
-    return any(finding.what in ("received", "output") for finding in divergence.findings)
 
 
 def questions(exam: Examination, tensors: Sequence[Tensor]) -> Iterable[Question]:

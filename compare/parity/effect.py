@@ -6,7 +6,7 @@ A target network under `torch.no_grad()` has no gradient, and a port that uses i
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +14,7 @@ import torch
 
 if TYPE_CHECKING:
     from ..torch_side import TorchSide
-    from .judge import Truth
+    from .judge import Question, Truth
 
 LONGEST_S = 5.0  # for all of them
 
@@ -22,13 +22,18 @@ LONGEST_S = 5.0  # for all of them
 def without_effect(side: TorchSide, truth: Truth, names: Sequence[str]) -> list[str]:
     """Those of the parameters, by name, that can be others without any output being another; those that there was no
     time for as well."""
-    parameters = dict(side.module.named_parameters())
+    parameters, question = dict(side.module.named_parameters()), truth.question
+    usual = side.outputs(question.inputs, question.mode)
     until = time.monotonic() + LONGEST_S
-    return [name for name in names if time.monotonic() > until or not _has_effect(side, truth, parameters[name])]
+    return [
+        name for name in names if time.monotonic() > until or not _has_effect(side, question, parameters[name], usual)
+    ]
 
 
-def _has_effect(side: TorchSide, truth: Truth, parameter: torch.nn.Parameter) -> bool:
-    question, before = truth.question, parameter.detach().clone()
+def _has_effect(
+    side: TorchSide, question: Question, parameter: torch.nn.Parameter, usual: Mapping[str, np.ndarray]
+) -> bool:
+    before = parameter.detach().clone()
     try:
         with torch.no_grad():
             parameter.mul_(1.1).add_(0.01)
@@ -36,5 +41,4 @@ def _has_effect(side: TorchSide, truth: Truth, parameter: torch.nn.Parameter) ->
     finally:
         with torch.no_grad():
             parameter.copy_(before)
-    usual = truth.reference.outputs
     return others.keys() != usual.keys() or any(not np.array_equal(others[name], x) for name, x in usual.items())

@@ -74,6 +74,7 @@ class Search:
     ):
         self.trial, self.look, self.run_s, self.both, self.within = trial, look, run_s, both, within
         self.replay, self.target = trial.replay, trial.target
+        self._has_tried_tables = False  # early, of a module that takes long
 
     def causes(self) -> list[Cause]:
         self.ancestry = Ancestry(self.replay)
@@ -165,6 +166,9 @@ class Search:
         return frozenset(found)
 
     def _tables(self, sites: list[Site]) -> None:
+        if self._has_tried_tables:
+            return
+        self._has_tried_tables = True
         if has_tables(self.replay) and (both := self.both()) is not None:
             self.trial.limit = self.trial.limit.anew()
             self._until_found(tables(self.replay, both))
