@@ -75,8 +75,8 @@ def from_torch_checkpoint(
     wanted = [model_key, optimizer_key, *([scaler_key] if scaling else [])]
     if missing := [key for key in wanted if key not in content]:
         raise ValueError(
-            f"source has no {', '.join(map(repr, missing))}; it has {', '.join(map(repr, content)) or 'nothing'}: say what is what "
-            "with model_key, optimizer_key and scaler_key"
+            f"source has no {', '.join(map(repr, missing))}; it has {', '.join(map(repr, content)) or 'nothing'}: "
+            "say what is what with model_key, optimizer_key and scaler_key"
         )
     _check_kept(content, model_key, optimizer_key)
     begun = step.init()
