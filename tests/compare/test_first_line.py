@@ -384,3 +384,19 @@ def test_parts_that_others_lack():
     np.testing.assert_array_equal(lacking.replaced(np.concatenate([rows[:3], others])), rows[[0, 1, 2, 0, 1]])
     assert known.lacking(rows) is None
     assert known.lacking(others) is None
+
+
+def test_a_random_key_is_no_value_that_is_looked_for():
+    key, draw = jax.random.key(0), np.random.default_rng(0).standard_normal
+    known = Values([key, draw(3)])
+    assert known.have(key)
+    assert known.lacking(key) is None
+    assert not known.have_whole(key)
+
+
+def test_a_number_is_found_as_an_element_and_a_count_is_not():
+    row = np.random.default_rng(0).standard_normal(7)
+    known = Values([row, np.arange(4.0)])
+    assert known.have_element(row[3:4])
+    assert not known.have_element(row[3:4] + 1e-6)
+    assert not known.have_element(np.array([2.0]))

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from flax import nnx
 from told_causes import causes
 
@@ -93,6 +94,37 @@ def test_what_a_mask_does_not_hide_is_named(port, id, says):
     (found, *_) = causes(Attention, port, sentences)
     assert found[0] == id
     assert found[1].startswith(says)
+
+
+class Window(torch.nn.Module):
+    """Each place sees those that are at most two away."""
+
+    def __init__(self):
+        super().__init__()
+        self.key = torch.nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x):
+        places = torch.arange(x.shape[1])
+        near = (places[:, None] - places).abs() <= 2
+        scores = (x @ self.key(x).transpose(-1, -2)).masked_fill(~near, torch.finfo(x.dtype).min)
+        return F.dropout(scores.softmax(-1), 0.1, self.training) @ x
+
+
+class NarrowerWindow(nnx.Module):
+    def __init__(self, rngs):
+        self.key, self.drop = nnx.Linear(WIDTH, WIDTH, rngs=rngs), nnx.Dropout(0.1, rngs=rngs)
+
+    def __call__(self, x):
+        places = jnp.arange(x.shape[1])
+        near = jnp.abs(places[:, None] - places) < 2  # nearer
+        scores = jnp.where(near, x @ self.key(x).swapaxes(-1, -2), jnp.finfo(x.dtype).min)
+        return self.drop(jax.nn.softmax(scores, -1)) @ x
+
+
+def test_distances_that_are_compared_otherwise_are_named_and_not_how_they_are_computed():
+    """Below two in a square is what is below two by itself, but for one distance."""
+    words = lambda rng: (rng.standard_normal((3, LENGTH, WIDTH)),)  # noqa: E731
+    assert causes(Window, NarrowerWindow, words) == [("comparison", "compares with lt for le")]
 
 
 class OfWords(torch.nn.Module):

@@ -51,6 +51,7 @@ class Changed(TorchFunctionMode):
       owners: paths of modules by identity, where words are to name them.
       tensors: what was made: in words, made before which call, and itself.
       inside_calls: what modules inside that hand on what was recorded were given, and gave.
+      has_other_lengths: whether one of these was given other numbers of rows, and has run itself.
     """
 
     def __init__(self, change: Change, note: Callable[[Site], None] | None, until: CodeType, most: int | None = None):
@@ -62,6 +63,7 @@ class Changed(TorchFunctionMode):
         self.count = 0
         self.tensors: list[tuple[str, int, torch.Tensor]] = []
         self.inside_calls: list[Inside] = []
+        self.has_other_lengths = False
 
     def keep(self, value: Any, words: str) -> None:
         """Notes a tensor that another may be taken for; of integers many, since a few are alike by chance."""

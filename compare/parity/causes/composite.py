@@ -15,6 +15,7 @@ from .several_calls import several_calls
 from .sites import is_floating, numbers
 from .variants import Variant
 from .written_out import written_out
+from .written_parts import written_parts
 
 LERP = ("lerp", "lerp_")
 
@@ -30,6 +31,7 @@ def composites(sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
         yield variant, Change(variant.apply, numbers(calls))
     yield from written_out(sites)
     yield from several_calls(sites)
+    yield from written_parts(sites)
     yield from far_orders(sites)
 
 

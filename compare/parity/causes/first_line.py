@@ -20,7 +20,7 @@ from jax.extend import core as jex
 from ...report.records import Astray, Divergence
 from ..inside.calls import CallId, is_inside
 from .limit import Limit
-from .values import Lacking, Values
+from .values import Lacking, Values, as_array
 from .ways import LateError, Made, Step, Ways, check, ways
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ def _instead(never: Sequence[Made], used: Values) -> list[str]:
 
 
 def _is_floating(step: Step) -> bool:
-    return any(np.asarray(value).dtype.kind == "f" for value in step.results)
+    return any(as_array(value).dtype.kind == "f" for value in step.results)
 
 
 def _lines(places: Iterable[tuple[str, str]]) -> list[str]:

@@ -48,9 +48,12 @@ class Replay:
     Attributes:
       goes_on: whether the module's buffers stay as a run leaves them.
       most: calls that a run may make, once the calls of an unchanged one are known.
+      has_other_lengths: whether a module inside was given other numbers of rows in the last run, of whose gradients
+        nothing was recorded.
     """
 
     goes_on = False
+    has_other_lengths = False
 
     def __init__(self, model: torch.nn.Module, calls: Calls, at: CallId, forced: set[CallId], backward: bool):
         self.model, self.calls, self.call, self.backward = model, calls, calls[at], backward
@@ -149,6 +152,7 @@ class Replay:
             stack.enter_context(mode.own_functions())
             outputs = self._called(mode, args, kwargs)
             mode.paused = True
+            self.has_other_lengths = mode.has_other_lengths
             if change == Change():
                 self.most = LEAST + TIMES * mode.count
             self._regroup("received", evidence)

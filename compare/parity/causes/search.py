@@ -24,7 +24,8 @@ from .exchanged_calls import LAYOUTS
 from .extra import extra_activations, extra_factors, extra_given
 from .held import buffer_variants, own_buffers
 from .known.gradient import kept_on, stops_gradients
-from .known.mask import chooses, compares_integers
+from .known.mask import chooses, compares_distances, compares_integers
+from .later import rewired_in_turns, taken_later
 from .limit import Limit
 from .loops import not_carried, one_turn_behind
 from .origins import Origin, differs_in, origins
@@ -94,6 +95,7 @@ class Search:
             self._single,
             self._composites,
             self._behind,
+            self._elsewhere,
             self._modes,
             self._together,
             self._buffers,
@@ -146,6 +148,7 @@ class Search:
         near = self._parting()
         self.trial.limit = self.trial.limit.anew()
         parting = [site for site in sites if instruction(site) in near]
+        self._elsewhere(parting)
         parting = self._with_takers(parting)
         for stage in (self._single, self._composites, self._together, self._stale, self._fits):
             if parting and not self.trial.found and not self.trial.is_over:
@@ -236,8 +239,8 @@ class Search:
         # condition is taken, say less; and a backward of its own, since what lacks it may stop the gradient of what
         # it is given
         def place(same: list[Site]) -> int:
-            is_soon = chooses(same[0]) or compares_integers(same[0]) or own_function(same[0].func)
-            return 0 if is_soon else 1
+            compares = compares_integers(same[0]) or compares_distances(same[0])
+            return 0 if compares or chooses(same[0]) or own_function(same[0].func) else 1
 
         told = sorted(widest_first(sites), key=place)
         # what is left out is plainer than what comes to the same, such as a mask that holds everywhere
@@ -356,8 +359,12 @@ class Search:
     def _behind(self, sites: list[Site]) -> None:
         self._each(one_turn_behind(self.ancestry))
 
+    def _elsewhere(self, sites: list[Site]) -> None:
+        self._until_found(taken_later(self.ancestry, sites))
+        self._until_found(rewired_in_turns(self.ancestry, sites))
+
     def _rewired(self, sites: list[Site]) -> None:
-        self._each(rewired(self.ancestry))
+        self._until_found(rewired(self.ancestry))
         if not self.trial.found:
             self._each(indexed_by(self.ancestry))
 

@@ -125,8 +125,8 @@ class Trial:
             )
 
     def add(self, cause: Cause) -> None:
-        """Takes it among the found ones, unless one of its id is there."""
-        if self._is_tried(cause.id) and all(cause.id != other.id for other in self.found):
+        """Takes it among the found ones, unless one of its id, or one that says the same, is there."""
+        if self._is_tried(cause.id) and all(cause.id != one.id and cause.says != one.says for one in self.found):
             self.found.append(cause)
 
     def _is_tried(self, id: str) -> bool:
@@ -145,6 +145,8 @@ class Trial:
                 left = self.call.left(self.forward, change, forward_only=True)
                 if not self.forward.agrees(left) or len(self.forward.aims) == len(self.target.aims):
                     return left
+                if self.forward.before > EXPLAINED and self.replay.has_other_lengths:
+                    return left  # of other rows than those that were recorded no gradient can be held against another
             return self.call.left(self.target, change)
         return np.inf
 

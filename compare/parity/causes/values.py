@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 ALIKE = 1e-9  # of itself, in which an element is one and the same
@@ -16,7 +19,15 @@ MOST_AXES = 5  # whose orders are tried
 MOST_PARTS = 256  # of a value, such as the steps of a sequence
 MOST_OF_ALL = 50_000  # parts of all values, of one size
 LARGEST = 4_000_000  # elements of a value that is looked at
+LARGEST_ELEMENTS = 10_000  # of a value whose elements are looked through one by one
 NUMBERS = "fiubc"  # kinds of dtypes
+
+
+def as_array(value: Any) -> np.ndarray:
+    """A value as numpy has it; of a random key, which has no numbers, nothing."""
+    if hasattr(value, "dtype") and jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
+        return np.empty(0)
+    return np.asarray(value)
 
 
 class Values:
@@ -29,7 +40,7 @@ class Values:
     def __init__(self, values: Iterable[Any]):
         by_size: dict[int, list[np.ndarray]] = {}
         for value in values:
-            array = np.asarray(value)
+            array = as_array(value)
             if array.size <= LARGEST and array.dtype.kind in NUMBERS:
                 array = _real(array)
                 by_size.setdefault(array.size, []).append(array)
@@ -40,12 +51,12 @@ class Values:
     def have(self, value: Any) -> bool:
         """Whether it is one of them; what has no number, or is one and the same throughout, always is."""
         if id(value) not in self._found:
-            self._found[id(value)] = value, self._have(np.asarray(value))
+            self._found[id(value)] = value, self._have(as_array(value))
         return self._found[id(value)][1]
 
     def have_whole(self, value: Any) -> bool:
         """Whether one of them is this value, in any order of its axes; not of a number, nor where all are the same."""
-        array = np.asarray(value)
+        array = as_array(value)
         if array.dtype.kind not in "fc" or not 1 < array.size <= LARGEST:
             return False
         array = _real(array)
@@ -63,9 +74,24 @@ class Values:
             return True
         return array.size > 1 and self._parts_of(array.size).have(array)
 
+    def have_element(self, value: Any) -> bool:
+        """Whether a number that is no count is an element of one of them."""
+        array = as_array(value)
+        if array.size != 1 or array.dtype.kind != "f" or array.flat[0] == np.round(array.flat[0]):
+            return False
+        number = float(array.flat[0])
+        first, last = np.searchsorted(self._elements, sorted((number * (1 - ALIKE), number * (1 + ALIKE))))
+        return bool(first < last)
+
+    @functools.cached_property
+    def _elements(self) -> np.ndarray:
+        """In order, of what is not too large to be looked through."""
+        arrays = [each.array for known in self._whole.values() for each in known.values]
+        return np.sort(np.concatenate([x.ravel() for x in arrays if x.size <= LARGEST_ELEMENTS] or [np.empty(0)]))
+
     def lacking(self, value: Any) -> Lacking | None:
         """The parts of a value that are none of them, where some are and others are not; None otherwise."""
-        array = np.asarray(value)
+        array = as_array(value)
         if array.dtype.kind not in NUMBERS or not 1 < array.size <= LARGEST:
             return None
         for axes, parts in _cuts(_real(array)) if array.dtype.kind != "c" else ():

@@ -106,8 +106,11 @@ class Ways:
         """What the reference makes of what the port has, and the port never: there they part."""
         for each in self.made:
             check(limit)
-            if not all(map(self.ours.have, each.results)) and all(map(self.ours.have, each.given)):
+            if not all(map(self._has, each.results)) and all(map(self._has, each.given)):
                 yield each
+
+    def _has(self, value: Any) -> bool:
+        return self.ours.have(value) or self.ours.have_element(value)
 
 
 def ways(look: Look, at: CallId, limit: Limit) -> Ways:

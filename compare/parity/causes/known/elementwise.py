@@ -244,10 +244,11 @@ def function(call: Called) -> Iterator[Variant]:
                 f"computes {other} for {call.name}",
                 f"write jnp.{call.name}",
                 lambda func, args, kwargs, other=other: getattr(torch, other)(args[0]),
+                is_guess=not call.args[0].is_floating_point(),
             )
 
 
-@of("gt", "lt", "ge", "le", "eq", "ne", "__gt__", "__lt__")
+@of("gt", "lt", "ge", "le", "eq", "ne", "__gt__", "__lt__", "__ge__", "__le__", "__eq__", "__ne__")
 def comparison(call: Called) -> Iterator[Variant]:
     of_floats = any(isinstance(x, torch.Tensor) and x.is_floating_point() for x in call.args)
     for other in ("gt", "ge", "lt", "le", "eq", "ne"):

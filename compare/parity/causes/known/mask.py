@@ -181,8 +181,16 @@ def chooses(site: Site) -> bool:
 
 def compares_integers(site: Site) -> bool:
     """Whether it compares tensors of them by size: places with each other, or with lengths."""
-    orders = site.name.strip("_") in ("le", "lt", "ge", "gt")
-    return orders and len(site.args) == 2 and all(map(_is_integer, site.args))
+    return _orders(site) and all(map(_is_integer, site.args))
+
+
+def compares_distances(site: Site) -> bool:
+    """Whether it compares a tensor of integers by size with one number, as how far two places are apart."""
+    return _orders(site) and _is_integer(site.args[0]) and type(site.args[1]) is int
+
+
+def _orders(site: Site) -> bool:
+    return site.name.strip("_") in ("le", "lt", "ge", "gt") and len(site.args) == 2
 
 
 def compares_places(site: Site) -> bool:

@@ -1,0 +1,144 @@
+"""What a call takes in the port that the reference makes later, or elsewhere in its turn of a loop; parts that are cut
+at another number, or left out of what changes the rest."""
+
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import torch
+from flax import nnx
+from told_causes import causes
+
+import graphmode as gm
+
+HERE = Path(__file__)
+SLOTS, WIDTH, STEPS = 4, 5, 3
+
+
+def line_with(text):
+    return next(i for i, line in enumerate(HERE.read_text().splitlines(), 1) if f"# where {text}" in line)
+
+
+class Memory(torch.nn.Module):
+    """Each step reads the memory by what it is given, and then writes into it."""
+
+    def __init__(self):
+        super().__init__()
+        self.reads, self.writes = torch.nn.Linear(WIDTH, SLOTS), torch.nn.Linear(WIDTH, SLOTS)
+        self.erase = torch.nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x):
+        memory, found = x.new_full((len(x), SLOTS, WIDTH), 0.1), []
+        for step in x.unbind(1):
+            read = self.reads(step).softmax(-1)  # where it reads
+            write = self.writes(step).softmax(-1)  # where it writes
+            found.append(torch.matmul(read.unsqueeze(1), memory).squeeze(1))  # the reference reads
+            kept = 1 - write.unsqueeze(-1) * torch.sigmoid(self.erase(step)).unsqueeze(1)
+            memory = memory * kept + write.unsqueeze(-1) * step.unsqueeze(1)
+        return torch.stack(found, 1), memory
+
+
+class MemoryPort(nnx.Module):
+    fault = ""
+
+    def __init__(self, rngs):
+        self.reads, self.writes = gm.nn.Linear(WIDTH, SLOTS, rngs=rngs), gm.nn.Linear(WIDTH, SLOTS, rngs=rngs)
+        self.erase = gm.nn.Linear(WIDTH, WIDTH, rngs=rngs)
+
+    def __call__(self, x):
+        memory, found = jnp.full((len(x), SLOTS, WIDTH), 0.1, x.dtype), []
+        for t in range(x.shape[1]):
+            step = x[:, t]
+            read, write = jax.nn.softmax(self.reads(step)), jax.nn.softmax(self.writes(step))
+            added = (read if self.fault == "place" else write)[..., None] * step[:, None]
+            before = memory
+            memory = memory * (1 - write[..., None] * jax.nn.sigmoid(self.erase(step))[:, None]) + added
+            of = memory if self.fault == "order" else before
+            found.append(jnp.einsum("bn,bnm->bm", read, of))
+        return jnp.stack(found, 1), memory
+
+
+class WritesFirst(MemoryPort):
+    fault = "order"
+
+
+class WritesWhereItReads(MemoryPort):
+    fault = "place"
+
+
+def steps(rng):
+    return (rng.standard_normal((2, STEPS, WIDTH)),)
+
+
+def test_a_memory_that_is_read_after_it_is_written_is_named():
+    ((id, says), *_) = causes(Memory, WritesFirst, steps)
+    assert id == "wiring-order"
+    assert says.startswith("gives what add gives to matmul, which the reference computes before that")
+
+
+def test_another_tensor_of_the_same_turn_is_named_for_all_turns():
+    ((id, says), *_) = causes(Memory, WritesWhereItReads, steps)
+    given, usual = (f"what softmax gives at {HERE.name}:{line_with(text)}" for text in ("it reads", "it writes"))
+    assert id == "wiring"
+    assert says == f"gives {given} to unsqueeze in each turn of a loop, where the reference gives {usual}"
+
+
+EXPERTS = 3
+
+
+class Switch(torch.nn.Module):
+    """Each token goes to one expert, which takes no more than its capacity; the others stay as they are."""
+
+    def __init__(self):
+        super().__init__()
+        self.router = torch.nn.Linear(WIDTH, EXPERTS)
+        self.experts = torch.nn.ModuleList(torch.nn.Linear(WIDTH, WIDTH) for _ in range(EXPERTS))
+
+    def forward(self, x):
+        weights, routes = self.router(x).softmax(-1).max(-1)
+        capacity, out = len(x) // EXPERTS, torch.zeros_like(x)
+        for number, expert in enumerate(self.experts):
+            taken = (routes == number).nonzero()[:, 0]
+            kept, dropped = taken[:capacity], taken[capacity:]
+            out[kept] = expert(x[kept])
+            out[dropped] = x[dropped]
+        return out * weights[:, None]
+
+
+class SwitchPort(nnx.Module):
+    fault = ""
+
+    def __init__(self, rngs):
+        self.router = gm.nn.Linear(WIDTH, EXPERTS, rngs=rngs)
+        self.experts = nnx.List([gm.nn.Linear(WIDTH, WIDTH, rngs=rngs) for _ in range(EXPERTS)])
+
+    def __call__(self, x):
+        shares = jax.nn.softmax(self.router(x))
+        weights, chosen = shares.max(-1, keepdims=True), jax.nn.one_hot(shares.argmax(-1), EXPERTS, dtype=x.dtype)
+        place, capacity = jnp.cumsum(chosen, axis=0) - 1, len(x) // EXPERTS
+        kept = chosen * (place <= capacity if self.fault == "capacity" else place < capacity)
+        out = sum(kept[:, i, None] * expert(x) for i, expert in enumerate(self.experts))
+        dropped = (1 - kept.sum(-1, keepdims=True)) * x
+        return out * weights + dropped if self.fault == "scale" else (out + dropped) * weights
+
+
+class TakesOneMore(SwitchPort):
+    fault = "capacity"
+
+
+class DroppedAsTheyAre(SwitchPort):
+    fault = "scale"
+
+
+def tokens(rng):
+    return (rng.standard_normal((24, WIDTH)),)
+
+
+def test_a_capacity_that_is_compared_by_less_or_equal_is_named():
+    ((id, says), *_) = causes(Switch, TakesOneMore, tokens)
+    assert (id, says[:41]) == ("bound", "cuts at 9 where the reference cuts at 8: ")
+
+
+def test_a_factor_that_is_left_out_of_what_is_written_before_is_named():
+    ((id, says), *_) = causes(Switch, DroppedAsTheyAre, tokens)
+    assert (id, says) == ("written-part", "leaves mul out of what is written into a part of its tensor before")
