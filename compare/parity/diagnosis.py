@@ -19,7 +19,15 @@ from ..report.divergence_text import OPTIMIZER
 from ..report.records import Divergence, ModuleEvidence, Tensor
 from .coverage import listed
 from .dead_outputs import dead_outputs
-from .explained import Place, explained_by, is_off_forward, place_of, with_numbers, with_what_passes
+from .explained import (
+    Place,
+    explained_by,
+    is_off_forward,
+    place_of,
+    with_nan_gradient,
+    with_numbers,
+    with_what_passes,
+)
 from .inside.calls import is_inside
 from .judge import Question
 from .step_diagnosis import of_optimizer, of_steps
@@ -169,6 +177,7 @@ class _Looks:
         refuted = self._hold_backward(look)
         divergences = [each for each in look.divergences() if place_of(each) not in self.found]
         divergences = [with_numbers(look, with_what_passes(look, each)) for each in divergences]
+        divergences = [with_nan_gradient(look, each, self.deadline) for each in divergences]
         divergences = self._together(seen, self._explained(seen, divergences))
         told = {place_of(each) for each in divergences if each.causes}
         earlier = {place: each for place, each in refuted.items() if place not in told}  # more is off there

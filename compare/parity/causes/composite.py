@@ -22,17 +22,31 @@ LERP = ("lerp", "lerp_")
 
 def composites(sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
     """All that is known of this kind, each with the calls that it changes."""
-    yield from _shares(sites)
-    yield from _ends(sites)
-    yield from orders(sites)
-    yield from _detached(sites)
-    yield from epsilons(sites)
+    kinds = (
+        _shares,
+        _ends,
+        orders,
+        _detached,
+        epsilons,
+        _packed,
+        written_out,
+        several_calls,
+        written_parts,
+        far_orders,
+    )
+    failed: list[Exception] = []
+    for make in kinds:
+        try:
+            yield from make(sites)
+        except Exception as error:  # of calls that one kind has not thought of; the others may know them
+            failed.append(error)
+    if failed:
+        raise failed[0]
+
+
+def _packed(sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
     for variant, calls in padding_set_to_zero(sites):
         yield variant, Change(variant.apply, numbers(calls))
-    yield from written_out(sites)
-    yield from several_calls(sites)
-    yield from written_parts(sites)
-    yield from far_orders(sites)
 
 
 def _detached(sites: list[Site]) -> Iterator[tuple[Variant, Change]]:

@@ -20,16 +20,19 @@ if TYPE_CHECKING:
     from ..judge import Question
 
 SCOPE = "graphmode:"
-INLINED = ("jit", "pjit", "closed_call", "custom_jvp_call", "custom_vjp_call", "checkpoint", "remat2", "core_call")
+RULES = ("custom_jvp_call", "custom_vjp_call")
+INLINED = ("jit", "pjit", "closed_call", "checkpoint", "remat2", "core_call", *RULES)
 DTYPES = ("new_dtype", "dtype", "preferred_element_type", "accumulation_type", "out_dtype")
 
 
 class Operation(NamedTuple):
-    """One operation of the graph: its number, the path of the module that does it, and its equation."""
+    """One operation of the graph: its number, the path of the module that does it, its equation, and whether it is in a
+    function that has a derivative of its own."""
 
     number: int
     module: str
     eqn: Any
+    has_rule: bool = False
 
     @property
     def source(self) -> str:
@@ -127,7 +130,7 @@ class Graph:
           opened: whether the branch that is taken is a part of the graph, too, and each turn of a `while_loop`.
         """
         with self.port.context(), jax.enable_x64(True):
-            self._count, self._opened = 0, opened
+            self._count, self._opened, self._rules = 0, opened, 0
             args, consts = list(map(_widened, self._args)), list(map(_widened, self.closed.consts))
             self.held = [*consts, *args[self._rest]]
             return self._run(self.closed.jaxpr, consts, args, "", visit)
@@ -151,14 +154,16 @@ class Graph:
                 inner = eqn.params["branches"][int(index)]
                 results = self._run(inner.jaxpr, inner.consts, given, module, visit)
             elif eqn.primitive.name in INLINED and inner is not None:
+                self._rules += eqn.primitive.name in RULES
                 results = self._run(inner.jaxpr, inner.consts, given, module, visit)
+                self._rules -= eqn.primitive.name in RULES
             elif self._opened and eqn.primitive.name == "cond":
                 taken = eqn.params["branches"][int(given[0])]
                 results = self._run(taken.jaxpr, taken.consts, given[1:], module, visit)
             elif self._opened and eqn.primitive.name == "while":
                 results = self._turns(eqn, given, module, visit)
             else:
-                operation = Operation(self._count, module, eqn)
+                operation = Operation(self._count, module, eqn, self._rules > 0)
                 self._count += 1
                 wide = _in_float64(operation, inner is not None)
                 results = wide(given) if visit is None else visit(operation, given, wide)

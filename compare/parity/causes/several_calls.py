@@ -132,6 +132,8 @@ def _exchanged_numbers(sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
     different = ((a, b) for a, b in pairs if _numbers(a[0]) != _numbers(b[0]) and _form(a[0]) == _form(b[0]))
     for one, other in itertools.islice(different, MOST_PAIRS):
         first, second = _numbers(one[0]), _numbers(other[0])
+        if len(first) != len(second):
+            continue
         changed = [(a, b) for a, b in zip(first, second, strict=True) if a != b]
         variant = Variant(
             "constants-exchanged",

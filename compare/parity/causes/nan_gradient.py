@@ -1,0 +1,112 @@
+"""A gradient that is NaN in the port alone, and all values right: where an operation has no finite derivative.
+
+`jnp.where` leaves out what such an operation gives, and not its derivative: zero times infinity is NaN. PyTorch's
+indexing by a mask never computes it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ...report.records import Cause, Divergence
+from ..inside.calls import CallId, is_inside
+from .limit import Limit
+from .values import LARGEST
+from .ways import LateError, Step, ways
+
+if TYPE_CHECKING:
+    from ..inside.localise import Look
+
+GRADIENTS = ("received_cotangent", "input_gradient", "parameter_gradient")
+LONGEST_S = 20.0
+MOST_LINES = 3
+SAFE = {
+    "sqrt": "safe_sqrt",
+    "log": "safe_log",
+    "div": "safe_divide",
+    "acos": "safe_arccos",
+    "asin": "safe_arcsin",
+    "atan2": "safe_arctan2",
+}
+
+
+def nan_gradient(look: Look, divergence: Divergence, deadline: float) -> Cause | None:
+    """The lines of a module that make its gradients NaN, or infinite; None where nothing does, more is wrong, or there
+    is no time.
+
+    Args:
+      look: in which the divergence was found, forward and backward.
+      divergence: of a module that has a counterpart.
+      deadline: of `time.monotonic`.
+    """
+    at = CallId(divergence.module, divergence.call)
+    if divergence.outside or at not in look.run.forced or not all(f.what in GRADIENTS for f in divergence.findings):
+        return None
+    if not any(_is_nan_in_the_port_alone(finding) for finding in divergence.findings):
+        return None
+    found: dict[tuple[str, str], int] = {}
+    with contextlib.suppress(LateError):
+        for step in ways(look, at, Limit(LONGEST_S, deadline)).steps:
+            inside = is_inside(step.operation.module, at.path)
+            if inside and not step.operation.has_rule and (count := _without_derivative(step)):
+                place = step.operation.source, step.operation.eqn.primitive.name
+                found[place] = max(found.get(place, 0), count)
+    return _told(found) if found else None
+
+
+def _told(found: dict[tuple[str, str], int]) -> Cause:
+    lines = [f"{name} at {source or 'an unknown line'}" for source, name in list(found)[:MOST_LINES]]
+    more = f" and {len(found) - MOST_LINES} more" if len(found) > MOST_LINES else ""
+    count = max(found.values())
+    known = dict.fromkeys(f"gm.{SAFE[name]}" for _, name in found if name in SAFE)
+    ready = f", or {' or '.join(known)}" if known else ""
+    return Cause(
+        id="nan-gradient",
+        says=f"has no finite derivative in {', '.join(lines)}{more}, for {count} element{'s' * (count > 1)}: jnp.where "
+        "may leave out what that gives, and zero times its derivative is NaN",
+        fix="make the argument harmless before, and not the result after: f(jnp.where(kept, x, 1.0)), as gm.where_safe "
+        f"does{ready}",
+        residual=0.0,
+    )
+
+
+def _is_nan_in_the_port_alone(finding: Any) -> bool:
+    values = (finding.port_value, finding.reference_value)
+    with np.errstate(all="ignore"):
+        try:
+            ours, theirs = map(float, values)
+        except ValueError:
+            return False
+    return not np.isfinite(ours) and bool(np.isfinite(theirs))
+
+
+def _without_derivative(step: Step) -> int:
+    """For how many elements of what it gives a finite derivative is lacking."""
+    places = [i for i, x in enumerate(step.given) if _is_floating(x)]
+    if not places or not all(map(_is_floating, step.results)) or any(np.size(x) > LARGEST for x in step.results):
+        return 0
+    if not all(np.isfinite(np.asarray(step.given[i])).all() for i in places):
+        return 0  # what comes before it has none
+
+    def of(*floating: Any) -> list[Any]:
+        given = list(step.given)
+        for place, value in zip(places, floating, strict=True):
+            given[place] = value
+        return step.operation.as_it_is(given)
+
+    try:
+        with jax.enable_x64(True):
+            results, back = jax.vjp(of, *(step.given[i] for i in places))
+            gradients = back([jnp.ones_like(x) for x in results])
+    except Exception:  # what JAX has no gradient of
+        return 0
+    return max(int((~np.isfinite(np.asarray(x))).sum()) for x in gradients)
+
+
+def _is_floating(value: Any) -> bool:
+    return hasattr(value, "dtype") and jnp.issubdtype(value.dtype, jnp.floating)
