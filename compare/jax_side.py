@@ -260,7 +260,8 @@ class PortSide:
         mode: Mode,
         cotangents: Mapping[str, np.ndarray] | None = None,
     ) -> tuple[Observation, list[str]] | None:
-        """What a call gives on the state that earlier ones left, and the names of what they wrote.
+        """What a call gives on the state that earlier ones left, gradients in a mode that has some, and the names of
+        what those wrote.
 
         Args:
           earlier: mode, inputs and cotangents of each.
@@ -274,24 +275,44 @@ class PortSide:
             first, *others = (self.program(each).rest for each, *_ in asked)
             if len({jtu.tree_structure(each) for each in (first, *others)}) > 1:
                 return None
-            calls = [self._call(each, given, self.place(given, each, starts)) for each, given, starts in asked]
-            rest = first
-            for call in calls[:-1]:
-                _, rest = call(rest)
-            outputs, after = calls[-1](rest)
+            rest = self._left_by(earlier, first)
+            outputs, gradients, after = self._call(mode, inputs, self.place(inputs, mode, cotangents))(rest)
             wrote = changed(by_path(first), by_path(rest))
-            return dataclasses.replace(self.observe(outputs, None), buffers=self.named_state(mode, after)), wrote
+            batch = None if gradients is None else self.place(inputs, mode, cotangents)
+            seen = self.observe(outputs, batch, gradients, None if gradients is None else after)
+            return dataclasses.replace(seen, buffers=self.named_state(mode, after)), wrote
 
-    def _call(self, mode: Mode, inputs: Inputs, batch: PortBatch) -> Callable[[Any], tuple[Any, Any]]:
-        """Outputs and state after a call, of the state before: by what is compiled already, where that tells."""
+    def left_by(self, earlier: Sequence[tuple[Mode, Inputs, Mapping[str, np.ndarray] | None]], mode: Mode) -> PortSide:
+        """The same, whose program of this mode begins with the state that these calls leave, if that is as theirs."""
+        other, program = copy.copy(self), copy.copy(self.program(mode))
+        with self.context():
+            program.rest = self._left_by(earlier, self.program(earlier[0][0]).rest)
+        other._programs = {mode: program}
+        return other
+
+    def _left_by(self, earlier: Sequence[tuple[Mode, Inputs, Mapping[str, np.ndarray] | None]], rest: Any) -> Any:
+        for mode, inputs, cotangents in earlier:
+            rest = self._call(mode, inputs, self.place(inputs, mode, cotangents))(rest)[-1]
+        return rest
+
+    def _call(self, mode: Mode, inputs: Inputs, batch: PortBatch) -> Callable[[Any], tuple[Any, Any, Any]]:
+        """Outputs, gradients where the mode has some, and state after a call, of the state before: by what is compiled
+        already, where that tells."""
         program, key = self.program(mode), (mode, signature(inputs))
-        if key in self._compiled and mode == "forward_backward":
+        if mode == "forward_backward":
+            if key not in self._compiled:
+                self._compiled[key] = self._graph(mode, batch) if self.compiled else program.forward_backward
             step, given = self._compiled[key], (batch.diff, batch.rest, batch.cotangents)
-            return lambda rest: step(program.params, rest, *given)[::2]
+            return lambda rest: step(program.params, rest, *given)
         if key in self._compiled and not program.writes(*batch.call):
-            return lambda rest: (self._compiled[key](program.params, rest, *batch.call), rest)
+            return lambda rest: (self._compiled[key](program.params, rest, *batch.call), None, rest)
         call = jax.jit(program.call, compiler_options=self._options) if self.compiled else program.call
-        return lambda rest: call(program.params, rest, *batch.call)
+
+        def without_gradients(rest: Any) -> tuple[Any, Any, Any]:
+            outputs, after = call(program.params, rest, *batch.call)
+            return outputs, None, after
+
+        return without_gradients
 
     def compile(self, inputs: Inputs, mode: Mode, cotangents: Mapping[str, np.ndarray] | None = None) -> None:
         """What the first `run` on inputs of these shapes would do. The program of the mode must have been made."""

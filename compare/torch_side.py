@@ -258,18 +258,36 @@ class TorchSide:
             return self.observe(module(*batch.args, **batch.kwargs)).outputs
 
     def called_after(
-        self, earlier: Sequence[tuple[Mode, Inputs]], inputs: Inputs, mode: Mode
+        self,
+        earlier: Sequence[tuple[Mode, Inputs]],
+        inputs: Inputs,
+        mode: Mode,
+        cotangents: Mapping[str, np.ndarray] | None = None,
+        *,
+        with_gradients: bool = False,
     ) -> tuple[Observation, list[str]]:
-        """What a call gives on the buffers that earlier ones left, and the names of those that they wrote."""
-        module = self.module
-        with Snapshot.of_buffers(module).restored(), torch.no_grad():
-            before = self.buffers
-            for each, given in earlier:
-                batch = self.place(given, each)
-                self.set_mode(each)(*batch.args, **batch.kwargs)
-            wrote, batch = changed(before, self.buffers), self.place(inputs, mode)
-            outputs = self.set_mode(mode)(*batch.args, **batch.kwargs)
-            return dataclasses.replace(self.observe(outputs), buffers=self.buffers), wrote
+        """What a call gives on the buffers that earlier ones left, gradients where they are asked for, and the names of
+        the buffers that those wrote."""
+        with Snapshot.of_buffers(self.module).restored():
+            wrote = self.call_each(earlier)
+            module, batch = self.set_mode(mode), self.place(inputs, mode, cotangents)
+            if with_gradients:
+                parameters = list(self.parameters.values())
+                outputs, gradients = forward_backward(module, parameters, batch, self.loss, gradients_of)
+                seen = self.observe(outputs, gradients, batch)
+            else:
+                with torch.no_grad():
+                    seen = self.observe(module(*batch.args, **batch.kwargs))
+            return dataclasses.replace(seen, buffers=self.buffers), wrote
+
+    def call_each(self, earlier: Sequence[tuple[Mode, Inputs]]) -> list[str]:
+        """Calls it one time after the other; the names of the buffers that are others afterwards."""
+        before = self.buffers
+        with torch.no_grad():
+            for mode, inputs in earlier:
+                batch = self.place(inputs, mode)
+                self.set_mode(mode)(*batch.args, **batch.kwargs)
+        return changed(before, self.buffers)
 
     def run_recorded(
         self, inputs: Inputs, mode: Mode, cotangents: Mapping[str, np.ndarray] | None = None

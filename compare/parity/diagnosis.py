@@ -22,6 +22,7 @@ from .dead_outputs import dead_outputs
 from .explained import (
     Place,
     explained_by,
+    is_of_gradients_alone,
     is_off_forward,
     place_of,
     with_nan_gradient,
@@ -166,6 +167,9 @@ class _Looks:
     def _are_gradients_alone(self, mode: str) -> bool:
         return all(t.kind.endswith("gradient") for t in self.tensors if t.mode == mode and not t.equal)
 
+    def _are_gradients_right(self, mode: str) -> bool:
+        return all(t.equal for t in self.tensors if t.mode == mode and t.kind.endswith("gradient"))
+
     def _look_at(self, question: Question) -> None:
         """Adds what is found at one input."""
         seen = self._seen(question)
@@ -176,6 +180,8 @@ class _Looks:
         self._note_what_is_hidden(look)
         refuted = self._hold_backward(look)
         divergences = [each for each in look.divergences() if place_of(each) not in self.found]
+        if self._are_gradients_right(question.mode):  # what is off between modules alone is made up for around it
+            divergences = [each for each in divergences if not is_of_gradients_alone(each)] or divergences
         divergences = [with_numbers(look, with_what_passes(look, each)) for each in divergences]
         divergences = [with_nan_gradient(look, each, self.deadline) for each in divergences]
         divergences = self._together(seen, self._explained(seen, divergences))

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .inside.calls import CallId
     from .inside.localise import Look
 
+GRADIENTS = ("received_cotangent", "input_gradient", "parameter_gradient")
 Place = tuple[str, bool]  # a module, and whether the fault is outside of all
 
 
@@ -25,6 +26,10 @@ def place_of(divergence: Divergence) -> Place:
 def is_off_forward(divergence: Divergence) -> bool:
     """Whether something is off that the module hands to others or gives."""
     return any(finding.what in ("received", "output") for finding in divergence.findings)
+
+
+def is_of_gradients_alone(divergence: Divergence) -> bool:
+    return all(finding.what in GRADIENTS for finding in divergence.findings)
 
 
 def with_what_passes(look: Look, divergence: Divergence) -> Divergence:

@@ -7,14 +7,16 @@ in a cache that is not set back, or a running mean that moves in evaluation, sho
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+import functools
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from flax import nnx
 
-from ..case import CaseError
+from ..case import CaseError, Inputs, Mode
 from ..observation import Observation
 from ..report.records import Cause, Divergence, Finding, Tensor
 from ..untraceable import port_failure
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from .examination import Examination
     from .judge import Question, Truth
 
+LONGEST_S = 30.0  # that the causes of a module are looked for
 EARLIER = 3  # calls: what has room for two batches is written from its start again
 RESET = (
     "set it back at the start of a call, or take it as an argument and give it back: the reference gives the same for "
@@ -47,7 +50,7 @@ class Again:
 
 def second_call(exam: Examination, port: PortSide) -> Again:
     """Calls both sides on the first random input after several others, and, in each mode in which one of them writes
-    state, on the case's edge inputs after it; after training in evaluation, too.
+    state, on the case's other inputs after it; after training in evaluation, too.
 
     After calls on the same input a running mean would be where it was, whatever its share is.
 
@@ -68,8 +71,9 @@ def second_call(exam: Examination, port: PortSide) -> Again:
             if not _compare(exam, port, first, earlier[:1], found) or found.tensors:
                 continue
             _compare(exam, port, first, earlier, found)
-            for truth in (t for t in asked if t.question.label in exam.case.edge_inputs):
-                _compare(exam, port, truth, [first.question], found)
+            for truth in (t for t in asked if t.question.is_random or t.question.label in exam.case.edge_inputs):
+                if truth is not first:
+                    _compare(exam, port, truth, [first.question], found)
             if mode == "forward_backward" and "inference" in exam.case.modes and not found.tensors:
                 evaluated = (t for t in exam.truths if _is_first(t.question, "inference"))
                 for truth in evaluated:
@@ -105,19 +109,60 @@ def _compare(exam: Examination, port: PortSide, truth: Truth, earlier: Sequence[
         into.tensors += tensors
         trained = [] if written else _written_in_training(exam, truth)
         cause = _of_evaluation(kept) if trained_before else _cause(tensors, kept, written, trained)
-        into.divergences.append(_divergence(exam, port, tensors, cause, kept))
+        inside = _looked_into(exam, port, replace(question, label=label), before) if written else []
+        inside = [each if each.causes else replace(each, causes=[cause]) for each in inside]
+        into.divergences += inside or [_divergence(exam, port, tensors, cause, kept)]
     return True
+
+
+def _looked_into(
+    exam: Examination,
+    port: PortSide,
+    question: Question,
+    earlier: Sequence[tuple[Mode, Inputs, Mapping[str, np.ndarray] | None]],
+) -> list[Divergence]:
+    """The modules that go wrong on what earlier calls have left, and why; none where these have not left the same, or
+    no look inside tells."""
+    from .causes import Elsewhere, explain
+    from .inside.localise import Look
+
+    usual, modules = exam.judge.exact, exam.case.modules
+    try:
+        reference = exam.judge.side("float64")
+        reference.call_each([(mode, inputs) for mode, inputs, _ in earlier])
+        later = port.left_by(earlier, question.mode)
+        left = later.named_state(question.mode, later.program(question.mode).rest)
+        if not all(difference(left[n], x).equal for n, x in reference.buffers.items() if n in left):
+            return []
+        look = Look(later, reference, question, modules)
+        elsewhere = Elsewhere(
+            functools.cache(lambda: Look(later, reference, another, modules) if another is not None else None),
+            tuple,
+            functools.cache(lambda: Look(port, usual, question, modules)),  # in the first call a cause changes nothing
+        )
+        another = exam.judge.another(question)
+        found = []
+        for each in look.divergences():
+            told = explain(look, each, deadline=time.monotonic() + LONGEST_S, elsewhere=elsewhere)
+            found.append(replace(each, causes=told.causes, cut_short=told.cut_short, tried_s=told.tried_s))
+        return found
+    except Exception:  # what differs has been found, and is told of the model
+        return []
 
 
 def _reference_after(
     exam: Examination, question: Question, earlier: Sequence[Question]
 ) -> tuple[Observation, Names, int] | None:
     """What the reference gives, what the earlier calls wrote, and how many they were; fewer where it fails after so
-    many, as a cache does that is full, and None where it can be called once alone."""
+    many, as a cache does that is full, and None where it can be called once alone. Without gradients where it has
+    none."""
+    reference = exam.judge.exact
     for count in range(len(earlier), 0, -1):
-        with contextlib.suppress(Exception):
-            before = [(each.mode, each.inputs) for each in earlier[:count]]
-            return *exam.judge.exact.called_after(before, question.inputs, question.mode), count
+        before = [(each.mode, each.inputs) for each in earlier[:count]]
+        for with_gradients in (True, False) if question.mode == "forward_backward" else (False,):
+            with contextlib.suppress(Exception):
+                asked = question.inputs, question.mode, question.cotangents
+                return *reference.called_after(before, *asked, with_gradients=with_gradients), count
     return None
 
 
@@ -204,5 +249,13 @@ def _cause(tensors: Sequence[Tensor], kept: Names, written: Names, trained: Name
         id = "state-otherwise"
         fix = "look at what is made of what it held: a factor of zero, a count, and a place to write at hide at first"
         off = ", ".join(t.name for t in tensors if t.kind == "buffer")
+        if all(t.kind.endswith("gradient") for t in tensors):
+            return Cause(
+                id="gradient-later",
+                says=f"has other gradients than the reference where earlier calls have written {', '.join(kept)}; "
+                "outputs and buffers are right",
+                fix="look at what the backward pass makes of it: a mask or a limit that no first call gets to",
+                residual=0.0,
+            )
         says = f"makes {off or 'something'} otherwise than the reference of what the call before left"
     return Cause(id=id, says=says, fix=fix, residual=0.0)

@@ -142,3 +142,30 @@ def test_a_capacity_that_is_compared_by_less_or_equal_is_named():
 def test_a_factor_that_is_left_out_of_what_is_written_before_is_named():
     ((id, says), *_) = causes(Switch, DroppedAsTheyAre, tokens)
     assert (id, says) == ("written-part", "leaves mul out of what is written into a part of its tensor before")
+
+
+class Pairs(torch.nn.Module):
+    """Left and right, above and below lie beside each other."""
+
+    def __init__(self):
+        super().__init__()
+        self.reach = torch.nn.Linear(WIDTH, 4)
+
+    def forward(self, x):
+        sides = self.reach(x).exp()
+        across, along = sides[..., 0::2], sides[..., 1::2]
+        return across.amin(-1) / across.amax(-1) * along.amin(-1) / along.amax(-1)
+
+
+class Halves(nnx.Module):
+    def __init__(self, rngs):
+        self.reach = gm.nn.Linear(WIDTH, 4, rngs=rngs)
+
+    def __call__(self, x):
+        across, along = jnp.split(jnp.exp(self.reach(x)), 2, -1)
+        return across.min(-1) / across.max(-1) * along.min(-1) / along.max(-1)
+
+
+def test_halves_for_every_second_element_are_named():
+    ((id, says), *_) = causes(Pairs, Halves, tokens)
+    assert (id, says) == ("interleaved", "cuts axis 1 into 2 pieces, where the reference takes every second element")

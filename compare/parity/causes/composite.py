@@ -10,12 +10,12 @@ import torch
 from .change import Change, Site
 from .exchanged_calls import far_orders, orders
 from .known.packed import padding_set_to_zero
+from .parts import parts
 from .roots import epsilons
 from .several_calls import several_calls
 from .sites import is_floating, numbers
 from .variants import Variant
 from .written_out import written_out
-from .written_parts import written_parts
 
 LERP = ("lerp", "lerp_")
 
@@ -31,7 +31,7 @@ def composites(sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
         _packed,
         written_out,
         several_calls,
-        written_parts,
+        parts,
         far_orders,
     )
     failed: list[Exception] = []
@@ -86,9 +86,9 @@ def _ends(sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
     for site in sites:
         if (at := _cut_at(site)) is not None:
             cut.setdefault((id(site.args[0]), at), []).append(site)
-    for (_, axis), parts in cut.items():
-        if len(parts) > 1:
-            part = _slices(parts[0])[axis]
+    for (_, axis), cuts in cut.items():
+        if len(cuts) > 1:
+            part = _slices(cuts[0])[axis]
             at = part.start or part.stop
             variant = Variant(
                 "index",
@@ -96,7 +96,7 @@ def _ends(sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
                 f"take the elements that the reference takes: the first by [:{at}], the rest by [{at}:]",
                 _at_other_end,
             )
-            yield variant, Change(variant.apply, frozenset(site.number for site in parts))
+            yield variant, Change(variant.apply, frozenset(site.number for site in cuts))
 
 
 def _cut_at(site: Site) -> int | None:

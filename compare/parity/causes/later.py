@@ -92,10 +92,7 @@ class _Later:
             with torch.no_grad():
                 result = torch.zeros_like(func(*args, **kwargs), memory_format=torch.contiguous_format)
 
-            def fill(later: torch.Tensor) -> None:
-                result.copy_(func(*args[: self.place], later, *args[self.place + 1 :], **kwargs))
-
-            self.fill = fill
+            self.fill = lambda later: result.copy_(func(*args[: self.place], later, *args[self.place + 1 :], **kwargs))
             return result
         fill, self.fill = self.fill, None
         later = func(*args, **kwargs)
@@ -119,10 +116,10 @@ def _rewired_in_turns(ancestry: Ancestry, sites: list[Site]) -> Iterator[tuple[V
                 continue
             replaced = []
             for call, maker in zip(same, makers, strict=True):
-                usual, other = ancestry.number(call.args[place]), ancestry.number(maker.result)
-                if usual is None or other is None:
+                tensor, instead = ancestry.number(call.args[place]), ancestry.number(maker.result)
+                if tensor is None or instead is None:
                     break
-                replaced.append(Replaced(usual, other, call.number, call.number))
+                replaced.append(Replaced(tensor, instead, call.number, call.number))
             else:
                 words, usual = _told_apart(ancestry, makers[0].result, given)
                 says = f"gives {words} to {same[0].name} in each turn of a loop, where the reference gives {usual}"

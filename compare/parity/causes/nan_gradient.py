@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...report.records import Cause, Divergence
+from ..explained import is_of_gradients_alone
 from ..inside.calls import CallId, is_inside
 from .limit import Limit
 from .values import LARGEST
@@ -22,7 +23,6 @@ from .ways import LateError, Step, ways
 if TYPE_CHECKING:
     from ..inside.localise import Look
 
-GRADIENTS = ("received_cotangent", "input_gradient", "parameter_gradient")
 LONGEST_S = 20.0
 MOST_LINES = 3
 SAFE = {
@@ -45,7 +45,7 @@ def nan_gradient(look: Look, divergence: Divergence, deadline: float) -> Cause |
       deadline: of `time.monotonic`.
     """
     at = CallId(divergence.module, divergence.call)
-    if divergence.outside or at not in look.run.forced or not all(f.what in GRADIENTS for f in divergence.findings):
+    if divergence.outside or at not in look.run.forced or not is_of_gradients_alone(divergence):
         return None
     if not any(_is_nan_in_the_port_alone(finding) for finding in divergence.findings):
         return None

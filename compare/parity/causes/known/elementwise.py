@@ -144,13 +144,14 @@ def _broadcast(call: Called, b: torch.Tensor) -> Iterator[Variant]:
                 lambda func, args, kwargs, axis=axis: func(args[0], _turned(args[1], args[0].shape, axis), **kwargs),
                 is_guess=True,  # before a softmax or argmax it comes to the same as no summand
             )
+    verb = f"subtract {name} from" if "sub" in call.name else f"add {name} to"
     for axis in range(1, len(whole)):
         for place, words in ((0, "first"), (-1, "last")):
             if whole[axis] > 2:
                 yield Variant(
                     "summand-missing",
-                    f"does not add {name} to the {words} element of axis {axis}",
-                    "add it to all",
+                    f"does not {verb} the {words} element of axis {axis}",
+                    "do so with all",
                     lambda func, args, kwargs, a=axis, p=place: func(
                         args[0], _without(args[0], args[1], a, p), **kwargs
                     ),
@@ -268,6 +269,14 @@ def threshold(call: Called) -> Iterator[Variant]:
     x, known = call.args
     if not isinstance(x, torch.Tensor) or not x.is_floating_point() or not isinstance(known, int | float):
         return
+    for number, words in ((known**2, "the square"), (abs(known) ** 0.5, "the root"), (-known, "the negative")):
+        if number != known:
+            yield Variant(
+                "threshold",
+                f"compares with {number:.6g}, {words} of the reference's {known:.6g}",
+                f"compare with {known:.6g}",
+                lambda func, args, kwargs, number=number: func(args[0], number),
+            )
     values = x.detach()[x.isfinite()].unique().tolist()
     ends = [math.nextafter(values[0], -math.inf), *values, math.nextafter(values[-1], math.inf)]
     place = bisect.bisect(ends, known)

@@ -1,4 +1,4 @@
-"""Parts of a tensor that are cut out at one number, or written in place: others than the reference's."""
+"""Parts of a tensor that are cut out, or written in place: others than the reference's."""
 
 from __future__ import annotations
 
@@ -18,10 +18,64 @@ ELEMENTWISE = {
 }
 
 
-def written_parts(sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
+def parts(sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
     """All that is known of this kind, each with the calls that it changes."""
+    yield from _interleaved(sites)
     yield from _bounds(sites)
     yield from _left_as_written(sites)
+
+
+def _interleaved(sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
+    """Every second element for one half and the rest for the other, or halves for these: of three parts likewise."""
+    strided: dict[tuple[int, int, int], list[Site]] = {}
+    for site in sites:
+        for axis, part in _axes(site):
+            if isinstance(part, slice) and part.step and part.step > 1 and part.stop is None:
+                strided.setdefault((id(site.args[0]), axis, part.step), []).append(site)
+    for (_, axis, count), same in strided.items():
+        starts = {part.start or 0 for site in same for at, part in _axes(site) if at == axis}
+        if starts == set(range(count)) and same[0].args[0].shape[axis] % count == 0:
+            yield _by_instruction(
+                same,
+                sites,
+                f"cuts axis {axis} into {count} pieces, where the reference takes every {_ordinal(count)} element",
+                f"take them so: x[..., 0::{count}] and so on",
+                lambda func, args, kwargs, axis=axis: _piece(args, axis),
+            )
+
+
+def _by_instruction(
+    same: list[Site], sites: list[Site], says: str, fix: str, apply: Callable[..., Any]
+) -> tuple[Variant, Change]:
+    """A change of all calls that these instructions make."""
+    instructions = set(map(instruction, same))
+    every = [site for site in sites if instruction(site) in instructions]
+    return Variant("interleaved", says, fix, apply), Change(apply, numbers(every))
+
+
+def _ordinal(count: int) -> str:
+    return {2: "second", 3: "third"}.get(count, f"{count}th")
+
+
+def _axes(site: Site) -> Iterator[tuple[int, Any]]:
+    """The parts that an index takes, each with its axis."""
+    parts = _parts(site)
+    if any(part is None or isinstance(part, torch.Tensor | list) for part in parts) or not parts:
+        return
+    rest = site.args[0].dim() - (len(parts) - (Ellipsis in parts))
+    axis = 0
+    for part in parts:
+        if part is Ellipsis:
+            axis += rest
+            continue
+        yield axis, part
+        axis += 1
+
+
+def _piece(args: tuple[Any, ...], axis: int) -> torch.Tensor:
+    x, index = args[0], args[1] if isinstance(args[1], tuple) else (args[1],)
+    part = next(part for part in index if isinstance(part, slice) and part.step)
+    return x.chunk(part.step, axis)[part.start or 0]
 
 
 def _bounds(sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
@@ -58,7 +112,8 @@ def _cut_at(bound: int, other: int) -> Callable[..., Any]:
     def moved(part: Any) -> Any:
         if not isinstance(part, slice):
             return part
-        return slice(*(other if end == bound else end for end in (part.start, part.stop)), part.step)
+        start, stop = (other if end == bound else end for end in (part.start, part.stop))
+        return slice(start, stop, part.step)
 
     def apply(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         parts = args[1] if isinstance(args[1], tuple) else (args[1],)
