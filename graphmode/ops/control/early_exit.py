@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.custom_derivatives import SymbolicZero
+from jax.interpreters import ad
 
 from .lanes import any_lane, lane_select, shielded, zeros_of
 
@@ -149,4 +150,24 @@ def _as_scans(
 
     blocks = index.reshape(sizes), [in_blocks(x) for x in xs]
     (going, carry), ys = lax.scan(checkpointed(1, consts), (going, list(carry)), blocks)
-    return carry, [y.reshape(total, *y.shape[len(sizes) :])[:length] for y in ys], going
+    ys = [y.reshape(total, *y.shape[len(sizes) :])[:length] for y in ys]
+    return carry, [_lanes_first(y) for y in ys], going
+
+
+def _lanes_first(x: jax.Array) -> jax.Array:
+    """`x`, with the axis of a `vmap` in front of all others.
+
+    A `scan` leaves it behind the axis of its steps, and a `while_loop` in front. JAX takes it to lie where the function
+    of a `custom_jvp` has it, and asks its rule later, in a graph within a gradient, where the two must agree.
+    """
+    return lax.squeeze(lax.broadcast_in_dim(x, (1, *x.shape), tuple(range(1, 1 + x.ndim))), (0,))
+
+
+def _no_cotangent(cotangent: Any, x: Any) -> list[Any]:
+    return [ad.Zero(x.aval)]
+
+
+# The rule of `run` differentiates before a `vmap` around it maps. A `cond` whose predicate differs between lanes then
+# becomes a selection among tangents, made with `stop_gradient` of those that a branch does not take, which JAX cannot
+# transpose: what is not taken has no cotangent.
+ad.primitive_transposes.setdefault(lax.stop_gradient_p, _no_cotangent)

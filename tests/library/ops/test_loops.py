@@ -162,6 +162,42 @@ def test_lanes_that_are_done_are_frozen_and_poison_no_gradient(max_steps):
         np.testing.assert_allclose(both, np.stack([tensors[0].grad, tensors[0].grad.flip(0)]), rtol=1e-12)
 
 
+def branch(x):
+    return gm.cond(x.sum() > 1, jnp.sqrt, lambda x: jnp.log(x + 1.5), x)
+
+
+def branch_of_jax(x):
+    return jax.lax.cond(x.sum() > 1, jnp.sqrt, lambda x: jnp.log(x + 1.5), x)
+
+
+def mapped_rows(x):
+    root = gm.compact(x, x > 0.5, capacity=2).map(jnp.sqrt)
+    return root.scatter(x > 0.5, into=jnp.log(jnp.maximum(x, 0.1) + 1.5))
+
+
+@pytest.mark.parametrize("body", [branch, branch_of_jax, mapped_rows])
+def test_lanes_branch_each_for_itself_within_a_loop(body):
+    with jax.enable_x64(True):
+        xs, trips = np.array([[0.9, 0.8], [-0.7, 0.4], [3.0, -1.2], [0.2, 0.3]]), np.array([3, 2, 0, 5])
+
+        def ours(x, trips):
+            return gm.fori(0, trips, lambda _, x: body(x), x, max_steps=6)[0].sum()
+
+        def unrolled(x, trips):
+            for _ in range(trips):
+                x = body(x)
+            return x.sum()
+
+        wanted = [jax.grad(unrolled)(x, int(n)) for x, n in zip(xs, trips, strict=True)]
+        assert np.isfinite(wanted).all()
+
+        def mapped(xs):
+            return jax.vmap(ours)(xs, jnp.array(trips)).sum()
+
+        for loss in (mapped, jax.checkpoint(mapped)):
+            np.testing.assert_allclose(jax.jit(jax.grad(loss))(xs), wanted, rtol=1e-12)
+
+
 def test_second_derivatives():
     with jax.enable_x64(True):
 
