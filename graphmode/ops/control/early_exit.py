@@ -13,6 +13,7 @@ from jax.custom_derivatives import SymbolicZero
 from jax.interpreters import ad
 
 from .lanes import any_lane, lane_select, shielded, zeros_of
+from .mapped_jvp import jvp_of_lanes
 
 Arrays = Sequence[Any]
 # (consts, carry, x) -> (carry, y, whether to go on)
@@ -49,24 +50,24 @@ def early_exit_scan(
     def parts(arrays: Arrays) -> tuple[Arrays, Arrays, Any, Arrays]:
         return arrays[: split[0]], arrays[split[0] : split[1]], arrays[split[1]], arrays[split[1] + 1 :]
 
-    @jax.custom_jvp
-    def run(*arrays: Any) -> tuple[Any, ...]:
-        return _as_while(step, *parts(arrays), length, y_avals)
+    def as_while(*arrays: Any) -> list[Any]:
+        return _flat(*_as_while(step, *parts(arrays), length, y_avals))
+
+    def as_scans(*arrays: Any) -> list[Any]:
+        return _flat(*_as_scans(step, *parts(arrays), length, y_avals))
 
     def rule(primals: Arrays, tangents: Arrays) -> Any:
         moved = [i for i, tangent in enumerate(tangents) if not isinstance(tangent, SymbolicZero)]
+        return jvp_of_lanes(as_scans, as_while, primals, moved, [tangents[i] for i in moved])
 
-        def of_moved(*own: Any) -> tuple[Any, ...]:
-            arrays = list(primals)
-            for i, array in zip(moved, own, strict=True):
-                arrays[i] = array
-            return _as_scans(step, *parts(arrays), length, y_avals)
-
-        return jax.jvp(of_moved, [primals[i] for i in moved], [tangents[i] for i in moved])
-
+    run = jax.custom_jvp(as_while)
     run.defjvp(rule, symbolic_zeros=True)
-    carry, ys, going = run(*consts, *carry, going, *xs)
-    return list(carry), list(ys), going
+    going, *arrays = run(*consts, *carry, going, *xs)
+    return arrays[: len(carry)], arrays[len(carry) :], going
+
+
+def _flat(carry: Arrays, ys: Arrays, going: jax.Array) -> list[Any]:
+    return [going, *carry, *ys]
 
 
 def levels(length: int) -> list[int]:
