@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from ..arguments import OnOverflow, as_capacity, as_rows
+from ..arguments import OnOverflow, as_capacity, as_fill_value, as_rows
 from ..indices import DROP
 from ..masking.padded import Padded
 from ..selection.gather import rows_at
@@ -48,7 +48,7 @@ def repeat_interleave(
       there, and here it counts as 0.
 
     Raises:
-      ValueError: where repeats, axis, capacity or on_overflow do not fit.
+      ValueError: where repeats, axis, capacity, fill_value or on_overflow do not fit.
       TypeError: where repeats are no integers, or capacity is no integer, or a traced one.
 
     Example:
@@ -88,6 +88,8 @@ def repeat_interleave(
     passed = jnp.zeros(capacity, jnp.int32).at[ends].add(1, **DROP)
     source = jnp.where(valid, prefix_sum(passed), rows)
 
+    for leaf in [source] if x is None else jax.tree.leaves(x):
+        as_fill_value(fill_value, leaf.dtype)
     if x is None:
         values = jnp.where(valid, source, fill_value).astype(jnp.int32)
     else:

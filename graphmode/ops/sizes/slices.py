@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from ..arguments import OnOverflow, as_capacity, as_rows
+from ..arguments import OnOverflow, as_capacity, as_fill_value, as_rows
 from ..masking.padded import Padded, settled
 from ..masking.valid_rows import valid_first
 from .lengths import as_integer, as_integers, saturating_cumsum, settled_if
@@ -45,7 +45,7 @@ def take_slice(
       `Padded` of `[capacity, ...]` in the dtype of `x`.
 
     Raises:
-      ValueError: where start, stop, capacity or on_overflow do not fit.
+      ValueError: where start, stop, capacity, fill_value or on_overflow do not fit.
       TypeError: where start or stop is no integer, or capacity is no integer, or a traced one.
 
     Example:
@@ -82,7 +82,7 @@ def split(
       sum to the number of rows, for which PyTorch raises.
 
     Raises:
-      ValueError: where lengths, capacity or on_overflow do not fit.
+      ValueError: where lengths, capacity, fill_value or on_overflow do not fit.
       TypeError: where lengths are no integers, or capacity is no integer, or a traced one.
 
     Example:
@@ -148,6 +148,6 @@ def _window(x: T, begin: jax.Array, length: jax.Array, held: jax.Array, capacity
         window = jax.lax.dynamic_slice_in_dim(leaf, early, capacity)
         window = jnp.concatenate([window, jnp.zeros_like(window)])
         window = jax.lax.dynamic_slice_in_dim(window, begin - early, capacity)
-        return jnp.where(valid.reshape(-1, *[1] * len(row)), window, fill_value).astype(leaf.dtype)
+        return jnp.where(valid.reshape(-1, *[1] * len(row)), window, as_fill_value(fill_value, leaf.dtype))
 
     return Padded(jax.tree.map(cut, x), valid, length)

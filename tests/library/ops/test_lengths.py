@@ -429,6 +429,18 @@ BAD = {
     "an axis of a padded": (lambda: gm.repeat_interleave(HELD, 2, capacity=3, axis=1), ValueError, "axis is 1.*Padded"),
     "a scalar": (lambda: gm.repeat_interleave(1.0, 2, capacity=3), ValueError, "x is a scalar"),
     "no capacity": (lambda: gm.take_slice(X, 1, capacity=0), ValueError, "capacity is 0"),
+    "a filling that no integer is": (
+        lambda: gm.take_slice(np.arange(3), 1, capacity=4, fill_value=np.inf), ValueError, "fill_value is inf",
+    ),
+    "a filling of parts": (
+        lambda: gm.split(np.arange(3), np.array([1, 2]), capacity=4, fill_value=0.5), ValueError, "fill_value is 0.5",
+    ),
+    "a filling of repeats": (
+        lambda: gm.repeat_interleave(np.arange(3), 1, capacity=4, fill_value=np.nan), ValueError, "fill_value is nan",
+    ),
+    "a filling of row numbers": (
+        lambda: gm.repeat_interleave(np.arange(3), capacity=4, fill_value=0.5), ValueError, "fill_value is 0.5",
+    ),
     "a start that is a float": (lambda: gm.take_slice(X, 1.0, capacity=2), TypeError, "start has dtype float"),
     "a start that is a bool": (lambda: gm.take_slice(X, True, capacity=2), TypeError, "start has dtype bool"),
     "two stops": (lambda: gm.take_slice(X, 0, np.array([1, 2]), capacity=2), ValueError, r"stop has shape \(2,\)"),
