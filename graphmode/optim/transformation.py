@@ -163,6 +163,24 @@ class _Named(NamedTuple):
     layout: Transform
 
 
+def _check_momentum(rule: Rule, values: Any) -> None:
+    """Raises `ValueError` where PyTorch's scheduler would set a momentum that was given as a number, or is none."""
+    parts = [values.lr, *getattr(values.lr, "schedulers", ())]
+    cycling = next((part for part in parts if getattr(part, "momentum", None) is not None), None)
+    if cycling is None:
+        return
+    name = next((name for name in ("momentum", "betas") if name in rule.schedulable), None)
+    given = None if name is None else getattr(values, name)
+    if callable(given[0] if isinstance(given, tuple) else given):
+        return
+    ways = {None: "", "momentum": "momentum=schedule.momentum, or ", "betas": "betas=(schedule.momentum, beta2), or "}
+    held = f"{rule.name} has none" if name is None else f"{name} is {given!r}"
+    raise ValueError(
+        f"lr is a {type(cycling).__name__} that cycles the momentum too, as PyTorch's does, and {held}; give "
+        f"{ways[name]}the schedule cycle_momentum=False, which leaves it as it is"
+    )
+
+
 def _moved(transform: Any, array: jax.Array) -> jax.Array:
     """A transform of weights, which is written for numpy's arrays and asks no more than JAX's can do."""
     return transform(array)[0]
@@ -195,6 +213,7 @@ class _Stepper:
                     raise TypeError(
                         f"{name} is a schedule; {rule.name} takes one for {_listed('lr', *rule.schedulable)}"
                     )
+            _check_momentum(rule, values)
 
     def init(self, params: Any) -> OptimizerState:
         named = self.named(params)

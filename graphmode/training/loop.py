@@ -69,9 +69,10 @@ def fit(
 ) -> Fit:
     """Trains until the steps, the epochs or the data are over.
 
-    Batches are read and placed ahead of the device. Metrics stay on it and are fetched every `log_every` steps, which
-    is also when a loss that is not finite is found; the state is then the one before that step, whatever came after.
-    With checkpoints a run goes on from the newest one, data position and learning rate included.
+    Batches are read and placed ahead of the device. Where data end with fewer batches than a launch of several steps
+    takes, these are left out, and a warning says how many. Metrics stay on the device and are fetched every `log_every`
+    steps, which is also when a loss that is not finite is found; the state is then the one before that step, whatever
+    came after. With checkpoints a run goes on from the newest one, data position and learning rate included.
 
     Args:
       step: of `gm.train_step`.
@@ -178,6 +179,7 @@ class _Run:
         report.start(number)
         interval = _Interval()
         stopped: Stopped = "steps"
+        end: dict[str, Any] | None = None  # before batches that were read and left out
         with read_ahead(self.source, size=ahead, place=self.step.place) as batches:
             while True:
                 if self.steps is not None and number >= self.steps:
@@ -189,6 +191,10 @@ class _Run:
                 batch = next(batches, None)
                 if batch is None:
                     stopped = "data"
+                    break
+                if (left := self._too_few(batch, number)) is not None:
+                    LOG.warning("%s", left)
+                    stopped, end = "data", position
                     break
                 state, metrics = self.step(state, batch)
                 interval.positions.append((number, position))
@@ -215,11 +221,25 @@ class _Run:
             if interval.metrics:
                 self._report(state, interval, number, batches.epoch, report, loggers)
             if self.checkpoints is not None:
-                self._save(state, batches.state(), last=True)
+                self._save(state, batches.state() if end is None else end, last=True)
         history = {name: np.concatenate(parts) for name, parts in self.history.items()}
         if not history:
             history = {name: np.empty(0, np.float32) for name in self.metrics}
         return Fit(state, history, self.evaluations, stopped)
+
+    def _too_few(self, batches: Any, number: int) -> str | None:
+        """What is to be told of the last batches of all, where they are fewer than the steps of a launch.
+
+        Raises:
+          ValueError: where there were no others.
+        """
+        several = self.step.steps_per_launch
+        if several == 1 or (left := jax.tree.leaves(batches)[0].shape[0]) == several:
+            return None
+        told = f"a launch takes {several} steps, and the data end with {left} {'batch' if left == 1 else 'batches'}"
+        if not number:
+            raise ValueError(f"{told} in all; give more epochs or data, or a smaller steps_per_launch")
+        return f"{told} more, left out after step {number}; give steps=, or epochs= to go on into the next epoch"
 
     @property
     def _launches(self) -> int:

@@ -62,11 +62,12 @@ class Linear(Layer):
       rngs: `params` is drawn from, as PyTorch draws: U(-1/sqrt(in_features), 1/sqrt(in_features)).
 
     Attributes:
-      weight: `[in_features, out_features]`, PyTorch's transposed.
+      weight: `[in_features, out_features]`, PyTorch's transposed. That of an `Embedding`, which PyTorch shares with a
+        layer as it is, lies the other way: `functional.linear(input, embedding.weight[...].T)` shares it.
       bias: `[out_features]`, or None.
 
     Raises:
-      ValueError: where a size is negative, or `input` has another last axis.
+      ValueError: where a size is negative, `input` has another last axis, or `weight` lies as PyTorch's.
       TypeError: where `input` has another dtype than the parameters, outside of `autocast`.
 
     Example:
@@ -95,8 +96,13 @@ class Linear(Layer):
             self.bias = nnx.Param(uniform(rngs, (out_features,), in_features, param_dtype))
 
     def __call__(self, input: jax.Array) -> jax.Array:
-        bias = None if self.bias is None else self.bias[...]
-        return linear(input, self.weight[...], bias, precision=self.precision)
+        bias, weight = None if self.bias is None else self.bias[...], self.weight[...]
+        if weight.shape == (self.out_features, self.in_features) != weight.shape[::-1]:
+            raise ValueError(
+                f"weight has shape {weight.shape}, and [in_features, out_features] = {weight.shape[::-1]} was wanted, "
+                "PyTorch's transposed; to share the weight of an Embedding, call functional.linear(input, weight.T)"
+            )
+        return linear(input, weight, bias, precision=self.precision)
 
 
 class Identity(Layer):

@@ -10,8 +10,10 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.custom_derivatives import SymbolicZero
+from jax.interpreters import ad
 
 from .lanes import any_lane, lane_select, shielded, zeros_of
+from .mapped_jvp import jvp_of_lanes
 
 Arrays = Sequence[Any]
 # (consts, carry, x) -> (carry, y, whether to go on)
@@ -48,24 +50,24 @@ def early_exit_scan(
     def parts(arrays: Arrays) -> tuple[Arrays, Arrays, Any, Arrays]:
         return arrays[: split[0]], arrays[split[0] : split[1]], arrays[split[1]], arrays[split[1] + 1 :]
 
-    @jax.custom_jvp
-    def run(*arrays: Any) -> tuple[Any, ...]:
-        return _as_while(step, *parts(arrays), length, y_avals)
+    def as_while(*arrays: Any) -> list[Any]:
+        return _flat(*_as_while(step, *parts(arrays), length, y_avals))
+
+    def as_scans(*arrays: Any) -> list[Any]:
+        return _flat(*_as_scans(step, *parts(arrays), length, y_avals))
 
     def rule(primals: Arrays, tangents: Arrays) -> Any:
         moved = [i for i, tangent in enumerate(tangents) if not isinstance(tangent, SymbolicZero)]
+        return jvp_of_lanes(as_scans, as_while, primals, moved, [tangents[i] for i in moved])
 
-        def of_moved(*own: Any) -> tuple[Any, ...]:
-            arrays = list(primals)
-            for i, array in zip(moved, own, strict=True):
-                arrays[i] = array
-            return _as_scans(step, *parts(arrays), length, y_avals)
-
-        return jax.jvp(of_moved, [primals[i] for i in moved], [tangents[i] for i in moved])
-
+    run = jax.custom_jvp(as_while)
     run.defjvp(rule, symbolic_zeros=True)
-    carry, ys, going = run(*consts, *carry, going, *xs)
-    return list(carry), list(ys), going
+    going, *arrays = run(*consts, *carry, going, *xs)
+    return arrays[: len(carry)], arrays[len(carry) :], going
+
+
+def _flat(carry: Arrays, ys: Arrays, going: jax.Array) -> list[Any]:
+    return [going, *carry, *ys]
 
 
 def levels(length: int) -> list[int]:
@@ -149,4 +151,24 @@ def _as_scans(
 
     blocks = index.reshape(sizes), [in_blocks(x) for x in xs]
     (going, carry), ys = lax.scan(checkpointed(1, consts), (going, list(carry)), blocks)
-    return carry, [y.reshape(total, *y.shape[len(sizes) :])[:length] for y in ys], going
+    ys = [y.reshape(total, *y.shape[len(sizes) :])[:length] for y in ys]
+    return carry, [_lanes_first(y) for y in ys], going
+
+
+def _lanes_first(x: jax.Array) -> jax.Array:
+    """`x`, with the axis of a `vmap` in front of all others.
+
+    A `scan` leaves it behind the axis of its steps, and a `while_loop` in front. JAX takes it to lie where the function
+    of a `custom_jvp` has it, and asks its rule later, in a graph within a gradient, where the two must agree.
+    """
+    return lax.squeeze(lax.broadcast_in_dim(x, (1, *x.shape), tuple(range(1, 1 + x.ndim))), (0,))
+
+
+def _no_cotangent(cotangent: Any, x: Any) -> list[Any]:
+    return [ad.Zero(x.aval)]
+
+
+# The rule of `run` differentiates before a `vmap` around it maps. A `cond` whose predicate differs between lanes then
+# becomes a selection among tangents, made with `stop_gradient` of those that a branch does not take, which JAX cannot
+# transpose: what is not taken has no cotangent.
+ad.primitive_transposes.setdefault(lax.stop_gradient_p, _no_cotangent)

@@ -33,6 +33,10 @@ def while_loop(
     and what the body needs for one step, and runs the body once more for each factor of 32 in `max_steps`.
     Without differentiation it is a `lax.while_loop`: a large `max_steps` costs nothing.
 
+    A body with a `jax.custom_vjp` in it (recurrent layers, grouped convolutions, `roi_align`, `ctc_loss`, hooks,
+    `opaque`) has reverse mode alone. Under `vmap` that wants the loop right inside the `vmap`: where it stands in a
+    `jit`, `checkpoint`, `cond` or other loop that is mapped, JAX raises a `TypeError`.
+
     Args:
       cond: of the state, gives a 0-d bool, and changes nothing.
       body: of the state, gives the next one, of the same structure, shapes and dtypes.

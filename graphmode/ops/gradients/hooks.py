@@ -149,7 +149,7 @@ def clip_gradient(x: T, *, max_value: ArrayLike | None = None, max_norm: ArrayLi
 
     Raises:
       TypeError: where no leaf of `x` is floating.
-      ValueError: where not exactly one limit is given, or one is no 0-d array.
+      ValueError: where not exactly one limit is given, or one is no 0-d array, or known to be negative or NaN.
 
     Example:
       >>> import graphmode as gm, jax
@@ -160,13 +160,13 @@ def clip_gradient(x: T, *, max_value: ArrayLike | None = None, max_norm: ArrayLi
         raise ValueError(f"max_value is {max_value} and max_norm is {max_norm}; give one of them")
     x = _floating(x, "clip_gradient")
     if max_value is not None:
-        limit = _scalar(max_value, "max_value")
+        limit = _limit(max_value, "max_value")
 
         def by_value(g: jax.Array) -> jax.Array:
             return jnp.clip(g, -limit.astype(g.dtype), limit.astype(g.dtype))
 
         return gradient_hook(x, partial(jax.tree.map, by_value))
-    limit = _scalar(max_norm, "max_norm")
+    limit = _limit(max_norm, "max_norm")
 
     def by_norm(gradient: Any) -> Any:
         wide = [g.astype(jnp.promote_types(g.dtype, jnp.float32)) for g in jax.tree.leaves(gradient)]
@@ -204,6 +204,12 @@ def _scalar(value: ArrayLike | None, name: str) -> jax.Array:
     if array.shape or not (jnp.issubdtype(array.dtype, jnp.floating) or jnp.issubdtype(array.dtype, jnp.integer)):
         raise ValueError(f"{name} is {array.dtype}{list(array.shape)}, and one real number was wanted")
     return jax.lax.stop_gradient(array)
+
+
+def _limit(value: ArrayLike | None, name: str) -> jax.Array:
+    if isinstance(value, int | float | np.number) and not value >= 0:
+        raise ValueError(f"{name} is {value}; give a number of at least 0")
+    return _scalar(value, name)
 
 
 def _callable(fn: Any) -> Callable[..., Any]:

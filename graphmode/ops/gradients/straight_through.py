@@ -104,6 +104,7 @@ def ste_sign(x: ArrayLike, *, window: float | None = None) -> jax.Array:
 
     Raises:
       TypeError: where `x` is not floating.
+      ValueError: where window is negative or NaN.
 
     Example:
       >>> import graphmode as gm, jax, jax.numpy as jnp
@@ -112,6 +113,8 @@ def ste_sign(x: ArrayLike, *, window: float | None = None) -> jax.Array:
     """
     if window is None:
         return straight_through(jnp.sign, jnp.asarray(x))
+    if isinstance(window, int | float) and not window >= 0:
+        raise ValueError(f"window is {window}; give a number of at least 0, or None for a gradient everywhere")
 
     def windowed(x: jax.Array) -> jax.Array:
         return jnp.where(jnp.abs(x) <= window, x, lax.stop_gradient(x))

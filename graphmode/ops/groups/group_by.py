@@ -39,7 +39,8 @@ def group_by(
 
     Returns:
       The distinct keys in ascending order, a `Padded` of `[capacity]`, and the `Segments` of the rows: `.ids` is
-      torch's inverse, `.counts` how many rows each group has, `.outside` how many rows found no group.
+      torch's inverse, `.counts` how many rows each group has, `.outside` how many rows found no group. Rows that a
+      `Padded` had lost are added to the count of the keys, which is an upper bound then, and to `.outside`.
 
     Raises:
       ValueError: where keys, valid, capacity or on_overflow do not fit.
@@ -78,7 +79,7 @@ def group_by(
     groups = segments(ids, num_segments=capacity, valid=inside)
     groups = Segments(groups.ids, groups.outside + lost, capacity, on_overflow)
     first = jnp.full(capacity, rows, jnp.int32).at[groups.ids].min(jnp.arange(rows, dtype=jnp.int32), **DROP)
-    held = Padded(rows_at(keys, first), jnp.arange(capacity) < count, count)
+    held = Padded(rows_at(keys, first), jnp.arange(capacity) < count, count + lost)
     lossless = on_overflow == "nan" and not jnp.issubdtype(keys.dtype, jnp.floating)
     return settled(held, "flag" if lossless else on_overflow, "group_by"), groups
 

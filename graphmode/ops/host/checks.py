@@ -42,6 +42,9 @@ def check(ok: ArrayLike, message: str, **values: Any) -> None:
     under `vmap`                        one error for all lanes, which names those that failed
     in `scan`, `while_loop`             at the first iteration that fails
     in `grad`, `remat`                  as without; a rematerialised check may be made twice
+    in a graph on several devices       as without; but where the others wait for the one that failed, as in a sum over
+                                        all, they may wait for good (XLA on a CPU ends the process after a minute):
+                                        return the predicate as an output there
     in `checkify`                       as without: it is no part of its error tree
     in `jax.export`                     refused there ("host_callbacks"): trace with `no_callbacks`, and return the
                                         predicate, or `Padded.count`, as an output

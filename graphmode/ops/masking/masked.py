@@ -16,7 +16,7 @@ from jax.typing import ArrayLike
 
 from ...extremes import largest as largest_element
 from ...extremes import smallest as smallest_element
-from ..arguments import as_axes, as_axis, as_broadcast_mask, as_fill_value, as_inexact, as_ordered
+from ..arguments import as_array, as_axes, as_axis, as_broadcast_mask, as_fill_value, as_inexact, as_ordered
 
 Axis = int | Sequence[int] | None
 
@@ -42,7 +42,7 @@ def masked_sum(x: ArrayLike, mask: ArrayLike, axis: Axis = None, *, keepdims: bo
       >>> masked_sum(jnp.array([1.0, jnp.nan, 2.0]), jnp.array([True, False, True])).item()
       3.0
     """
-    x = jnp.asarray(x)
+    x = as_array(x, name="x")
     mask = as_broadcast_mask(mask, x.shape)
     return jnp.sum(_kept(x, mask), axis=as_axes(axis, x.ndim), keepdims=keepdims)
 

@@ -43,7 +43,7 @@ def compact(
 
     Raises:
       ValueError: where mask, capacity, fill_value or on_overflow do not fit.
-      TypeError: where capacity is no integer, or a traced one.
+      TypeError: where capacity is no integer, or a traced one, or x is a `Padded`.
 
     Example:
       >>> import jax.numpy as jnp
@@ -54,6 +54,8 @@ def compact(
 
     Source: https://docs.pytorch.org/docs/stable/generated/torch.masked_select.html
     """
+    if isinstance(x, Padded) and x.valid.ndim == 1:
+        raise TypeError("x is a Padded, and arrays were wanted; its own method picks from it: x.compact(mask)")
     rows, mask = as_picked_rows(x, mask)
     capacity = as_capacity(capacity)
     size = mask.shape[0]

@@ -11,6 +11,7 @@ from jax.typing import ArrayLike
 
 from ..arguments import as_row_mask, as_rows
 from ..indices import IN_BOUNDS
+from ..masking.padded import Padded
 from .places import places
 
 T = TypeVar("T")
@@ -32,6 +33,7 @@ def partition(x: T, mask: ArrayLike) -> tuple[T, jax.Array]:
 
     Raises:
       ValueError: where `mask` is not bool, not of rank 1, or not as long as the first axis of `x`.
+      TypeError: where `x` is a `Padded`.
 
     Example:
       >>> import jax.numpy as jnp
@@ -40,6 +42,11 @@ def partition(x: T, mask: ArrayLike) -> tuple[T, jax.Array]:
       >>> rows.tolist(), int(count)
       ([3, 4, -1, -5], 2)
     """
+    if isinstance(x, Padded) and x.valid.ndim == 1:
+        raise TypeError(
+            "x is a Padded, and arrays were wanted; its own methods are x.compact(mask) and x.sort(by=..., "
+            "descending=True)"
+        )
     x, rows = as_rows(x)
     mask = as_row_mask(mask, rows, of="x", shape=np.shape(jax.tree.leaves(x)[0]))
     target, count = places(mask)

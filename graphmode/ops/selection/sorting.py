@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import jax
@@ -37,7 +38,8 @@ def sorting_order(x: jax.Array, valid: jax.Array | None = None) -> jax.Array:
     def by(order: jax.Array, column: jax.Array) -> tuple[jax.Array, None]:
         return lax.sort((column.at[order].get(**IN_BOUNDS), order), num_keys=1)[1], None
 
-    order, _ = lax.scan(by, at, x.reshape(x.shape[0], -1).T, reverse=True)
+    columns = x.reshape(x.shape[0], math.prod(x.shape[1:])).T
+    order, _ = lax.scan(by, at, columns, reverse=True)
     return order if valid is None else by(order, ~valid)[0]
 
 

@@ -114,7 +114,7 @@ def top_p_mask(logits: ArrayLike, p: ArrayLike) -> jax.Array:
       `[..., V]` bool.
 
     Raises:
-      ValueError: where logits are no floats `[..., V]`, or p does not broadcast.
+      ValueError: where logits are no floats `[..., V]`, p does not broadcast, or is a number that is negative or NaN.
 
     Example:
       >>> import jax.numpy as jnp
@@ -124,6 +124,8 @@ def top_p_mask(logits: ArrayLike, p: ArrayLike) -> jax.Array:
     logits = jnp.asarray(logits)
     if not logits.ndim or not logits.shape[-1] or not jnp.issubdtype(logits.dtype, jnp.floating):
         raise ValueError(f"logits is {logits.dtype}{list(logits.shape)}, and floats of shape [..., V] were wanted")
+    if isinstance(p, int | float) and not p >= 0:
+        raise ValueError(f"p is {p}; give a probability, from 0, for the most likely entry alone, to 1, for all")
     p = jnp.asarray(p)
     try:
         p = jnp.broadcast_to(p, logits.shape[:-1])

@@ -8,8 +8,9 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from ..arguments import OnOverflow, as_capacity, as_rows
+from ..arguments import OnOverflow, as_capacity, as_fill_value, as_rows
 from ..masking.padded import Padded, settled
+from ..masking.valid_rows import valid_first
 from .lengths import as_integer, as_integers, saturating_cumsum, settled_if
 
 T = TypeVar("T")
@@ -31,7 +32,8 @@ def take_slice(
     gives other rows than were asked for.
 
     Args:
-      x: `[N, ...]`, any dtype, or a pytree of such; or a `Padded` of such, whose end is its count.
+      x: `[N, ...]`, any dtype, or a pytree of such; or a `Padded` of such, whose rows are the valid ones and whose end
+        is its count.
       start: integer; 0 if left out.
       stop: integer; the end if left out.
       capacity: the most rows that there is room for; the first ones are kept.
@@ -43,7 +45,7 @@ def take_slice(
       `Padded` of `[capacity, ...]` in the dtype of `x`.
 
     Raises:
-      ValueError: where start, stop, capacity or on_overflow do not fit.
+      ValueError: where start, stop, capacity, fill_value or on_overflow do not fit.
       TypeError: where start or stop is no integer, or capacity is no integer, or a traced one.
 
     Example:
@@ -66,7 +68,8 @@ def split(
     """Consecutive parts of `x` with computed lengths: `torch.split(x, lengths.tolist())`.
 
     Args:
-      x: `[N, ...]`, any dtype, or a pytree of such; or a `Padded` of such, whose end is its count.
+      x: `[N, ...]`, any dtype, or a pytree of such; or a `Padded` of such, whose rows are the valid ones and whose end
+        is its count.
       lengths: `[parts]` integers that sum to `N`, or to the count of a `Padded`.
       capacity: the most rows of a part that there is room for; its first ones are kept.
       fill_value: stands in the rows beyond the count of a part.
@@ -79,7 +82,7 @@ def split(
       sum to the number of rows, for which PyTorch raises.
 
     Raises:
-      ValueError: where lengths, capacity or on_overflow do not fit.
+      ValueError: where lengths, capacity, fill_value or on_overflow do not fit.
       TypeError: where lengths are no integers, or capacity is no integer, or a traced one.
 
     Example:
@@ -110,11 +113,21 @@ def split(
 def _leading(x: Any) -> tuple[Any, jax.Array, jax.Array]:
     """Rows, how many of them are held, and how many there should be."""
     if isinstance(x, Padded):
-        # Entries are told by the count, as after `compact`; a mask with holes has no first rows to cut.
-        return x.values, jnp.sum(x.valid, dtype=jnp.int32), x.count.astype(jnp.int32)
+        return _in_front(x), jnp.sum(x.valid, dtype=jnp.int32), x.count.astype(jnp.int32)
     tree, rows = as_rows(x)
     number = jnp.asarray(rows, jnp.int32)
     return tree, number, number
+
+
+def _in_front(x: Padded[T]) -> T:
+    """The values with the valid rows first, where they stand already as `compact` leaves them."""
+
+    def moved(values: T) -> T:
+        slots = valid_first(x.valid)
+        return jax.tree.map(lambda leaf: leaf[slots], values)
+
+    gapless = jnp.all(x.valid[1:] <= x.valid[:-1])
+    return jax.lax.cond(gapless, lambda values: values, moved, x.values)
 
 
 def _bound(bound: jax.Array, rows: jax.Array) -> jax.Array:
@@ -135,6 +148,6 @@ def _window(x: T, begin: jax.Array, length: jax.Array, held: jax.Array, capacity
         window = jax.lax.dynamic_slice_in_dim(leaf, early, capacity)
         window = jnp.concatenate([window, jnp.zeros_like(window)])
         window = jax.lax.dynamic_slice_in_dim(window, begin - early, capacity)
-        return jnp.where(valid.reshape(-1, *[1] * len(row)), window, fill_value).astype(leaf.dtype)
+        return jnp.where(valid.reshape(-1, *[1] * len(row)), window, as_fill_value(fill_value, leaf.dtype))
 
     return Padded(jax.tree.map(cut, x), valid, length)

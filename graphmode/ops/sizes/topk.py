@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from ..arguments import OnOverflow, as_array, as_capacity, as_on_overflow
+from ..arguments import OnOverflow, as_array, as_axis, as_capacity, as_on_overflow
 from ..exporting import exportable
 from ..host.checks import check
 from ..masking.padded import Padded
@@ -28,7 +28,8 @@ class TopK:
       valid: the same shape, bool.
       count: the shape of `values` without the axis, int32, how many entries were asked for. More than `k_max`, or
         than there are, if some are missing; 2**31 - 1 where a negative number of them was asked for.
-      overflow: the shape of `count`, bool, whether entries are missing. PyTorch would have raised.
+      overflow: the shape of `count`, bool, whether entries are missing, for which PyTorch would have raised, or were
+        lost before, so that others may have been better.
     """
 
     values: jax.Array
@@ -54,21 +55,22 @@ def topk(
     computed `k`. On a CPU it is quick for floats of 32 and 16 bits; for others XLA sorts the whole axis.
 
     Args:
-      x: `[..., N, ...]`, numbers or bools; or a `Padded` of `[N]`, of which the valid entries take part.
+      x: `[..., N, ...]`, numbers or bools; or a `Padded` of `[N]`, of which the valid entries take part. What it had
+        lost for want of room might have been among the best.
       k: integers, broadcast against the shape of `x` without the axis.
       k_max: the most entries that there is room for, static, at most `N`.
       axis: the axis of length `N`.
       largest: static; the smallest entries where false.
-      on_overflow: where `k` is above `k_max`, or above the number of valid entries, or negative, `"flag"` sets
-        `overflow` and `count` alone, `"raise"` raises `ValueError` once the graph has run, `"nan"` makes every value of
-        the lane NaN.
+      on_overflow: where `k` is above `k_max`, or above the number of valid entries, or negative, or a `Padded` had
+        lost entries, `"flag"` sets `overflow` and `count` alone, `"raise"` raises `ValueError` once the graph has run,
+        `"nan"` makes every value of the lane NaN.
 
     Returns:
       `TopK`; gradients flow to the entries that were picked.
 
     Raises:
       ValueError: where k, k_max, axis or on_overflow do not fit; a k that is no array must be 0 to k_max.
-      TypeError: where k is no integer, or k_max is no integer, or a traced one.
+      TypeError: where k or axis is no integer, or k_max is no integer, or a traced one.
 
     Example:
       >>> import jax.numpy as jnp
@@ -76,14 +78,16 @@ def topk(
       >>> best.values.tolist(), best.indices.tolist(), best.valid.tolist()
       ([9, 9, 0], [1, 3, 0], [True, True, False])
     """
-    member = None
+    member = lost = None
     if isinstance(x, Padded):
+        lost = x.count - jnp.sum(x.valid, axis=-1, dtype=x.count.dtype)
         member, x = x.valid, x.values
         if jnp.ndim(x) != 1:
             raise ValueError(f"x is a Padded of shape {jnp.shape(x)}, and [N] was wanted; rank by one column of it")
     x = as_array(x, name="x")
-    if not x.ndim or not -x.ndim <= axis < x.ndim:
-        raise ValueError(f"axis is {axis}, and x has shape {x.shape}; give one of its axes")
+    if not x.ndim:
+        raise ValueError("x is a scalar, and an array [..., N, ...] was wanted")
+    as_axis(axis, x.ndim)
     if jnp.issubdtype(x.dtype, jnp.complexfloating):
         raise ValueError(f"x has dtype {x.dtype}, which has no order; rank by jnp.abs(x)")
     k_max = as_capacity(k_max, name="k_max")
@@ -109,6 +113,10 @@ def topk(
     overflow = (k < 0) | (k > available)
     if on_overflow == "raise":
         check(~overflow, "topk: k is {k}, with room for {room}; give a larger k_max", k=k, room=available)
+    if lost is not None:
+        overflow |= lost > 0
+        if on_overflow == "raise":
+            check(lost <= 0, "topk: x had lost {lost} entries, maybe the best; give it a larger capacity", lost=lost)
     if on_overflow == "nan":
         values = jnp.where(overflow[..., None], jnp.nan, values).astype(x.dtype)
     values, indices, valid = (jnp.moveaxis(part, -1, axis) for part in (values, jnp.where(valid, indices, 0), valid))

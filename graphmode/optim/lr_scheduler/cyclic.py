@@ -44,7 +44,8 @@ class CyclicLR(Setter):
       gamma: of `"exp_range"`.
       scale_fn: a scaling of one's own in place of `mode`, of an integer that is traced in a graph.
       scale_mode: what `scale_fn` is given: `"cycle"`, the cycle from 1 on, or `"iterations"`, the count.
-      cycle_momentum: whether there is a `momentum`.
+      cycle_momentum: whether there is a `momentum`, which an optimizer is given beside `lr`:
+        `sgd(schedule, momentum=schedule.momentum)`, `adam(schedule, betas=(schedule.momentum, 0.999))`.
       base_momentum: the momentum at the upper end of the learning rate.
       max_momentum: the momentum at its lower end.
 

@@ -36,7 +36,8 @@ class OneCycleLR(Setter):
       steps_per_epoch: optimizer steps in an epoch.
       pct_start: the part of the cycle in which the learning rate rises, a float from 0 to 1.
       anneal_strategy: `"cos"` or `"linear"`.
-      cycle_momentum: whether there is a `momentum`.
+      cycle_momentum: whether there is a `momentum`, which an optimizer is given beside `lr`:
+        `sgd(schedule, momentum=schedule.momentum)`, `adam(schedule, betas=(schedule.momentum, 0.999))`.
       base_momentum: the momentum at the greatest learning rate.
       max_momentum: the momentum at the ends.
       div_factor: `max_lr` by the first learning rate.

@@ -75,6 +75,18 @@ def test_lazy_linear_becomes_linear():
         nn.LazyLinear(-1, rngs=nnx.Rngs(0))
 
 
+def test_the_weight_of_an_embedding_is_shared_transposed():
+    rngs = nnx.Rngs(0)
+    embedding, linear = nn.Embedding(7, 4, rngs=rngs), nn.Linear(4, 7, bias=False, rngs=rngs)
+    x = embedding(jnp.arange(3))
+    ours = F.linear(x, embedding.weight[...].T)
+    table = torch.from_numpy(np.asarray(embedding.weight[...]))
+    np.testing.assert_allclose(ours, torch.nn.functional.linear(table[:3], table), rtol=1e-5)
+    linear.weight = embedding.weight
+    with pytest.raises(ValueError, match=r"weight has shape \(7, 4\), and .* = \(4, 7\) was wanted.*Embedding"):
+        linear(x)
+
+
 def test_identity_hands_on_whatever_comes():
     layer = nn.Identity(54, unused_argument1=0.1)
     tree = (jnp.ones(3), {"a": 1})

@@ -192,6 +192,7 @@ MASK = np.ones(3, bool)
         (ValueError, np.zeros(3), MASK, {"capacity": 0}, ["capacity", "0"]),
         (ValueError, np.zeros(3), MASK, {"capacity": 2**31 - 2}, ["capacity", "2**31"]),
         (TypeError, np.zeros(3), MASK, {"capacity": 2.0}, ["capacity", "2.0"]),
+        (TypeError, gm.Padded(np.zeros(3), MASK, np.int32(2)), MASK, {}, ["x is a Padded", "x.compact(mask)"]),
         (ValueError, np.zeros(3, np.int32), MASK, {"fill_value": np.nan}, ["fill_value", "nan", "int32"]),
         (ValueError, np.zeros(3, np.int32), MASK, {"fill_value": 2**40}, ["fill_value", "int32"]),
         (ValueError, np.zeros(3, np.float16), MASK, {"fill_value": -1e9}, ["fill_value", "float16"]),

@@ -122,6 +122,10 @@ def test_keys_that_are_padded():
     assert names.values[:1].tolist() == [5]
     assert groups.counts.tolist() == [2, 0, 0]
     assert int(groups.outside) == 1
+    assert names.overflow
+    assert names.valid.tolist() == [True, False, False]
+    with pytest.raises(Exception, match="group_by found 2 entries"):
+        jax.block_until_ready(gm.group_by(lossy, capacity=3, on_overflow="raise"))
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.uint32, np.int64, np.uint64])

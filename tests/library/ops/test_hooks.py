@@ -272,6 +272,8 @@ def test_one_compilation_for_all_limits():
         (lambda x: gm.clip_gradient(x), ValueError, "max_value is None and max_norm is None; give one"),
         (lambda x: gm.clip_gradient(x, max_norm=1, max_value=1), ValueError, "give one of them"),
         (lambda x: gm.clip_gradient(x, max_norm=x), ValueError, r"max_norm is float32\[3\]"),
+        (lambda x: gm.clip_gradient(x, max_norm=-1.0), ValueError, "max_norm is -1.0; give a number of at least 0"),
+        (lambda x: gm.clip_gradient(x, max_value=float("nan")), ValueError, "max_value is nan"),
     ],
 )
 def test_bad_input(wrap, call, error, names):

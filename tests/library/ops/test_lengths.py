@@ -293,6 +293,49 @@ def test_slices_of_a_padded_end_at_its_count():
     assert gm.take_slice(lossy, 0, 4, capacity=4).overflow
 
 
+def test_rows_of_a_padded_with_holes_are_its_valid_ones():
+    rng = np.random.default_rng(0)
+
+    @jax.jit
+    def every(x, mask, start, stop, repeats):
+        holed = gm.Padded(x, mask, jnp.sum(mask))
+        lengths = jnp.array([stop, jnp.sum(mask) - stop])
+        return (
+            gm.take_slice(holed, start, stop, capacity=4),
+            jax.tree.map(lambda leaf: leaf[1], gm.split(holed, lengths, capacity=6)),
+            gm.repeat_interleave(holed, repeats, capacity=9),
+            gm.repeat_interleave(holed, 2, capacity=12),
+        )
+
+    for _ in range(20):
+        mask, repeats = rng.random(6) < 0.6, rng.integers(0, 3, 6)
+        x = np.where(mask, rng.standard_normal(6), np.nan).astype(np.float32)
+        rows, times = torch.from_numpy(x[mask]), torch.from_numpy(repeats[mask])
+        stop = int(rng.integers(0, len(rows) + 1))
+        start = int(rng.integers(0, stop + 1))
+        wanted = (rows[start:stop], rows[stop:], rows.repeat_interleave(times), rows.repeat_interleave(2))
+        for found, want in zip(every(x, mask, start, stop, repeats), wanted, strict=True):
+            held = min(len(want), found.capacity)
+            np.testing.assert_array_equal(found.values[:held], want[:held])
+            assert not np.asarray(found.values[held:]).any()
+            assert int(found.count) == len(want)
+    x = jnp.array([1.0, jnp.nan, 3.0, 4.0])
+
+    def weighed(x):
+        return gm.take_slice(gm.Padded(x, ~jnp.isnan(x), 3), 1, 3, capacity=2).values @ jnp.array([1.0, 2.0])
+
+    assert jax.jit(jax.vmap(jax.grad(weighed)))(jnp.stack([x, x[::-1]])).tolist() == [[0, 0, 1, 2], [0, 1, 0, 2]]
+
+
+def test_rows_that_a_padded_had_lost_are_not_repeated_unseen():
+    lossy = gm.compact(jnp.arange(4), jnp.arange(4) > 0, capacity=2)
+    repeated = gm.repeat_interleave(lossy, jnp.array([1, 2]), capacity=4)
+    assert repeated.values.tolist() == [1, 2, 2, 0]
+    assert int(repeated.count) == NO_LENGTH
+    with pytest.raises(Exception, match=r"repeat_interleave: .* a Padded that had lost rows"):
+        jax.block_until_ready(gm.repeat_interleave(lossy, 2, capacity=4, on_overflow="raise"))
+
+
 @pytest.mark.parametrize("padding", [np.nan, np.inf])
 def test_padding_leaks_into_no_gradient(padding):
     x = np.array([1.0, 2.0, padding], np.float32)
@@ -376,14 +419,28 @@ def test_one_compilation_for_all_lengths():
 
 
 X = np.arange(4.0)
+HELD = gm.Padded(np.zeros((3, 2)), np.ones(3, bool), np.int32(3))
 BAD = {
     "repeats too short": (lambda: gm.repeat_interleave(X, np.array([1, 2]), capacity=3), ValueError, "repeats has"),
     "repeats that are floats": (lambda: gm.repeat_interleave(X, np.ones(4), capacity=3), TypeError, "dtype"),
     "repeats that are bools": (lambda: gm.repeat_interleave(X, X > 1, capacity=3), TypeError, "dtype bool"),
     "repeats alone, of rank 0": (lambda: gm.repeat_interleave(3, capacity=3), ValueError, "repeats has shape"),
     "an axis that is none": (lambda: gm.repeat_interleave(X, 2, capacity=3, axis=1), ValueError, "axis is 1"),
+    "an axis of a padded": (lambda: gm.repeat_interleave(HELD, 2, capacity=3, axis=1), ValueError, "axis is 1.*Padded"),
     "a scalar": (lambda: gm.repeat_interleave(1.0, 2, capacity=3), ValueError, "x is a scalar"),
     "no capacity": (lambda: gm.take_slice(X, 1, capacity=0), ValueError, "capacity is 0"),
+    "a filling that no integer is": (
+        lambda: gm.take_slice(np.arange(3), 1, capacity=4, fill_value=np.inf), ValueError, "fill_value is inf",
+    ),
+    "a filling of parts": (
+        lambda: gm.split(np.arange(3), np.array([1, 2]), capacity=4, fill_value=0.5), ValueError, "fill_value is 0.5",
+    ),
+    "a filling of repeats": (
+        lambda: gm.repeat_interleave(np.arange(3), 1, capacity=4, fill_value=np.nan), ValueError, "fill_value is nan",
+    ),
+    "a filling of row numbers": (
+        lambda: gm.repeat_interleave(np.arange(3), capacity=4, fill_value=0.5), ValueError, "fill_value is 0.5",
+    ),
     "a start that is a float": (lambda: gm.take_slice(X, 1.0, capacity=2), TypeError, "start has dtype float"),
     "a start that is a bool": (lambda: gm.take_slice(X, True, capacity=2), TypeError, "start has dtype bool"),
     "two stops": (lambda: gm.take_slice(X, 0, np.array([1, 2]), capacity=2), ValueError, r"stop has shape \(2,\)"),

@@ -162,6 +162,80 @@ def test_lanes_that_are_done_are_frozen_and_poison_no_gradient(max_steps):
         np.testing.assert_allclose(both, np.stack([tensors[0].grad, tensors[0].grad.flip(0)]), rtol=1e-12)
 
 
+def branch(x):
+    return gm.cond(x.sum() > 1, jnp.sqrt, lambda x: jnp.log(x + 1.5), x)
+
+
+def branch_of_jax(x):
+    return jax.lax.cond(x.sum() > 1, jnp.sqrt, lambda x: jnp.log(x + 1.5), x)
+
+
+def mapped_rows(x):
+    root = gm.compact(x, x > 0.5, capacity=2).map(jnp.sqrt)
+    return root.scatter(x > 0.5, into=jnp.log(jnp.maximum(x, 0.1) + 1.5))
+
+
+@pytest.mark.parametrize("body", [branch, branch_of_jax, mapped_rows])
+def test_lanes_branch_each_for_itself_within_a_loop(body):
+    with jax.enable_x64(True):
+        xs, trips = np.array([[0.9, 0.8], [-0.7, 0.4], [3.0, -1.2], [0.2, 0.3]]), np.array([3, 2, 0, 5])
+
+        def ours(x, trips):
+            return gm.fori(0, trips, lambda _, x: body(x), x, max_steps=6)[0].sum()
+
+        def unrolled(x, trips):
+            for _ in range(trips):
+                x = body(x)
+            return x.sum()
+
+        wanted = [jax.grad(unrolled)(x, int(n)) for x, n in zip(xs, trips, strict=True)]
+        assert np.isfinite(wanted).all()
+
+        def mapped(xs):
+            return jax.vmap(ours)(xs, jnp.array(trips)).sum()
+
+        for loss in (mapped, jax.checkpoint(mapped)):
+            np.testing.assert_allclose(jax.jit(jax.grad(loss))(xs), wanted, rtol=1e-12)
+
+
+@pytest.mark.parametrize("lanes_end_apart", [True, False])
+def test_a_gradient_of_its_own_within_a_loop_that_is_mapped(lanes_end_apart):
+    with jax.enable_x64(True):
+        xs, trips = np.random.default_rng(2).standard_normal((3, 4)), np.array([2, 0, 3])
+        trips = trips if lanes_end_apart else np.full(3, 2)
+        w = np.eye(4) * 0.9
+
+        def body(x, w):
+            return jnp.tanh(gm.clip_gradient(x @ w, max_value=0.05))
+
+        def ours(x, w, n):
+            state, _ = gm.while_loop(lambda s: s[1] < n, lambda s: (body(s[0], w), s[1] + 1), (x, 0), max_steps=4)
+            return state[0].sum() * state[1]
+
+        def unrolled(x, w, n):
+            for _ in range(n):
+                x = body(x, w)
+            return x.sum() * n
+
+        lanes = [jax.grad(unrolled, (0, 1))(x, w, int(n)) for x, n in zip(xs, trips, strict=True)]
+        of_xs, of_w = np.stack([x for x, _ in lanes]), sum(w for _, w in lanes)
+
+        def mapped(xs, w):
+            if lanes_end_apart:
+                return jax.vmap(ours, (0, None, 0))(xs, w, jnp.array(trips)).sum()
+            return jax.vmap(ours, (0, None, None))(xs, w, 2).sum()
+
+        def twice(xs, w):
+            return jax.vmap(mapped, (0, None))(xs[None], w).sum()
+
+        for loss in (mapped, jax.checkpoint(mapped), twice):
+            got = jax.jit(jax.grad(loss, (0, 1)))(xs, w)
+            np.testing.assert_allclose(got[0], of_xs, rtol=1e-12)
+            np.testing.assert_allclose(got[1], of_w, rtol=1e-12)
+        with pytest.raises(TypeError, match="forward-mode"):
+            jax.jvp(lambda x: mapped(x, w), (xs,), (xs,))
+
+
 def test_second_derivatives():
     with jax.enable_x64(True):
 

@@ -230,6 +230,7 @@ def test_half_precision_is_summed_in_single():
     ("call", "words"),
     [
         (lambda x: gm.masked_sum(x, jnp.ones((3, 4))), "bool was wanted"),
+        (lambda x: gm.masked_sum(gm.Padded(x, x[:, 0] > 0, 3), x[:, 0] > 0), "x is a Padded"),
         (lambda x: gm.masked_sum(x, jnp.ones((5,), bool)), r"shape \(5,\)"),
         (lambda x: gm.masked_sum(x, jnp.ones((3,), bool)), r"give mask\[..., None\]"),
         (lambda x: gm.masked_sum(x[0], jnp.ones((3, 4), bool)), "does not broadcast"),

@@ -82,6 +82,11 @@ def test_bad_input_is_named(x, mask, words, wrap):
     assert all(word in str(error.value) for word in words)
 
 
+def test_a_padded_is_named():
+    with pytest.raises(TypeError, match=r"x is a Padded.*x\.compact"):
+        gm.partition(gm.Padded(np.zeros(3), np.ones(3, bool), 3), np.ones(3, bool))
+
+
 def test_lowered_form_holds_no_sort():
     x = jnp.zeros(64)
     assert "stablehlo.sort" not in jax.jit(gm.partition).lower(x, x > 0).as_text()

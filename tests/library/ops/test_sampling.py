@@ -176,6 +176,8 @@ def test_one_compilation_for_all_sizes():
 
 KEY = jax.random.key(0)
 BAD = {
+    "a negative probability": (lambda: gm.top_p_mask(jnp.ones(3), -0.1), ValueError, "p is -0.1"),
+    "no probability": (lambda: gm.sample_top_p(KEY, jnp.ones(3), float("nan")), ValueError, "p is nan"),
     "a float of entries": (lambda: gm.random_permutation(KEY, 2.0, capacity=3), TypeError, "n has dtype float"),
     "no capacity": (lambda: gm.random_permutation(KEY, 2, capacity=0), ValueError, "capacity is 0"),
     "a mask of numbers": (lambda: gm.random_subset(KEY, jnp.ones(2), capacity=3), ValueError, "mask has dtype"),

@@ -110,6 +110,37 @@ def test_under_vmap_gradients_are_those_of_each_lane():
             np.testing.assert_allclose(a, b.grad, rtol=1e-12)
 
 
+@pytest.mark.parametrize("length", [3, 7])
+def test_a_mapped_graph_within_a_gradient(length):
+    # 3 lanes: of 3 steps too, so that axes which change places fit all the same
+    with jax.enable_x64(True):
+        rng = np.random.default_rng(1)
+        xs, weight = rng.standard_normal((3, length)), rng.standard_normal(length)
+
+        def ours(xs):
+            def step(total, x):
+                return total + x * x, jnp.sin(total + x), total > 1
+
+            return jnp.sum(gm.scan_until(step, jnp.zeros(()), xs)[1].values * weight)
+
+        def eager(xs):
+            total, loss = torch.zeros((), dtype=xs.dtype), 0
+            for x, w in zip(xs, weight, strict=True):
+                loss, total, stops = loss + torch.sin(total + x) * w, total + x * x, total > 1
+                if stops:
+                    break
+            return loss
+
+        lanes = torch.tensor(xs, requires_grad=True)
+        sum(map(eager, lanes)).backward()
+
+        def mapped(xs):
+            return jax.vmap(ours)(xs).sum()
+
+        for within in (jax.jit, jax.checkpoint):
+            np.testing.assert_allclose(jax.grad(within(mapped))(xs), lanes.grad, rtol=1e-12)
+
+
 def test_continue_is_a_cond_within_and_a_mask_after():
     xs = np.array([1.0, -2.0, 3.0, -1.0, 5.0, 7.0], np.float32)
 

@@ -194,6 +194,7 @@ def test_the_temperature_may_be_traced():
         (lambda x: gm.straight_through(lambda x: (x, x), x), ValueError, "the structure of x"),
         (lambda x: gm.ste_round(x > 0), TypeError, "x is bool"),
         (lambda x: gm.ste_sign(x.astype(jnp.int32)), TypeError, "x is int32"),
+        (lambda x: gm.ste_sign(x, window=-1.0), ValueError, "window is -1.0; give a number of at least 0"),
         (lambda x: gm.gumbel_softmax(x, x[:2]), ValueError, r"noise has shape \(2,\), and \(3,\) was wanted"),
         (lambda x: gm.gumbel_softmax(x > 0, x), TypeError, "logits is bool"),
     ],

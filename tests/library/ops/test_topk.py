@@ -141,6 +141,22 @@ def test_only_valid_entries_of_a_padded_take_part(dtype, largest):
         assert bool(found.overflow) == (len(here) < 4)
 
 
+def test_what_a_padded_had_lost_might_have_been_the_best():
+    x = jnp.array([1.0, 9.0, 3.0, 7.0, 8.0])
+    for capacity, lost in ((2, True), (4, True), (5, False)):
+        held = gm.compact(x, x > 0, capacity=capacity)
+        found = jax.jit(lambda held: gm.topk(held, 2, k_max=2))(held)
+        assert bool(found.overflow) == lost
+        assert found.values.tolist() == sorted(x[:capacity].tolist(), reverse=True)[:2]
+        spoilt = gm.topk(held, 2, k_max=2, on_overflow="nan")
+        assert np.isnan(spoilt.values).tolist() == [lost, lost]
+    held = gm.compact(x, x > 0, capacity=2)
+    with pytest.raises(Exception, match="topk: x had lost 3 entries"):
+        jax.block_until_ready(jax.jit(lambda held: gm.topk(held, 2, k_max=2, on_overflow="raise"))(held))
+    mapped = jax.vmap(lambda mask: gm.topk(gm.compact(x, mask, capacity=2), 1, k_max=2).overflow)
+    assert mapped(jnp.array([[1, 1, 0, 0, 0], [1, 1, 1, 0, 0]], bool)).tolist() == [False, True]
+
+
 def test_one_compilation_for_all_k():
     traces = []
 
@@ -172,7 +188,8 @@ BAD = {
     "a k that is a float": (lambda: gm.topk(X, 2.0, k_max=2), TypeError, "k has dtype float"),
     "a k that does not broadcast": (lambda: gm.topk(X, np.array([1, 2]), k_max=2), ValueError, r"k has shape \(2,\)"),
     "an axis that is none": (lambda: gm.topk(X, 2, k_max=2, axis=1), ValueError, "axis is 1"),
-    "a scalar": (lambda: gm.topk(1.0, 1, k_max=1), ValueError, "axis is -1"),
+    "an axis that is no integer": (lambda: gm.topk(X, 2, k_max=2, axis=0.0), TypeError, "axis is 0.0"),
+    "a scalar": (lambda: gm.topk(1.0, 1, k_max=1), ValueError, "x is a scalar"),
     "complex": (lambda: gm.topk(X + 1j, 1, k_max=1), ValueError, "has no order"),
     "NaN among integers": (lambda: gm.topk(np.arange(3), 1, k_max=1, on_overflow="nan"), ValueError, "has no NaN"),
 }

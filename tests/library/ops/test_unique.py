@@ -268,6 +268,17 @@ def test_all_bit_patterns_of_note_are_sorted_and_found_again(dtype):
         assert inverse[2] >= len(x)
 
 
+@pytest.mark.parametrize("name", FORMS)
+def test_no_rows_have_no_distinct_one(name):
+    distinct, inverse, counts = FORMS[name][0](
+        jnp.zeros((0, 3)), dim=0, capacity=2, return_inverse=True, return_counts=True
+    )
+    assert distinct.values.shape == (2, 3)
+    assert int(distinct.count) == 0
+    assert inverse.shape == (0,)
+    assert counts.tolist() == [0, 0]
+
+
 def test_complex_numbers_are_refused():
     with pytest.raises(TypeError, match="complex64"):
         gm.unique(np.zeros(3, np.complex64), capacity=2)

@@ -374,3 +374,53 @@ def test_the_precision_of_a_step_does_not_hang_on_the_kind_of_number():
 
 def test_the_reference_of_these_tests_has_parameters_of_all_kinds():
     assert {p.ndim for p in Reference().parameters()} == {1, 2, 4}
+
+
+CYCLES = {
+    "OneCycleLR": lambda s, o, **options: s.OneCycleLR(o, 0.2, 8, **options),
+    "CyclicLR": lambda s, o, **options: s.CyclicLR(o, 0.01, 0.1, 3, **options),
+}
+
+
+@pytest.mark.parametrize("name", CYCLES)
+@pytest.mark.parametrize("optimizer", ["SGD", "Adam"])
+def test_a_momentum_that_cycles_with_the_rate(name, optimizer):
+    make, schedulers = CYCLES[name], gm.optim.lr_scheduler
+    torchs = {"SGD": {"momentum": 0.5, "nesterov": True}, "Adam": {"betas": (0.5, 0.99)}}[optimizer]
+    params = {name: torch.nn.Parameter(torch.tensor(value)) for name, value in START.items()}
+    theirs = getattr(torch.optim, optimizer)(params.values(), lr=0.1, **torchs)
+    scheduler = make(torch.optim.lr_scheduler, theirs)
+    schedule = make(schedulers, 0.1)
+    ours = {"momentum": schedule.momentum, "nesterov": True} if optimizer == "SGD" else {}
+    ours = ours or {"betas": (schedule.momentum, 0.99)}
+    with in_double():
+        tx = getattr(gm.optim, optimizer.lower())(schedule, **ours)
+        held = {name: jnp.asarray(value) for name, value in START.items()}
+        state = tx.init(held)
+        for number in range(6):
+            for key, p in params.items():
+                p.grad = torch.tensor(given(number)[key])
+            theirs.step()
+            scheduler.step()
+            updates, state = tx.update(given(number), state, held)
+            held = optax.apply_updates(held, updates)
+        for key, p in params.items():
+            np.testing.assert_allclose(held[key], p.detach(), rtol=1e-10)
+
+
+@pytest.mark.parametrize("name", CYCLES)
+def test_a_momentum_that_would_not_cycle_is_refused(name):
+    schedulers, schedule = gm.optim.lr_scheduler, CYCLES[name](gm.optim.lr_scheduler, 0.1)
+    for make, told in (
+        (lambda: gm.optim.sgd(schedule, momentum=0.9), "momentum is 0.9; give momentum=schedule.momentum, or"),
+        (lambda: gm.optim.adam(schedule), r"betas is \(0.9, 0.999\); give betas=\(schedule.momentum, beta2\), or"),
+        (lambda: gm.optim.adagrad(schedule), "Adagrad has none; give the schedule cycle_momentum=False"),
+        (lambda: gm.optim.sgd(0.1, groups=[gm.optim.Group("a", lr=schedule)]), "momentum is 0.0"),
+        (
+            lambda: gm.optim.sgd(schedulers.SequentialLR(0.1, [schedulers.StepLR(0.1, 3), schedule], [3])),
+            f"lr is a {name} that cycles",
+        ),
+    ):
+        with pytest.raises(ValueError, match=told):
+            make()
+    gm.optim.adagrad(CYCLES[name](schedulers, 0.1, cycle_momentum=False))

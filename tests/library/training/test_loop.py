@@ -87,6 +87,22 @@ def test_several_steps_a_launch_are_the_same_run():
     np.testing.assert_allclose(three.history["loss"], one.history["loss"], rtol=1e-5)
 
 
+def test_batches_too_few_for_a_launch_are_left_out_aloud_at_the_end_of_the_data(caplog, tmp_path):
+    def run(epochs):
+        step = make_step(steps_per_launch=4)
+        return fit(step, make_data(epochs=epochs), checkpoints=Checkpoints(tmp_path), progress=False)
+
+    with pytest.raises(ValueError, match="a launch takes 4 steps, and the data end with 3 batches in all"):
+        run(1)
+    wanted = fit(make_step(), make_data(), steps=12, progress=False).history["loss"]
+    first = run(3)
+    assert (first.stopped, int(first.state.step)) == ("data", 8)
+    np.testing.assert_allclose(first.history["loss"], wanted[:8], rtol=1e-5)
+    assert "a launch takes 4 steps, and the data end with 1 batch more, left out after step 8" in caplog.text
+    more = run(4)  # begins with what was left out
+    np.testing.assert_allclose(more.history["loss"], wanted[8:], rtol=1e-5)
+
+
 def test_evaluates_in_evaluation_mode_at_each_epoch_and_every_so_many_steps():
     run = fit(make_step(), make_data(), epochs=2, evaluation=evaluation(), progress=False)
     assert [step for step, _ in run.evaluations] == [3, 6]

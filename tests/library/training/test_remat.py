@@ -162,3 +162,60 @@ def test_a_class_and_the_one_it_extends_may_both_be_meant():
     with rematerialised(model, r"blocks\.\d+"):
         found = model(x)
     np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
+class Cell(nnx.Module):
+    def __init__(self, rngs):
+        self.linear = gm.nn.Linear(3, 3, rngs=rngs)
+
+    def __call__(self, x):
+        return jnp.tanh(self.linear(x))
+
+
+class Recurrent(nnx.Module):
+    def __init__(self):
+        self.cell = Cell(nnx.Rngs(0))
+
+
+PLACES = {
+    "vmap": lambda model, x: jax.vmap(model.cell)(x),
+    "scan": lambda model, x: jax.lax.scan(lambda h, row: (model.cell(h + row), h), x[0], x)[1],
+    "while_loop": lambda model, x: gm.while_loop(
+        lambda s: s[1] < 2, lambda s: (model.cell(s[0]), s[1] + 1), (x, 0), max_steps=3
+    )[0][0],
+    "cond": lambda model, x: gm.cond(x.sum() > 0, model.cell, jnp.sin, x),
+    "a branch of JAX": lambda model, x: jax.lax.cond(x.sum() > 0, model.cell, jnp.sin, x),
+    "rows that are picked": lambda model, x: gm.compact(x, x[:, 0] > 0, capacity=4).map(model.cell).values,
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_modules_are_called_within_loops_branches_and_maps(place):
+    rows = np.abs(np.random.default_rng(0).standard_normal((4, 3))).astype(np.float32)
+
+    def squared(model, x):
+        return jnp.sum(PLACES[place](model, x) ** 2)
+
+    def losses(remat):
+        step = gm.train_step(Recurrent(), squared, gm.optim.sgd(0.1), remat=remat)
+        state, first = step(step.init(), rows)
+        _, second = step(state, rows)
+        return [float(first["loss"]), float(second["loss"])]
+
+    np.testing.assert_allclose(losses("cell"), losses(None), rtol=1e-5)
+
+
+class Fresh(nnx.Module):
+    def __init__(self, rngs):
+        self.linear = gm.nn.Linear(3, 3, rngs=rngs)
+
+    def __call__(self, x):
+        self.seen = nnx.Intermediate(x)
+        return self.linear(x)
+
+
+def test_a_call_that_makes_a_variable_may():
+    model = Fresh(nnx.Rngs(0))
+    with rematerialised(model, ""):
+        model(jnp.ones((2, 3)))
+    assert model.seen[...].shape == (2, 3)
