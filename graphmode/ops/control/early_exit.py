@@ -170,5 +170,6 @@ def _no_cotangent(cotangent: Any, x: Any) -> list[Any]:
 
 # The rule of `run` differentiates before a `vmap` around it maps. A `cond` whose predicate differs between lanes then
 # becomes a selection among tangents, made with `stop_gradient` of those that a branch does not take, which JAX cannot
-# transpose: what is not taken has no cotangent.
-ad.primitive_transposes.setdefault(lax.stop_gradient_p, _no_cotangent)
+# transpose: what is not taken has no cotangent. Where a JAX has no such primitive any more, nothing is amiss.
+if (stop_gradient_p := getattr(lax, "stop_gradient_p", None)) is not None:
+    ad.primitive_transposes.setdefault(stop_gradient_p, _no_cotangent)
