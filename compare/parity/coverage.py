@@ -31,7 +31,8 @@ class Sides:
     Attributes:
       kinks: by the module's path, or the line that calls a function, where its branches meet.
       seen: by the same and kink, whether an input was below it, and whether one was above.
-      entered: by the inputs of the reference, and then by the same, what entered there; all in short.
+      entered: by the mode and the inputs of the reference, and then by the same and kink, what entered there; all in
+        short.
       compared: by the sign, the line and the number that floats are compared with, the nearest to it of those that are
         no larger, and of those that are.
       padding: by the path of an embedding that has a padding_idx, that, and whether an input held it.
@@ -39,10 +40,10 @@ class Sides:
 
     kinks: dict[str, tuple[str, tuple[float, ...]]] = field(default_factory=dict)
     seen: dict[tuple[str, float], tuple[bool, bool]] = field(default_factory=dict)
-    entered: dict[int, dict[str, set[int]]] = field(default_factory=dict)
+    entered: dict[int, dict[tuple[str, float], set[int]]] = field(default_factory=dict)
     compared: dict[tuple[str, str, float], tuple[float, float]] = field(default_factory=dict)
     padding: dict[str, tuple[int, bool]] = field(default_factory=dict)
-    _now: dict[str, set[int]] | None = None
+    _now: dict[tuple[str, float], set[int]] | None = None
 
     @contextlib.contextmanager
     def watched(self, module: torch.nn.Module) -> Iterator[None]:
@@ -67,9 +68,10 @@ class Sides:
             for handle in handles:
                 handle.remove()
 
-    def _start(self, _: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """A run begins; on inputs that were there before, steps may have moved its weights, and nothing is kept."""
-        given = hash(tuple(map(_short, jtu.tree_leaves((args, kwargs)))))
+    def _start(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A run begins; on inputs that were there before in this mode, steps may have moved its weights, and nothing is
+        kept."""
+        given = hash((module.training, *map(_short, jtu.tree_leaves((args, kwargs)))))
         self._now = None if given in self.entered else self.entered.setdefault(given, {})
 
     def _end(self, *_: Any) -> None:
@@ -92,8 +94,8 @@ class Sides:
         for kink in kinks:
             below, above = self.seen.get((path, kink), (False, False))
             self.seen[path, kink] = below or low < kink, above or high > kink
-        if self._now is not None:
-            self._now.setdefault(path, set()).add(_short(x))
+            if self._now is not None:
+                self._now.setdefault((path, kink), set()).add(_short(x))
 
     def _hook(self, path: str, kinks: tuple[float, ...]) -> Any:
         def note(_: torch.nn.Module, args: tuple[Any, ...]) -> None:
@@ -128,13 +130,13 @@ class Sides:
         for (path, kink), (below, above) in self.seen.items():
             for side, was_there in (("below", below), ("above", above)):
                 if not was_there:
-                    about = self.kinks[path][0], kink, side, self._is_constant(path)
+                    about = self.kinks[path][0], kink, side, self._is_constant(path, kink)
                     missed.setdefault(about, []).append(path or "the model itself")
         for (kind, kink, side, constant), paths in missed.items():
             other = "another limit, or none" if kind in CLAMPS else "another activation"
             advice = (
-                "what enters it is the same for every input, as a parameter is, and only other weights or sizes get "
-                "there"
+                "what enters it is the same for every input, as a parameter or a count of calls is, and only other "
+                "weights, sizes or a later state get there"
                 if constant
                 else "add an edge input that gets there (larger, smaller or negated inputs)"
             )
@@ -162,9 +164,9 @@ class Sides:
                     "to it on either side"
                 )
 
-    def _is_constant(self, path: str) -> bool:
+    def _is_constant(self, path: str, kink: float) -> bool:
         """Whether the same entered there on several inputs of the reference."""
-        entered = [run[path] for run in self.entered.values() if path in run]
+        entered = [run[path, kink] for run in self.entered.values() if (path, kink) in run]
         return len(entered) > 1 and all(run == entered[0] for run in entered)
 
 

@@ -162,8 +162,24 @@ class Bounded(Reference):
 def test_no_input_is_asked_for_where_the_weights_alone_decide():
     below, given = (w.partition("; ") for w in warnings(reference=Bounded, modes=("inference", "forward_backward")))
     assert "is above 9:" in below[0]
-    assert "only other weights or sizes" in below[2]
+    assert "only other weights, sizes or a later state" in below[2]
     assert "is above 90:" in given[0]
+    assert "add an edge input" in given[2]
+
+
+class LimitedAlike(Reference):
+    """One line limits what a parameter gives, and what an input does in training alone."""
+
+    def forward(self, x, mask):
+        limited = lambda value, most: value.clamp(max=most)  # noqa: E731
+        h = Reference.forward(self, x, mask)["h"] @ limited(self.fc.weight[:6, :6], 9.0)
+        return {"h": limited(h, 900.0) if self.training else h}
+
+
+def test_an_input_is_asked_for_where_a_line_limits_a_parameter_too():
+    both = warnings(reference=LimitedAlike, modes=("inference", "forward_backward"))
+    below, given = ([w for w in both if f"is above {limit}:" in w][0].partition("; ") for limit in (9, 900))
+    assert "a later state" in below[2]
     assert "add an edge input" in given[2]
 
 

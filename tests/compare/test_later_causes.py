@@ -169,3 +169,37 @@ class Halves(nnx.Module):
 def test_halves_for_every_second_element_are_named():
     ((id, says), *_) = causes(Pairs, Halves, tokens)
     assert (id, says) == ("interleaved", "cuts axis 1 into 2 pieces, where the reference takes every second element")
+
+
+class Gated(torch.nn.Module):
+    """A state that a gate keeps, step by step."""
+
+    def __init__(self):
+        super().__init__()
+        self.gate, self.new = torch.nn.Linear(2 * WIDTH, WIDTH), torch.nn.Linear(2 * WIDTH, WIDTH)
+
+    def forward(self, x):
+        h = torch.zeros_like(x[:, 0])
+        for step in x.unbind(1):
+            both = torch.cat([h, step], -1)
+            z, q = torch.sigmoid(self.gate(both)), torch.tanh(self.new(both))
+            h = (1 - z) * h + z * q
+        return h
+
+
+class KeepsByTheOther(nnx.Module):
+    def __init__(self, rngs):
+        self.gate, self.new = gm.nn.Linear(2 * WIDTH, WIDTH, rngs=rngs), gm.nn.Linear(2 * WIDTH, WIDTH, rngs=rngs)
+
+    def __call__(self, x):
+        h = jnp.zeros_like(x[:, 0])
+        for t in range(x.shape[1]):
+            both = jnp.concatenate([h, x[:, t]], -1)
+            z, q = jax.nn.sigmoid(self.gate(both)), jnp.tanh(self.new(both))
+            h = z * h + (1 - z) * q
+        return h
+
+
+def test_a_gate_and_one_minus_it_for_one_another_are_named():
+    ((id, says), *_) = causes(Gated, KeepsByTheOther, steps)
+    assert (id, says) == ("gate-swapped", "takes a share and one minus it for one another")

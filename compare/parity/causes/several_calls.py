@@ -27,6 +27,7 @@ def several_calls(sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
     yield from _kept_axes(sites)
     yield from _transform_lengths(sites)
     yield from _exchanged_numbers(sites)
+    yield from _complements(sites)
 
 
 def _argument(site: Site, name: str) -> Any:
@@ -143,6 +144,42 @@ def _exchanged_numbers(sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
             _others({first: second, second: first}),
         )
         yield variant, Change(variant.apply, numbers([*one, *other]))
+
+
+def _complements(sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
+    """A share and what is left of it to one, each for the other: `z * h + (1 - z) * q` for `(1 - z) * h + z * q`."""
+    for same in constructs(sites):
+        if same[0].name != "__rsub__" or same[0].args[1] != 1:
+            continue
+        of = {id(x) for site in same for x in (site.args[0], site.result)}
+        factors = [
+            (site.number, place)
+            for site in sites
+            if site.name in ("mul", "__mul__", "__rmul__") and len([x for x in site.args[:2] if id(x) in of]) == 1
+            for place in (0, 1)
+            if id(site.args[place]) in of
+        ]
+        if len(factors) < 2 * len(same):
+            continue
+        variant = Variant(
+            "gate-swapped",
+            "takes a share and one minus it for one another",
+            "multiply each side by what the reference multiplies it by",
+            _Complemented([place for _, place in sorted(factors)]),
+        )
+        yield variant, Change(variant.apply, frozenset(number for number, _ in factors))
+
+
+class _Complemented:
+    """Takes one minus a factor of each of some products in order, of which these places are it."""
+
+    def __init__(self, places: list[int]):
+        self.places, self.count = places, 0
+
+    def __call__(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        place = self.places[self.count % len(self.places)]
+        self.count += 1
+        return func(*args[:place], 1 - args[place], *args[place + 1 :], **kwargs)
 
 
 def _is_number(value: Any) -> bool:
