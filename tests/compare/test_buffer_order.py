@@ -59,3 +59,92 @@ def port(late=False, early=False):
 def test_a_buffer_that_is_read_on_the_other_side_of_its_write_is_told(wrong, says):
     found = causes(Following, port(**wrong), lambda rng: (rng.standard_normal((3, WIDTH)),))
     assert {(id, words.startswith(says)) for id, words in found} == {("buffer-order", True)}, found
+
+
+class WritesNothing(port()):
+    def __call__(self, x):
+        h = self.fc(x)
+        return (h - self.mean[...]) @ self.memory[...].T
+
+
+def test_writes_that_never_happen_are_told_with_what_reads_them():
+    found = causes(Following, WritesNothing, lambda rng: (rng.standard_normal((3, WIDTH)),))
+    told = "does not write what it computes for mean, memory, and goes on with what they held"
+    assert ("buffer-not-written", told) in found
+
+
+class Head(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("weight", torch.randn(WIDTH, WIDTH))
+
+    def forward(self, x):
+        return torch.tanh(x @ self.weight)
+
+
+class Teacher(torch.nn.Module):
+    """A head that follows another, and is moved before it is asked."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc, self.head = torch.nn.Linear(WIDTH, WIDTH), Head()
+
+    def forward(self, x):
+        if self.training:
+            with torch.no_grad():
+                self.head.weight.mul_(0.9).add_(self.fc.weight, alpha=0.1)
+        return self.fc(x), self.head(x), self.head(2 * x)
+
+
+class HeadPort(nnx.Module):
+    def __init__(self):
+        self.weight = nnx.BatchStat(jnp.zeros((WIDTH, WIDTH)))
+
+    def __call__(self, x):
+        return jnp.tanh(x @ self.weight[...])
+
+
+class MovedAfterwards(nnx.Module):
+    def __init__(self, rngs):
+        self.fc, self.head, self.training = nnx.Linear(WIDTH, WIDTH, rngs=rngs), HeadPort(), True
+
+    def __call__(self, x):
+        given = self.fc(x), self.head(x), self.head(2 * x)
+        if self.training:
+            self.head.weight[...] = 0.9 * self.head.weight[...] + 0.1 * jax.lax.stop_gradient(self.fc.kernel[...].T)
+        return given
+
+
+def test_a_module_that_is_written_after_its_call_is_told():
+    found = causes(Teacher, MovedAfterwards, lambda rng: (rng.standard_normal((3, WIDTH)),))
+    told = "computes with what head.weight held before this step, which the reference writes anew before it calls it"
+    assert found == [("buffer-order", told)]
+
+
+class Centred(torch.nn.Module):
+    """Each row is written into in place, through a view of it."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x):
+        y = self.fc(x).clone()
+        for i in range(len(y)):
+            row = y[i]
+            row -= row.mean()
+        return y.relu()
+
+
+class NotPutBack(nnx.Module):
+    def __init__(self, rngs):
+        self.fc = nnx.Linear(WIDTH, WIDTH, rngs=rngs)
+
+    def __call__(self, x):
+        return jax.nn.relu(self.fc(x))
+
+
+def test_what_is_written_through_a_view_and_lost_is_told():
+    found = causes(Centred, NotPutBack, lambda rng: (rng.standard_normal((3, WIDTH)),))
+    told = "loses what is written into what __getitem__ gives, which in the reference is a view of its tensor"
+    assert ("write-missing", told) in found

@@ -178,7 +178,7 @@ class LimitedAlike(Reference):
 
 def test_an_input_is_asked_for_where_a_line_limits_a_parameter_too():
     both = warnings(reference=LimitedAlike, modes=("inference", "forward_backward"))
-    below, given = ([w for w in both if f"is above {limit}:" in w][0].partition("; ") for limit in (9, 900))
+    below, given = (next(w for w in both if f"is above {limit}:" in w).partition("; ") for limit in (9, 900))
     assert "a later state" in below[2]
     assert "add an edge input" in given[2]
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import torch
+
+WRITES = re.compile(r"[a-z]\w*_|__setitem__|__i(add|sub|mul|truediv|floordiv|mod|pow|and|or|xor)__")
+"""The names of functions that write into their first argument."""
 
 Apply = Callable[..., Any]  # of a function, its arguments, and those by keyword
 

@@ -33,7 +33,7 @@ class EveryCall(Replay):
             each.goes_on = True
 
     def run(self, change: Change, *, forward_only: bool = False, **how: Any) -> Evidence:
-        with Snapshot.of_buffers(self.module).restored():
+        with Snapshot.of_buffers(self.module).restored(), self._as_it_began():
             total = super().run(change, forward_only=forward_only, **how)
             for number, each in enumerate(self.further, 1):
                 for key, value in each.run(change, forward_only=forward_only).items():

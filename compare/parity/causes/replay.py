@@ -133,6 +133,7 @@ class Replay:
         with contextlib.ExitStack() as stack:
             if not self.goes_on:
                 stack.enter_context(Snapshot.of_buffers(self.module).restored())
+                stack.enter_context(self._as_it_began())
             stack.callback(_without_history, self.module)
             stack.enter_context(self._stubs(evidence, given, mode))
             if change.other_mode:
@@ -170,6 +171,17 @@ class Replay:
             if self.backward and not forward_only:
                 self._gradients(named, given, leaves, evidence)
         return evidence
+
+    @contextlib.contextmanager
+    def _as_it_began(self) -> Iterator[None]:
+        """With what buffers and parameters held when the call began: the model may have written them before."""
+        named = {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
+        with Snapshot([named[name] for name in self.call.held if name in named]).restored():
+            with torch.no_grad():
+                for name, held in self.call.held.items():
+                    if name in named and named[name].shape == held.shape:
+                        named[name].copy_(held)
+            yield
 
     def _called(self, mode: Changed, args: Any, kwargs: Any) -> Any:
         again = self.calls.regrouped.get(self.path)
@@ -227,7 +239,9 @@ class Replay:
 
     def written(self) -> list[str]:
         """The names, below the module, of the buffers that a call changes."""
-        before = {name: as_numpy(x.detach().clone()) for name, x in self.module.named_buffers()}
+        before = {
+            name: as_numpy(self.call.held.get(name, x).detach().clone()) for name, x in self.module.named_buffers()
+        }
         after = self.run(Change(), forward_only=True)
         pairs = ((name, after["buffer", self.full(name)], x) for name, x in before.items())
         return [name for name, now, then in pairs if not np.array_equal(now, then, equal_nan=now.dtype.kind == "f")]

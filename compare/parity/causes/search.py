@@ -32,7 +32,7 @@ from .origins import Origin, differs_in, origins
 from .parameters import own_parameters, parameter_variants, read_from_inside
 from .rotary import rotations
 from .sites import constructs, groups, instruction, numbers, widest_first, written_in
-from .stale import stale
+from .stale import lost, stale, written_too_late
 from .tables import has_tables, tables
 from .target import EXPLAINED
 from .trial import Trial
@@ -96,11 +96,11 @@ class Search:
             self._composites,
             self._behind,
             self._elsewhere,
+            self._unwritten,
+            self._stale,
             self._modes,
             self._together,
             self._buffers,
-            self._stale,
-            self._unwritten,
             self._fits,
             self._tables,
             self._borders,
@@ -311,7 +311,9 @@ class Search:
         self._each(buffer_variants(self.replay))
 
     def _stale(self, sites: list[Site]) -> None:
-        self._each(stale(self.replay, sites))
+        self._until_found(written_too_late(self.replay))
+        self._until_found(stale(self.replay, sites))
+        self._until_found(lost(self.replay, sites))
 
     def _held(self, sites: list[Site]) -> None:
         self._each(held_otherwise(self.look, self.replay))

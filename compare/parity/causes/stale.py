@@ -4,7 +4,6 @@ it wrote, or what they will hold, where it reads what they held."""
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -12,12 +11,25 @@ import torch
 from torch.utils import _pytree as pytree
 
 from ...errors import is_of_a_library
-from .change import Change, Site
+from .change import WRITES, Change, Site
 from .replay import Replay
 from .variants import Variant
 from .wiring import unused
 
-WRITES = re.compile(r"[a-z]\w*_|__setitem__|__i(add|sub|mul|truediv|floordiv|mod|pow|and|or|xor)__")
+
+def written_too_late(replay: Replay) -> Iterator[tuple[Variant, Change]]:
+    """What the module's tensors held before the model, which calls it, wrote them: all of them."""
+    held = {name: x for name, x in replay.held().items() if name in replay.call.held}
+    if held:
+        full = ", ".join(map(replay.full, held))
+        says = f"computes with what {full} held before this step, which the reference writes anew before it calls it"
+        before = {name: x.detach().clone() for name, x in held.items()}
+        change = Change(parameters={name: functools.partial(_instead, x) for name, x in before.items()})
+        yield Variant("buffer-order", says, "write first, then call it", unused), change
+
+
+def _instead(held: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
+    return held
 
 
 def stale(replay: Replay, sites: Sequence[Site]) -> Iterator[tuple[Variant, Change]]:
@@ -39,6 +51,24 @@ def stale(replay: Replay, sites: Sequence[Site]) -> Iterator[tuple[Variant, Chan
                 if numbers and numbers not in known:
                     known.add(numbers)
                     yield _variant([n for n, found in read.items() if found], is_late, numbers)
+
+
+def lost(replay: Replay, sites: Sequence[Site]) -> Iterator[tuple[Variant, Change]]:
+    """Writes that never happen: of all buffers together, then of each. What reads them has what they held."""
+    buffers = dict(replay.module.named_buffers())
+    writes = {name: [s.number for s in sites if _writes(s, x)] for name, x in buffers.items()}
+    written = [name for name, found in writes.items() if found]
+    for names in [written, *([name] for name in written if len(written) > 1)] if written else []:
+        full = ", ".join(map(replay.full, names))
+        them = "it" if len(names) == 1 else "they"
+        says = f"does not write what it computes for {full}, and goes on with what {them} held"
+        fix = f"write it: self.{names[0].rpartition('.')[2]}[...] = ..., where the reference writes in place"
+        numbers = frozenset(number for name in names for number in writes[name])
+        yield Variant("buffer-not-written", says, fix, _not_written), Change(_not_written, numbers)
+
+
+def _not_written(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return None if func.__name__ == "__setitem__" else args[0]
 
 
 def _variant(names: Sequence[str], is_late: bool, numbers: frozenset[int]) -> tuple[Variant, Change]:

@@ -52,6 +52,8 @@ class Call:
       parent: the call that it was made in; None for the model's own.
       arguments, result: what it took, `(args, kwargs)`, and gave, as whole trees of detached tensors.
       numbers: Python's floats among its arguments, by the names of the parameters.
+      held: what its buffers and parameters held when it began, by the module's own names, of those that the model has
+        written since its own call began.
       lines: how lines are laid end to end here, by name, of what it received and of its output.
     """
 
@@ -71,6 +73,7 @@ class Call:
     is_read_written: bool = False
     frozen: frozenset[str] = frozenset()
     numbers: dict[str, float] = field(default_factory=dict)
+    held: dict[str, Any] = field(default_factory=dict)
     lines: Mapping[str, Mapping[str, EndToEnd]] = field(default_factory=lambda: {"received": {}, "output": {}})
 
     def merge(self, names: Sequence[str]) -> None:

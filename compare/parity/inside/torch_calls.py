@@ -38,6 +38,7 @@ def recorded(module: torch.nn.Module) -> Iterator[Calls]:
     numbers: Counter[str] = Counter()
     handles = []
     written = WrittenInputs()
+    versions = {id(x): x._version for x in _held(module).values()}
 
     def before(path: str) -> Any:
         def hook(child: torch.nn.Module, args: Any, kwargs: Any) -> Any:
@@ -45,6 +46,7 @@ def recorded(module: torch.nn.Module) -> Iterator[Calls]:
             call.in_no_grad = not torch.is_grad_enabled()
             call.frozen = frozenset(name for name, p in child.named_parameters() if not p.requires_grad)
             call.numbers = numbers_of(child.forward, args, kwargs)
+            call.held = {n: x.detach().clone() for n, x in _held(child).items() if versions.get(id(x)) != x._version}
             numbers[path] += 1
             calls[call.id] = call
             copies: list[_Copy] = []
@@ -97,6 +99,12 @@ def recorded(module: torch.nn.Module) -> Iterator[Calls]:
     finally:
         for handle in handles:
             handle.remove()
+
+
+def _held(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Its parameters and buffers, which are strided, by name."""
+    named = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    return {name: tensor for name, tensor in named.items() if _is_plain(tensor)}
 
 
 @dataclass(frozen=True)

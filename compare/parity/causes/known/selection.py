@@ -7,7 +7,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
+from ..ancestry import tensors_of
+from ..change import WRITES
 from ..variants import Called, Variant, after, of
 from .reduction import is_mask
 
@@ -33,6 +36,21 @@ def new_axes(call: Called) -> Iterator[Variant]:
                 f"add them as the reference does, to shape {list(shape)}",
                 lambda func, args, kwargs, other=other: args[0][other],
             )
+
+
+@of("__getitem__", "select", "narrow", "view", "reshape", "flatten", "transpose", "permute", "t", "diagonal", "squeeze")
+@of("chunk", "split", "unbind", "T", "mT", "unsqueeze", "swapaxes", "movedim", "tensor_split", "view_as", "expand")
+def written_view(call: Called) -> Iterator[Variant]:
+    """A copy in place of a view that is written into."""
+    takers = call.ancestry.takers if call.ancestry is not None else lambda _: []
+    views = [x for x in tensors_of(call.site.result) if x is not call.args[0]]
+    if any(WRITES.fullmatch(site.name) and site.args[0] is view for view in views for site in takers(view)):
+        yield Variant(
+            "write-missing",
+            f"loses what is written into what {call.name} gives, which in the reference is a view of its tensor",
+            "put it back: x = x.at[...].set(...)",
+            after(lambda result: pytree.tree_map(lambda x: x.clone() if isinstance(x, torch.Tensor) else x, result)),
+        )
 
 
 @of("__getitem__", "select", "narrow")
