@@ -233,3 +233,29 @@ def test_a_count_that_is_the_average_is_named():
 
     found = causes(MeanOfEach, AverageCount, groups, modes=("inference",))
     assert found == [("count", "takes as many for each as there are on average")]
+
+
+class Largest(torch.nn.Module):
+    """The largest of what goes to each node; a node to which nothing goes has none."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(3, 3)
+
+    def forward(self, x, to):
+        h, places = self.fc(x), to[:, None].expand(-1, 3)
+        return torch.zeros(TAGS, 3, dtype=x.dtype).scatter_reduce(0, places, h, "amax", include_self=False)
+
+
+class LargestOfNone(nnx.Module):
+    def __init__(self, rngs):
+        self.fc = nnx.Linear(3, 3, rngs=rngs)
+
+    def __call__(self, x, to):
+        return jax.ops.segment_max(self.fc(x), to, num_segments=TAGS)
+
+
+def test_what_an_empty_group_has_is_named():
+    edges = lambda rng: (rng.standard_normal((6, 3)), rng.integers(1, TAGS, 6))  # noqa: E731
+    told = "has -inf where nothing goes to a place, and the reference what was there before"
+    assert causes(Largest, LargestOfNone, edges) == [("empty-group", told)]

@@ -12,6 +12,7 @@ from ..variants import Called, Variant, after, of, signature
 
 signature("index_add index_copy", "input dim index source")
 signature("scatter_add scatter", "input dim index src")
+signature("scatter_reduce index_reduce", "input dim index src reduce include_self")
 signature("index_put", "input indices values accumulate")
 
 
@@ -27,6 +28,42 @@ def added(call: Called) -> Iterator[Variant]:
 def is_set(call: Called) -> Iterator[Variant]:
     fix = "set it: x.at[index].set(values)"
     yield Variant("scatter", "adds where the reference sets", fix, _reduced("sum"))
+
+
+REDUCES = {"sum": "sum", "mean": "mean", "amax": "largest", "amin": "smallest", "prod": "product"}
+NOTHING = {"amax": float("-inf"), "amin": float("inf"), "mean": float("nan"), "prod": 1.0}  # of JAX's segments
+
+
+@of("scatter_reduce", "scatter_reduce_", "index_reduce", "index_reduce_")
+def reduced(call: Called) -> Iterator[Variant]:
+    how, with_own = call.get("reduce"), bool(call.get("include_self", True))
+    if how in NOTHING:
+        yield Variant(
+            "empty-group",
+            f"has {NOTHING[how]:g} where nothing goes to a place, and the reference what was there before",
+            f"give an empty group its value: gm.segment_{how.removeprefix('a')}(..., empty=0), or use jnp.where",
+            _empty(NOTHING[how]),
+        )
+    names = {"index_reduce": ("prod", "mean", "amax", "amin")}.get(call.name.rstrip("_"), tuple(REDUCES))
+    for other in names:
+        if other != how:
+            says = f"takes the {REDUCES[other]} of what goes to one place"
+            yield Variant("scatter", says, f"take the {REDUCES[how]}", call.with_(reduce=other))
+    did, wanted = ("leaves out", "takes") if with_own else ("takes", "leaves out")
+    says = f"{did} what was there before, which the reference {wanted}"
+    yield Variant(
+        "scatter", says, f"include_self is {with_own} in the reference", call.with_(include_self=not with_own)
+    )
+
+
+def _empty(value: float) -> Callable[[Any, Any, Any], Any]:
+    def run(func: Any, args: Any, kwargs: Any) -> Any:
+        result = func(*args, **kwargs)
+        _, dim, index, values = _arguments(args, kwargs)
+        is_met = torch.zeros_like(result).scatter(dim, _spread(index, values, dim), 1.0) != 0
+        return torch.where(is_met, result, value)
+
+    return run
 
 
 @of("index_put", "index_put_")
