@@ -105,7 +105,7 @@ class _Looks:
 
     def __init__(self, exam: Examination, variant: str, tensors: Sequence[Tensor]):
         self.exam, self.tensors = exam, tensors
-        self.port = exam.port_side(variant, "float64")
+        self.variant, self.port = variant, exam.port_side(variant, "float64")
         self.judges = [exam.judge.exact, *([exam.judge.finer] if exam.judge.finer is not None else [])]
         self.deadline = time.monotonic() + CAUSES_S
         self.notes: list[str] = []
@@ -309,7 +309,8 @@ class _Looks:
         from .causes import Elsewhere
 
         second = functools.cache(functools.partial(self._second, look, deadline))
-        return Elsewhere(second, functools.partial(self._at_edges, look), functools.partial(self._at_random, look))
+        others = (functools.partial(each, look) for each in (self._at_edges, self._at_random))
+        return Elsewhere(second, *others, functools.partial(self._later, look, deadline))
 
     def _second(self, look: Look, deadline: float) -> Look | None:
         """A look at another input of the same kind; None where there is none, or no time for it."""
@@ -335,6 +336,29 @@ class _Looks:
         for question in sorted(others, key=lambda question: question.label not in worst)[:LOOKS]:
             with contextlib.suppress(Exception):
                 yield self._look(question, look.judge)
+
+    def _later(self, look: Look, deadline: float) -> Look | None:
+        """The same, both sides with what a call on another input leaves in the reference's buffers; None where it
+        writes none, or some that the port does not have."""
+        from graphmode.weights import as_numpy
+
+        from .inside.localise import Look
+
+        judge, question = self.exam.judge, look.question
+        if judge.is_large or question.mode != "forward_backward" or time.monotonic() > deadline:
+            return None
+        drawn = judge.other_inputs(question)
+        reference = judge.side("float64")
+        before = {name: x.clone() for name, x in reference.module.named_buffers()}
+        if drawn is None or not reference.call_each([(question.mode, drawn)]):
+            return None
+        changed = {n for n, x in reference.module.named_buffers() if not x.equal(before[n])}
+        if not changed <= reference.buffers.keys():
+            return None
+        state_dict = {name: as_numpy(x.detach()) for name, x in reference.module.state_dict().items()}
+        port = self.exam.port_with(self.variant, "float64", state_dict)
+        held = port.named_state(question.mode, port.program(question.mode).rest)
+        return Look(port, reference, question, look.table) if changed <= held.keys() else None
 
     def _at_random(self, look: Look) -> Look | None:
         """The same at the first random input of the mode, where this is at another kind."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -120,14 +120,21 @@ class Examination:
 
     def port_side(self, variant: str, dtype: str) -> PortSide:
         """A variant of the port in a dtype. Building takes long, so small ones are kept until the verdict is found."""
-        from ..jax_side import PortSide
-
         if (variant, dtype) in self._ports:
             return self._ports[variant, dtype]
-        port = PortSide(
+        port = self.port_with(variant, dtype, self.judge.state_dict)
+        if not self.judge.is_large:
+            self._ports[variant, dtype] = port
+        return port
+
+    def port_with(self, variant: str, dtype: str, state_dict: Mapping[str, np.ndarray]) -> PortSide:
+        """The same with another `state_dict`."""
+        from ..jax_side import PortSide
+
+        return PortSide(
             self.case,
             variant,
-            self.judge.state_dict,
+            state_dict,
             dtype=dtype,
             device=self.device,
             seed=self.seed,
@@ -138,9 +145,6 @@ class Examination:
             quickly=variant not in self._sound,
             fine=dtype == "float64" and variant in self._fine,
         )
-        if not self.judge.is_large:
-            self._ports[variant, dtype] = port
-        return port
 
     def finely(self, variant: str, *, built: bool) -> PortSide:
         """A variant in float64, built in float64 whatever dtype it asks for there, or as it asks."""

@@ -179,7 +179,9 @@ def _wrong(exam: Examination, truth: Truth, label: str, ours: Observation, their
         given = ours.find((kind, name))
         if given is None or name.endswith("num_batches_tracked"):
             continue  # what a port has not is told of the first call
-        scale = magnitude(wanted) if kind == "buffer" else exam.scales.of(truth, (kind, name))
+        scale = magnitude(wanted)  # of the first call all may be zero
+        if kind != "buffer":
+            scale = max(scale, exam.scales.of(truth, (kind, name)))
         apart = difference(given, wanted, scale)
         if not apart.equal:
             yield Tensor(

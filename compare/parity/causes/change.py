@@ -62,6 +62,7 @@ class Change:
       sites: the numbers of the calls that are changed.
       parameters: by name below the module, functions that make another tensor of a parameter, of a buffer, or of one
         that is a plain attribute.
+      stays: whether buffers that are made others stay so, where the call does not write them.
       exchanged: two tensors, by their numbers, each of which is taken for the other.
       later: what the two are, for a call that comes before one of them is made; no gradient flows through that.
       input, output: functions of each floating input that has a gradient, and of each floating output.
@@ -91,6 +92,7 @@ class Change:
     unwritten: frozenset[str] = frozenset()
     held: Callable[[Any], Mapping[int, torch.Tensor]] | None = None
     other_mode: bool = False
+    stays: bool = False
     exchanged: tuple[int, int] | None = None
     later: tuple[torch.Tensor, torch.Tensor] | None = None
     input: Callable[[torch.Tensor], torch.Tensor] | None = None

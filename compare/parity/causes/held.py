@@ -30,6 +30,13 @@ def own_buffers(replay: Replay) -> dict[str, torch.Tensor]:
 def buffer_variants(replay: Replay) -> Iterator[tuple[Variant, Change]]:
     """Of the module's own buffers, those first that say least."""
     own = own_buffers(replay)
+    for name, x in replay.held().items():
+        if x.dtype == torch.bool and x.dim() == 0 and is_own(replay, name):
+            says = f"does what the reference does where {name} is {not x}: as it does in other calls than the first"
+            fix = f"choose by {name}, as the reference does: jnp.where or jax.lax.cond"
+            # what a later call finds is what this one is given instead, and no longer another
+            makes = {name: torch.zeros_like if x else torch.ones_like}
+            yield Variant("branch", says, fix, unused), Change(parameters=makes, stays=True)
     for name, x in own.items():
         for words, make in (("zero", torch.zeros_like), ("one", torch.ones_like)):
             if not torch.equal(make(x), x):

@@ -166,7 +166,7 @@ class Replay:
             evidence.update({("output", name): as_numpy(x.detach()) for name, x in named.items()})
             for name, buffer in self.module.named_buffers():
                 is_written = name not in replaced or versions[name] != (buffer, buffer._version)
-                kept = before.get(name, buffer if is_written else replaced[name])
+                kept = before.get(name, buffer if is_written or change.stays else replaced[name])
                 evidence["buffer", self.full(name)] = as_numpy(kept.detach().clone())
             if self.backward and not forward_only:
                 self._gradients(named, given, leaves, evidence)

@@ -158,11 +158,13 @@ class Elsewhere(NamedTuple):
       edges: gives those at edge inputs, where lengths and sizes are others.
       usual: gives one at a random input, or None where the first is at one: an edge is often so plain that much does
         the same there.
+      later: gives one on what an earlier call leaves, or None where none leaves anything.
     """
 
     second: Callable[[], Look | None]
     edges: Callable[[], Iterable[Look]]
     usual: Callable[[], Look | None] = lambda: None
+    later: Callable[[], Look | None] = lambda: None
 
 
 NOWHERE = Elsewhere(lambda: None, tuple)
@@ -217,6 +219,13 @@ class Again:
             return self._seen(self.elsewhere.usual())
         return None
 
+    @functools.cached_property
+    def later(self) -> WrongCall | None:
+        """The call on what an earlier one leaves."""
+        with contextlib.suppress(Exception):
+            return self._seen(self.elsewhere.later())
+        return None
+
     def _seen(self, look: Look | None) -> WrongCall | None:
         return self._wrong(look) or self._right(look)
 
@@ -244,12 +253,12 @@ class Again:
         return call if call.settle() and call.target.before > EXPLAINED else None
 
     def holds(self, change: Change) -> bool:
-        """Whether nothing on the second input, or on a random one, speaks against a change."""
+        """Whether nothing on the second input, on a random one, or after an earlier call speaks against a change."""
         if self.call is not None:
             holds = self.call.holds(change, also_in_part=True)
         else:
             holds = self.right is None or self.right.holds(change)
-        return holds and all(self._agrees(call, change, untold=False) for call in (self.unlike, self.usual))
+        return holds and all(self._agrees(call, change, untold=False) for call in (self.unlike, self.usual, self.later))
 
     def holds_at_edges(self, change: Change) -> bool:
         """Likewise on edge inputs."""
