@@ -16,6 +16,7 @@ import torch
 from .huggingface import is_framework
 from .kinds import Kind
 from .names import is_of_torch
+from .observed import Observed
 from .recording import Recording
 
 if TYPE_CHECKING:
@@ -50,6 +51,10 @@ class Model:
       starts_otherwise: whether initial values that the original sets were left out.
       home: the module of the original that is read now.
       recording: of what ran while the original was built.
+      observed: what the original did as it ran.
+      drafted: its statements, as they were drafted.
+      renamed: the names in them, by identity, that stand for what was written into what they named.
+      lost: the notes of statements that write into what more than one name stands for.
     """
 
     classes: dict[type, str] = field(default_factory=dict)
@@ -73,6 +78,10 @@ class Model:
     starts_otherwise: bool = False
     home: str = ""
     recording: Recording = field(default_factory=Recording)
+    observed: Observed = field(default_factory=Observed)
+    drafted: dict[tuple[str, int, int], str] = field(default_factory=dict)
+    renamed: set[int] = field(default_factory=set)
+    lost: dict[tuple[str, int, int], list[str]] = field(default_factory=dict)
 
 
 def has_own_init(cls: type) -> bool:

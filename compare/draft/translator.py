@@ -58,14 +58,18 @@ class Translator(InitialValues):
         if made == GONE and id(node) in self._as_pass:
             made = "pass"
         text = self.spans.spliced(node, self._part_of(node)) if made is None else made
-        notes = list(dict.fromkeys(self._notes.pop()))
+        at = self.spans.file, node.lineno, node.col_offset
+        notes = list(dict.fromkeys([*self._notes.pop(), *self.model.lost.get(at, ())]))
         if isinstance(node, ast.With) and len(notes) > 1:  # what it is says more than whose
             notes = [note for note in notes if not note.endswith("is PyTorch's")]
         indent = self.spans.indent(node)
         if text == GONE or indent is None:
             self._notes[-1] += notes
+            self.model.drafted[at] = text
             return text
-        return "".join(f"{line}\n{indent}" for line in [*(f"# TODO {note}" for note in notes), *before]) + text
+        text = "".join(f"{line}\n{indent}" for line in [*(f"# TODO {note}" for note in notes), *before]) + text
+        self.model.drafted[at] = f"{indent}{text}"
+        return text
 
     def _written_before(self, node: ast.stmt) -> list[str]:
         """What modules of a statement write into what they are given, as lines before it, where that is read after."""
@@ -86,6 +90,7 @@ class Translator(InitialValues):
                 value = max(written).format(self.written(given))
                 lines.append(f"{name} = {value}  # {told} writes it into {given.id}")
                 self._renamed.update((id(each), name) for each in loads)
+                self.model.renamed |= set(map(id, loads))
         return lines
 
     def _part_of(self, node: ast.stmt) -> Callable[[ast.AST], str]:

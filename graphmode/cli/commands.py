@@ -273,6 +273,9 @@ def draft(
             console.print(f"marked TODO: {path}:{', '.join(map(str, made.lines))}", soft_wrap=True)
         if made.starts_otherwise:
             console.print("initial values are not drafted: the weights are loaded from the original", soft_wrap=True)
+        if made.unseen:
+            told = "the original was not run, so what it writes in place through other names is not all marked"
+            console.print(f"{told}: {made.unseen}", soft_wrap=True)
         check_it = f"graphmode check {path}:CASE"
         console.print(
             f"next: {check_it}" if made.lines else f"no line is marked TODO; check it: {check_it}", soft_wrap=True
