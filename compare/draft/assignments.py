@@ -77,6 +77,7 @@ class Assignments(Writes):
         if isinstance(target, ast.Name):
             (self._lists.add if self._kind(value) is Kind.SEQUENCE else self._lists.discard)(target.id)
             self._views.pop(target.id, None)
+            self._stopped_names.discard(target.id)
             self._masks -= {target.id}
             is_question = isinstance(value, ast.BoolOp | ast.UnaryOp) and self._asks_for_values(value)
             (self._asked.add if is_question else self._asked.discard)(target.id)
@@ -153,7 +154,10 @@ class Assignments(Writes):
                 return self._weight_made(value)
             is_variable = target.attr in self.model.variables.get(self.owner, ())
             if is_variable and not self._builds and not self._is_parameter_made(value):
-                return f"self.{target.attr}[...] = {self.written(value)}"
+                text = self.written(value)
+                if self._is_kept_without(target, value):
+                    text = f"jax.lax.stop_gradient({without_parentheses(text)})"
+                return f"self.{target.attr}[...] = {text}"
             if isinstance(value, ast.Constant) and value.value is None and target.attr in attributes_of(self.owner):
                 is_data = is_variable or self._is_module_elsewhere(target.attr) or self._is_array_elsewhere(target)
                 return f"self.{target.attr} = nnx.data(None)" if is_data else None

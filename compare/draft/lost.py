@@ -6,7 +6,7 @@ import ast
 import re
 import textwrap
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from .later import read_later, statement_at
@@ -16,6 +16,7 @@ from .recording import Place
 
 # a statement by the file, line and column where it begins
 At = tuple[str, int, int]
+_TOLD = 6  # names in one note
 _BLOCKS = ast.If | ast.For | ast.While | ast.With | ast.Try
 
 
@@ -37,14 +38,16 @@ def lost(observed: Observed, parts: list[Part], drafted: Mapping[At, str], renam
     """
     search = _Search(parts, drafted, renamed)
     notes: dict[At, list[str]] = defaultdict(list)
+    names: dict[At, list[str]] = defaultdict(list)
     for write in sorted(observed.writes, key=lambda each: [standing.place for standing in each.standing]):
-        for at, names in search.lost_by(write):
-            told = ", ".join(names)
-            notes[at].append(f"M02: in place, this writes into {told}, too: write it back, here, by .at[] or a new array")
+        for at, found in search.lost_by(write):
+            names[at] += found
+    for at, found in names.items():
+        told = ", ".join(list(dict.fromkeys(found))[:_TOLD])
+        notes[at].append(f"M02: in place, this writes into {told}, too: a new array there, by .at[] where it is a part")
     for place in sorted(observed.asked):
-        found = search.branch_at(place)
-        if found is not None:
-            notes[found].append("C01: a branch on values: gm.cond, or jnp.where")
+        if (branch := search.branch_at(place)) is not None:
+            notes[branch].append("C01: a branch on values: gm.cond, or jnp.where")
     return {at: list(dict.fromkeys(each)) for at, each in notes.items()}
 
 
@@ -150,15 +153,27 @@ class _Search:
 
     def branch_at(self, place: Place) -> At | None:
         """A branch that asks for values and is not marked."""
-        file, line, column, *_ = place
+        file, *where = place
         _, statement = self._at(place)
-        if not isinstance(statement, ast.If | ast.While):
+        if statement is None:
             return None
-        test = statement.test
-        begin, end = (test.lineno, test.col_offset), (test.end_lineno or 0, test.end_col_offset or 0)
         at = file, statement.lineno, statement.col_offset
-        is_told = re.search(r"# TODO (C0|H0)", self._drafted.get(at, "").partition("\n")[0]) is not None
-        return at if begin <= (line, column) < end and not is_told and at in self._drafted else None
+        if isinstance(statement, ast.If | ast.While):
+            tests: list[ast.AST] = [statement.test]
+            is_branch = where[:2] == [*at[1:]]  # where Python has a jump
+        else:
+            choices = [each for each in ast.walk(statement) if isinstance(each, ast.IfExp)]
+            tests = [*choices, *(each.test for each in choices)]
+            is_branch = False
+        is_branch = is_branch or any(_holds(each, where) for each in tests)
+        notes = re.match(r"(\s*# TODO.*\n)*", self._drafted.get(at, "# TODO C0\n"))
+        is_told = re.search(r"# TODO [CH]0", notes[0] if notes else "") is not None
+        return at if is_branch and not is_told else None
+
+
+def _holds(node: ast.AST, where: Sequence[int]) -> bool:
+    begin, end = (node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset)  # type: ignore[attr-defined]
+    return begin <= tuple(where[:2]) and tuple(where[2:]) <= end
 
 
 def _read_behind(statement: ast.stmt, place: Place, name: str) -> list[ast.Name]:

@@ -67,6 +67,7 @@ class Observed:
       asked: where code itself asked for a value of a tensor.
       modules: by file, line and name of a function, and by a name in it, the modules that it stood for.
       tensors: likewise, whether it stood for tensors alone.
+      records: by file, line and name of a function, whether gradients may have been recorded there.
       trouble: why there is nothing, or not all; empty where there is.
     """
 
@@ -74,6 +75,7 @@ class Observed:
     asked: set[Place] = field(default_factory=set)
     modules: dict[tuple[str, int, str], dict[str, list[torch.nn.Module]]] = field(default_factory=dict)
     tensors: dict[tuple[str, int, str], dict[str, bool]] = field(default_factory=dict)
+    records: dict[tuple[str, int, str], bool] = field(default_factory=dict)
     trouble: str = ""
 
 
@@ -95,13 +97,13 @@ def observe(build: Callable[[], torch.nn.Module], files: Collection[str], inputs
     until = time.monotonic() + BUDGET_S
     for training in (True, True, False):
         model.train(training)
-        for records in (False, True):  # PyTorch refuses some writes where a gradient is asked for
+        for records in (True, False):  # PyTorch refuses some writes where a gradient is asked for
             try:
-                with _quiet(), torch.set_grad_enabled(records), _Watch(model, files, observed, until):
+                with _quiet(), torch.set_grad_enabled(records), _Watch(model, files, observed, until, records):
                     model(*(torch.from_numpy(each.copy()) for each in inputs))
                 break
             except Exception as error:
-                if records:
+                if not records:
                     observed.trouble = describe(error)
         if time.monotonic() > until:
             observed.trouble = observed.trouble or f"it runs for more than {BUDGET_S:.0f} s"
@@ -122,8 +124,11 @@ class _TimeOver(Exception):
 class _Watch(TorchDispatchMode):
     """Sees each operation, and the code that asks for it."""
 
-    def __init__(self, model: torch.nn.Module, files: Collection[str], observed: Observed, until: float):
+    def __init__(
+        self, model: torch.nn.Module, files: Collection[str], observed: Observed, until: float, records: bool
+    ):
         super().__init__()
+        self._records = records
         self._model, self._files, self._observed, self._until = model, files, observed, until
         self._positions: dict[CodeType, list[Any]] = {}
 
@@ -152,6 +157,9 @@ class _Watch(TorchDispatchMode):
         key = code.co_filename, code.co_firstlineno, code.co_name
         modules = self._observed.modules.setdefault(key, {})
         tensors = self._observed.tensors.setdefault(key, {})
+        self._observed.records[key] = (
+            self._observed.records.get(key, False) or torch.is_grad_enabled() or not self._records
+        )
         for name, value in frame.f_locals.items():
             if isinstance(value, torch.nn.Module):
                 held = modules.setdefault(name, [])

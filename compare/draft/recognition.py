@@ -46,6 +46,8 @@ class Recognition:
         self._builds = False
         self._tensors: set[str] = set()
         self._no_grad = False  # whether what is returned has no gradient
+        self._keeps_no_grad = False  # whether what buffers are given has none
+        self._stopped_names: set[str] = set()  # local names of what has none
         self._in_no_grad = False  # whether what is assigned has none
         self._views: dict[str, str] = {}  # local names of views, and what each is
         self.heads: dict[str, str] = {}  # layers that multiply by an embedding's weight, and which
@@ -93,6 +95,32 @@ class Recognition:
     def _is_buffer(self, node: ast.expr) -> bool:
         is_own = self._is_own(node) and self.owner is not None
         return is_own and node.attr in self.model.buffers.get(self.owner, ())  # type: ignore[attr-defined, arg-type]
+
+    def _key(self, function: ast.FunctionDef) -> tuple[str, int, str]:
+        """What a function is known by that was seen as it ran."""
+        first = min([function, *function.decorator_list], key=lambda each: each.lineno)
+        return self.spans.file, first.lineno, function.name
+
+    def _is_state(self, node: ast.expr) -> bool:
+        """Whether it is a parameter or buffer that the class has of its own."""
+        return self._is_own(node) and self.owner is not None and node.attr in self.model.variables.get(self.owner, ())
+
+    def _may_have_gradient(self, *nodes: ast.AST) -> bool:
+        """Whether a gradient may go through expressions to something else than buffers."""
+        for node in nodes:
+            if isinstance(node, ast.Attribute | ast.Call) and ast.unparse(node).endswith((".data", ".detach()")):
+                continue
+            if isinstance(node, ast.Attribute) and (node.attr in ("shape", "dtype", "device") or self._is_state(node)):
+                if node.attr in ("shape", "dtype", "device") or self._is_buffer(node):
+                    continue
+                return True
+            if isinstance(node, ast.Name) and node.id in self._tensors - self._stopped_names:
+                return True
+            if isinstance(node, ast.Attribute) and node.attr in ("weight", "bias") and not self._is_buffer(node):
+                return True
+            if self._may_have_gradient(*ast.iter_child_nodes(node)):
+                return True
+        return False
 
     def _is_tensor(self, node: ast.expr) -> bool:
         """Whether an expression gives a tensor, as far as its code tells."""

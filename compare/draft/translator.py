@@ -133,6 +133,9 @@ class Translator(InitialValues):
             own = node.target.attr
             if self.owner is not None and own in self.model.variables.get(self.owner, ()):
                 between = self.spans.text(self.spans.of(node.target)[1], self.spans.of(node.value)[0])
+                if self._is_kept_without(node.target, node.value):
+                    value = f"self.{own}[...] {between.strip()[:-1]} {as_operand(self.written(node.value))}"
+                    return f"self.{own}[...] = jax.lax.stop_gradient({value})"
                 return f"self.{own}[...]{between}{self.written(node.value)}"
         if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) and node.target.id in self._views:
             self._note_view(node.target.id)
@@ -170,31 +173,54 @@ class Translator(InitialValues):
         return bool(names) and not any(isinstance(each, ast.FunctionDef | ast.With | ast.Yield) for each in inside)
 
     def _without_gradients(self, node: ast.With) -> str:
-        outer = self._in_no_grad, self._no_grad
-        self._in_no_grad = self._no_grad = True
+        outer = self._in_no_grad, self._no_grad, self._keeps_no_grad
+        self._in_no_grad = self._no_grad = self._keeps_no_grad = True
         try:
             return self._branch(node.body)
         finally:
-            self._in_no_grad, self._no_grad = outer
+            self._in_no_grad, self._no_grad, self._keeps_no_grad = outer
 
     def _stopped(self, node: ast.Assign | ast.AugAssign) -> str | None:
-        """What a name is given where no gradient is recorded."""
+        """What a name, or a place of one's own, is given where no gradient is recorded."""
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         is_of_tensors = self._is_tensor(node.value) or (
             isinstance(node, ast.AugAssign) and self._is_tensor(node.target)
         )
-        if not all(isinstance(each, ast.Name | ast.Tuple) for each in targets) or not is_of_tensors:
+        if isinstance(node.value, ast.Tuple | ast.List | ast.ListComp | ast.Dict):
+            is_of_tensors = self._may_have_gradient(node.value)
+        if not all(map(self._takes_value, targets)) or not is_of_tensors:
             if isinstance(node.value, ast.Call) and not is_of_tensors:
                 self._note("G04: jax.lax.stop_gradient, if it is an array")
             return None
         value = without_parentheses(self.written(node.value))
         if isinstance(node.value, ast.Tuple) and not value.startswith("("):
             value = f"({value})"
-        begin = " = ".join(map(ast.unparse, targets))
+        begin = " = ".join(self.spans.text(*self.spans.of(each)) for each in targets)
+        is_kept = isinstance(node, ast.AugAssign) and self._keeps_its_gradient(node.target)
+        for each in [] if is_kept else targets:
+            self._stopped_names |= {name.id for name in ast.walk(each) if isinstance(name, ast.Name)}
         if isinstance(node, ast.Assign):
             return f"{begin} = jax.lax.stop_gradient({value})"
         sign = self.spans.text(self.spans.of(node.target)[1], self.spans.of(node.value)[0]).strip().rstrip("=")
-        return f"{begin} = jax.lax.stop_gradient({begin} {sign} {as_operand(value)})"
+        made = f"{begin} {sign} {as_operand(value)}"
+        return f"{begin} = {self._with_value(node.target, made) if is_kept else f'jax.lax.stop_gradient({made})'}"
+
+    def _takes_value(self, target: ast.expr) -> bool:
+        """Whether it is a name, several, a place in a list, or an attribute of one's own that is no variable."""
+        if isinstance(target, ast.Subscript):
+            return isinstance(target.value, ast.Name) and self._is_list(target.value)
+        return isinstance(target, ast.Name | ast.Tuple) or (self._is_own(target) and not self._is_state(target))
+
+    def _with_stopped(self, call: ast.Call) -> str | None:
+        """A call for what it does with values, where no gradient is recorded."""
+        given = {id(each) for each in (*call.args, *(each.value for each in call.keywords))}
+
+        def written(part: ast.AST) -> str:
+            text = self.written(part)
+            is_stopped = id(part) in given and self._is_tensor(part) and self._may_have_gradient(part)  # type: ignore[arg-type]
+            return f"jax.lax.stop_gradient({without_parentheses(text)})" if is_stopped else text
+
+        return self.spans.spliced(call, written) if self._may_have_gradient(*call.args) else None
 
     def _branch(self, block: list[ast.stmt]) -> str:
         """The statements of a branch that is always taken, where the branching stood."""
@@ -235,12 +261,13 @@ class Translator(InitialValues):
         return isinstance(node, ast.FunctionDef) and node.name not in self.kept
 
     def _function(self, node: ast.FunctionDef) -> str:
-        outer = self._builds, self._tensors, self._no_grad, self._views
+        outer = self._builds, self._tensors, self._no_grad, self._views, self._keeps_no_grad, self._stopped_names
         of_outer = self._inner, self._given_back, self._last_read, self._code
         self._code = node
         names = [getattr(self._called(each), "__name__", "") for each in node.decorator_list]
         self._no_grad = any(name in ("no_grad", "inference_mode") for name in names) and not self._takes_rngs(node.name)
-        self._views, self._asked = {}, set()
+        self._keeps_no_grad = self._no_grad or self.model.observed.records.get(self._key(node)) is False
+        self._views, self._asked, self._stopped_names = {}, set(), set()
         if self.owner is None and len(self._scopes) == 1:
             self._draws = any(self.model.functions.get(each) == node.name for each in self.model.drawers)
         self._builds = self._takes_rngs(node.name) or (is_module(self.owner) and sets_more(node))
@@ -260,7 +287,7 @@ class Translator(InitialValues):
             body = self._body(node)
         finally:
             self._scopes.pop()
-            self._builds, self._tensors, self._no_grad, self._views = outer
+            self._builds, self._tensors, self._no_grad, self._views, self._keeps_no_grad, self._stopped_names = outer
             self._inner, self._given_back, self._last_read, self._code = of_outer
         decorators = [each for each in node.decorator_list if not self._is_of_framework(each)]
         indent = self.spans.indent(node) or ""
@@ -297,7 +324,8 @@ class Translator(InitialValues):
             is_choice = isinstance(default, ast.Constant) and is_only_compared(each.arg, function)
             if each.arg in ("self", "ctx") or is_setting or is_other or is_choice:
                 continue
-            if function.name in ("forward", "backward") or self._is_used_as_tensor(each.arg, function):
+            is_seen = self.model.observed.tensors.get(self._key(function), {}).get(each.arg, False)
+            if function.name in ("forward", "backward") or is_seen or self._is_used_as_tensor(each.arg, function):
                 found.add(each.arg)
         return found
 
@@ -400,7 +428,10 @@ class Translator(InitialValues):
             return self._in_place_of_torch(value)
         if name.endswith("_") and not name.endswith("__") and isinstance(function, ast.Attribute):
             return self._in_place(function, value, name[:-1])
-        return self._written_into(value)
+        made = self._written_into(value)
+        if made is None and self._in_no_grad and (self._is_own(function) or name in ("append", "extend", "insert")):
+            return self._with_stopped(value)
+        return made
 
     def _adds_to_itself(self, function: ast.expr) -> bool:
         """Whether a module is given to one of Flax, which has no `add_module`, as the containers have."""
@@ -417,7 +448,7 @@ class Translator(InitialValues):
             return False
         if isinstance(test, ast.BinOp) and is_test(test):
             return False
-        if isinstance(test, ast.Name) and test.id in self._asked:
+        if (isinstance(test, ast.Name) and test.id in self._asked) or self._is_state(test):
             return True
         return not isinstance(test, ast.Name | ast.Attribute) and self._is_tensor(test)
 

@@ -136,19 +136,38 @@ class Writes(Calls):
         fills = {"zero": f"jnp.zeros_like({target})", "fill": f"jnp.full_like({target}, {{}})", "copy": "{}"}
         if name in fills:
             filled = fills[name].format(*(self.written(each) for each in call.args))
-            return self._replaced(holder, target, self._without_gradient(function.value, filled))
+            return self._replaced(holder, target, self._without_gradient(function.value, filled, call))
         made = self._method(function, call, name)
         made = None if made is None else without_parentheses(made)
         if made is None:
             self._note(f"M01: {name}_ writes in place: a new array in its place")
             return None
-        return self._replaced(holder, target, self._without_gradient(function.value, made))
+        return self._replaced(holder, target, self._without_gradient(function.value, made, call))
 
-    def _without_gradient(self, written: ast.expr, made: str) -> str:
-        """What is written into `.data`, which records no gradient."""
+    def _without_gradient(self, written: ast.expr, made: str, call: ast.Call) -> str:
+        """What is written into `.data`, which records no gradient, or where none is recorded."""
         is_data = isinstance(written, ast.Attribute) and written.attr == "data"
         is_data = is_data or (isinstance(written, ast.Call) and ".data." in ast.unparse(written.func))
-        return self._with_value(written, made) if is_data and not self._builds else made
+        if self._builds:
+            return made
+        if is_data:
+            return self._with_value(written, made)
+        held = of_what(written_to(written))
+        if self._keeps_its_gradient(held):
+            return self._with_value(written, made)
+        return f"jax.lax.stop_gradient({made})" if self._is_kept_without(held, call) else made
+
+    def _keeps_its_gradient(self, held: ast.expr) -> bool:
+        """Whether it has the gradient that it had, whatever is written into it, where none is recorded."""
+        if isinstance(held, ast.Name):
+            return self._in_no_grad and held.id in self._tensors - self._stopped_names
+        return self._keeps_no_grad and self._is_state(held) and not self._is_buffer(held)
+
+    def _is_kept_without(self, target: ast.expr, *given: ast.expr) -> bool:
+        """Whether what is written into a buffer, or a local name, has a gradient that PyTorch does not record."""
+        held = of_what(target)
+        is_name = isinstance(held, ast.Name) and self._in_no_grad
+        return (is_name or (self._keeps_no_grad and self._is_buffer(held))) and self._may_have_gradient(*given)
 
     def _with_value(self, written: ast.expr, made: str) -> str:
         """What has another value than what stood there, whose gradient it keeps."""
@@ -173,8 +192,14 @@ class Writes(Calls):
     def _put_values(self, target: ast.Subscript, value: ast.expr) -> str:
         """`x[...] = value`."""
         if self._is_mask(target.slice) and self._is_by_element(value, ast.unparse(target.slice)):
-            return self._filled_where(target, self._of_whole(value, target))
-        return self._put(target, "set", self.written(value))
+            return self._filled_where(target, self._stopped_value(target, value, self._of_whole(value, target)))
+        return self._put(target, "set", self._stopped_value(target, value, self.written(value)))
+
+    def _stopped_value(self, target: ast.expr, value: ast.expr, text: str) -> str:
+        """What a part is given, without the gradient that PyTorch does not record."""
+        if not self._is_kept_without(target, value):
+            return text
+        return f"jax.lax.stop_gradient({without_parentheses(text)})"
 
     def _is_by_element(self, value: ast.expr, mask: str) -> bool:
         """Whether it is a number, or is computed of parts under the same mask, each element for itself."""
@@ -208,9 +233,9 @@ class Writes(Calls):
         """`x[...] += value`, and its like."""
         if self._is_mask(target.slice) and self._is_by_element(node.value, ast.unparse(target.slice)):
             sign = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/"}[operator]
-            value = as_operand(self._of_whole(node.value, target))
+            value = as_operand(self._stopped_value(target, node.value, self._of_whole(node.value, target)))
             return self._filled_where(target, f"{self._read(target)} {sign} {value}")
-        return self._put(target, operator, self.written(node.value))
+        return self._put(target, operator, self._stopped_value(target, node.value, self.written(node.value)))
 
     def _is_number(self, node: ast.expr) -> bool:
         return self._kind(node) is Kind.NUMBER
@@ -218,7 +243,14 @@ class Writes(Calls):
     def _filled_where(self, target: ast.Subscript, value: str) -> str:
         self.model.helpers.add("fill_where")
         x = self._read(target)
-        return f"{x} = fill_where({x}, {without_parentheses(self.written(target.slice))}, {without_parentheses(value)})"
+        mask, value = (without_parentheses(each) for each in (self.written(target.slice), value))
+        return f"{x} = {self._keeping_gradient(target, x, f'fill_where({x}, {mask}, {value})')}"
+
+    def _keeping_gradient(self, target: ast.Subscript, read: str, made: str) -> str:
+        if not self._keeps_its_gradient(of_what(target)):
+            return made
+        self.model.helpers.add("with_value")
+        return f"with_value({read}, {made})"
 
     def _read(self, target: ast.Subscript) -> str:
         holder = self.spans.spliced(target.value, lambda part: self.spans.spliced(part, self.written))
@@ -236,7 +268,14 @@ class Writes(Calls):
         index = self.written(target.slice)
         index = index[1:-1] if isinstance(target.slice, ast.Tuple) and index.startswith("(") else index
         read = self._read(target)
-        return f"{read} = {read}.at[{index}].{how}({value})"
+        return f"{read} = {self._keeping_gradient(target, read, f'{read}.at[{index}].{how}({value})')}"
+
+
+def of_what(part: ast.expr) -> ast.expr:
+    """What a part is of."""
+    while isinstance(part, ast.Subscript):
+        part = part.value
+    return part
 
 
 def is_of_something(view: ast.expr) -> bool:
