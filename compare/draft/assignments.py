@@ -133,6 +133,10 @@ class Assignments(Writes):
             return self._replaced(
                 target.value, self.written(target.value), self._with_value(target, self.written(value))
             )
+        if isinstance(target, ast.Attribute) and not self._builds and not self._is_parameter_made(value):
+            held = self._variable_at(target)
+            if held is not None:
+                return self._replaced(target, held, without_parentheses(self.written(value)))
         if isinstance(target, ast.Attribute) and is_self(target.value) and self.owner is not None:
             if self._builds and issubclass(self.owner, CONTAINERS) and self._is_module_elsewhere(target.attr):
                 return f'self.add_module("{target.attr}", {self.written(value)})'

@@ -158,9 +158,40 @@ class Expressions(KnownObjects):
             held = self.model.instances[self.owner, node.value.attr]  # type: ignore[index]
             is_variable = node.attr in {*held._parameters, *held._buffers}
             return f"{self.written(node.value)}.{node.attr}[...]" if is_variable else None
+        if not self._builds and isinstance(node.ctx, ast.Load) and (held := self._variable_at(node)) is not None:
+            return held
         if node.attr in ("weight", "bias") and isinstance(node.value, ast.Attribute) and is_self(node.value.value):
             return self._of_child(node, node.value.attr)
         return None
+
+    def _variable_at(self, node: ast.Attribute) -> str | None:
+        """A parameter or buffer of another module, turned to PyTorch's layout where it lies otherwise here."""
+        if is_self(node.value):
+            return None
+        found = self.modules_at(node.value)
+        if not found and node.attr == "weight" and self._may_be_layer(node.value):
+            told = ast.unparse(node.value)
+            self._note(f"{told}.weight: where {told} is a linear or convolutional layer, it lies otherwise: .T of it")
+        name = node.attr
+        if not found or not all({**each._parameters, **each._buffers}.get(name) is not None for each in found):
+            return None
+        turns = {turn_of(type(each)) if name == "weight" else "" for each in found}
+        if len(turns) > 1:
+            self._note(f"{ast.unparse(node)} lies otherwise in some of these layers: .T of it there")
+            return f"{self.written(node.value)}.{name}[...]"
+        return f"{self.written(node.value)}.{name}[...]{turns.pop()}"
+
+    def _may_be_layer(self, node: ast.expr) -> bool:
+        """Whether a name, or what is reached from one, may be a layer whose weight lies otherwise here."""
+        held = {kind for children in self.model.children.values() for kind in children.values()}
+        if self._is_tensor(node) or not any(turn_of(kind) for kind in held):
+            return False
+        root = node
+        while isinstance(root, ast.Attribute | ast.Subscript):
+            root = root.value
+        seen = self.model.observed.tensors.get(self._key(self._code), {}) if self._code is not None else {}
+        is_local = isinstance(root, ast.Name) and root.id in self.scope.local and root.id not in ("self", "ctx")
+        return is_local and (root is not node or root.id not in seen)  # type: ignore[attr-defined]
 
     def _of_child(self, node: ast.Attribute, name: str) -> str | None:
         """A parameter of a module inside, turned to PyTorch's layout where it lies otherwise here."""

@@ -101,6 +101,23 @@ class Recognition:
         first = min([function, *function.decorator_list], key=lambda each: each.lineno)
         return self.spans.file, first.lineno, function.name
 
+    def modules_at(self, node: ast.expr) -> list[torch.nn.Module]:
+        """The modules that an expression stood for as the original ran, or was made; none where that is not known."""
+        if isinstance(node, ast.Name):
+            seen = self.model.observed.modules.get(self._key(self._code), {}) if self._code is not None else {}
+            return seen.get(node.id, [])
+        if isinstance(node, ast.Attribute):
+            found = [getattr(each, node.attr, None) for each in self.modules_at(node.value)]
+            if not found and self._is_own(node) and self.owner is not None:
+                found = [self.model.instances.get((self.owner, node.attr))]
+        elif isinstance(node, ast.Subscript):
+            index = node.slice.value if isinstance(node.slice, ast.Constant) else None
+            found = [one for each in self.modules_at(node.value) for one in _elements(each, index)]
+        else:
+            return []
+        modules = [each for each in found if isinstance(each, torch.nn.Module)]
+        return modules if len(modules) == len(found) else []
+
     def _is_state(self, node: ast.expr) -> bool:
         """Whether it is a parameter or buffer that the class has of its own."""
         return self._is_own(node) and self.owner is not None and node.attr in self.model.variables.get(self.owner, ())
@@ -133,6 +150,9 @@ class Recognition:
                 is_variable = self.owner is not None and node.attr in self.model.variables.get(self.owner, ())
                 return is_variable or self._kind(node) is Kind.ARRAY
             if node.attr in ("saved_tensors", "saved_variables"):
+                return True
+            modules = self.modules_at(node.value) if not self._builds else []
+            if modules and all(isinstance(getattr(each, node.attr, None), torch.Tensor) for each in modules):
                 return True
             return node.attr in ("T", "mT", "real", "imag", "data") and self._is_tensor(node.value)
         if isinstance(node, ast.Subscript):
@@ -198,6 +218,16 @@ class Recognition:
         """Whether it is a bare `nn.Module()` that the class holds, for what it is given later."""
         held = self.model.instances.get((self.owner, node.attr)) if self._is_own(node) and self.owner else None
         return type(held) is torch.nn.Module
+
+
+def _elements(module: torch.nn.Module, index: Any) -> list[torch.nn.Module | None]:
+    """One of the modules in a container, or all where it is not known which."""
+    if not isinstance(module, torch.nn.ModuleList | torch.nn.Sequential | torch.nn.ModuleDict):
+        return [None]
+    try:
+        return [*module.children()] if index is None else [module[index]]
+    except (IndexError, KeyError, TypeError):
+        return [None]
 
 
 def _says_other(function: Any) -> bool:

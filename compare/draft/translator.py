@@ -137,6 +137,14 @@ class Translator(InitialValues):
                     value = f"self.{own}[...] {between.strip()[:-1]} {as_operand(self.written(node.value))}"
                     return f"self.{own}[...] = jax.lax.stop_gradient({value})"
                 return f"self.{own}[...]{between}{self.written(node.value)}"
+        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Attribute) and not self._builds:
+            held = self._variable_at(node.target)
+            if held is not None:
+                sign = self.spans.text(self.spans.of(node.target)[1], self.spans.of(node.value)[0]).strip().rstrip("=")
+                made = f"{held} {sign} {as_operand(self.written(node.value))}"
+                if self._keeps_its_gradient(node.target):
+                    made = self._with_value(node.target, made)
+                return self._replaced(node.target, held, made)
         if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) and node.target.id in self._views:
             self._note_view(node.target.id)
         if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Subscript):

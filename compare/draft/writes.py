@@ -161,6 +161,8 @@ class Writes(Calls):
         """Whether it has the gradient that it had, whatever is written into it, where none is recorded."""
         if isinstance(held, ast.Name):
             return self._in_no_grad and held.id in self._tensors - self._stopped_names
+        if isinstance(held, ast.Attribute) and (modules := self.modules_at(held.value)):
+            return self._keeps_no_grad and all(held.attr in each._parameters for each in modules)
         return self._keeps_no_grad and self._is_state(held) and not self._is_buffer(held)
 
     def _is_kept_without(self, target: ast.expr, *given: ast.expr) -> bool:
@@ -267,6 +269,10 @@ class Writes(Calls):
             self._note("S02, S03: x[mask] = v: gm.masked_fill for a number, gm.masked_scatter for values")
         index = self.written(target.slice)
         index = index[1:-1] if isinstance(target.slice, ast.Tuple) and index.startswith("(") else index
+        turned = self._variable_at(target.value) if isinstance(target.value, ast.Attribute) else None
+        if turned is not None and not turned.endswith("[...]"):
+            made = self._keeping_gradient(target, turned, f"{turned}.at[{index}].{how}({value})")
+            return self._replaced(target.value, turned, made)
         read = self._read(target)
         return f"{read} = {self._keeping_gradient(target, read, f'{read}.at[{index}].{how}({value})')}"
 
