@@ -35,6 +35,10 @@ class Expressions(KnownObjects):
     def _expression(self, node: ast.expr) -> str | None:
         if isinstance(node, ast.Call):
             return self._size_of_weight(node) or self._call(node)
+        if id(node) in self._bare and isinstance(node, ast.Attribute):
+            return f"{'self' if is_self(node.value) else self.written(node.value)}.{node.attr}"
+        if isinstance(node, ast.Name) and node.id in self._variables and isinstance(node.ctx, ast.Load):
+            return f"{node.id}[...]"
         if isinstance(node, ast.Attribute | ast.Name) and isinstance(node.ctx, ast.Load):
             return self._renamed.get(id(node)) or self._reference(node)
         if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Is | ast.IsNot) and self._is_own(node.left):
@@ -189,7 +193,7 @@ class Expressions(KnownObjects):
         root = node
         while isinstance(root, ast.Attribute | ast.Subscript):
             root = root.value
-        seen = self.model.observed.tensors.get(self._key(self._code), {}) if self._code is not None else {}
+        seen = self.model.observed.kinds.get(self._key(self._code), {}) if self._code is not None else {}
         is_local = isinstance(root, ast.Name) and root.id in self.scope.local and root.id not in ("self", "ctx")
         return is_local and (root is not node or root.id not in seen)  # type: ignore[attr-defined]
 

@@ -66,7 +66,7 @@ class Observed:
       writes: in place, into what something else than a passing value stands for.
       asked: where code itself asked for a value of a tensor.
       modules: by file, line and name of a function, and by a name in it, the modules that it stood for.
-      tensors: likewise, whether it stood for tensors alone.
+      kinds: likewise, the name of the one type that all it stood for were of; empty of several.
       records: by file, line and name of a function, whether gradients may have been recorded there.
       trouble: why there is nothing, or not all; empty where there is.
     """
@@ -74,7 +74,7 @@ class Observed:
     writes: set[Write] = field(default_factory=set)
     asked: set[Place] = field(default_factory=set)
     modules: dict[tuple[str, int, str], dict[str, list[torch.nn.Module]]] = field(default_factory=dict)
-    tensors: dict[tuple[str, int, str], dict[str, bool]] = field(default_factory=dict)
+    kinds: dict[tuple[str, int, str], dict[str, str]] = field(default_factory=dict)
     records: dict[tuple[str, int, str], bool] = field(default_factory=dict)
     trouble: str = ""
 
@@ -156,7 +156,7 @@ class _Watch(TorchDispatchMode):
         code = frame.f_code
         key = code.co_filename, code.co_firstlineno, code.co_name
         modules = self._observed.modules.setdefault(key, {})
-        tensors = self._observed.tensors.setdefault(key, {})
+        kinds = self._observed.kinds.setdefault(key, {})
         self._observed.records[key] = (
             self._observed.records.get(key, False) or torch.is_grad_enabled() or not self._records
         )
@@ -165,7 +165,8 @@ class _Watch(TorchDispatchMode):
                 held = modules.setdefault(name, [])
                 if len(held) < _MANY and all(each is not value for each in held):
                     held.append(value)
-            tensors[name] = tensors.get(name, True) and isinstance(value, torch.Tensor)
+            kind = "Tensor" if isinstance(value, torch.Tensor) else type(value).__name__
+            kinds[name] = kind if kinds.get(name, kind) == kind else ""
 
     def _note_write(self, value: Any, stack: list[FrameType], own: list[FrameType]) -> None:
         for written in value if isinstance(value, list | tuple) else [value]:

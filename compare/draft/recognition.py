@@ -8,7 +8,7 @@ import inspect
 import textwrap
 from collections.abc import Iterator
 from types import FunctionType
-from typing import Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
 
@@ -17,6 +17,9 @@ from .model import Model, is_self
 from .names import UNKNOWN, Scope, is_of_torch, torch_name
 from .settled import asks_how_it_runs
 from .spans import Spans
+
+if TYPE_CHECKING:
+    from .views import View
 
 _OF_SHAPES = frozenset(["size", "dim", "numel", "nelement", "ndimension", "append", "is_floating_point"])
 _GIVE_MASKS = frozenset(
@@ -49,7 +52,11 @@ class Recognition:
         self._keeps_no_grad = False  # whether what buffers are given has none
         self._stopped_names: set[str] = set()  # local names of what has none
         self._in_no_grad = False  # whether what is assigned has none
-        self._views: dict[str, str] = {}  # local names of views, and what each is
+        self._views: dict[str, View] = {}  # local names that share their memory with something else
+        self._variables: set[str] = set()  # local names of variables of Flax
+        self._bare: set[int] = set()  # expressions that give variables of Flax, and not their values
+        self._now: ast.stmt | None = None  # the statement that is written
+        self._after: list[list[str]] = [[]]  # what is written after it
         self.heads: dict[str, str] = {}  # layers that multiply by an embedding's weight, and which
         self._aliases: dict[str, FunctionType] = {}  # local names of the user's functions
         self._masks: set[str] = set()  # local names of masks
@@ -118,6 +125,12 @@ class Recognition:
         modules = [each for each in found if isinstance(each, torch.nn.Module)]
         return modules if len(modules) == len(found) else []
 
+    def _seen(self, node: ast.expr) -> str:
+        """The type of what a local name stood for as the original ran; empty where that is not known, or changed."""
+        if not isinstance(node, ast.Name) or self._code is None:
+            return ""
+        return self.model.observed.kinds.get(self._key(self._code), {}).get(node.id, "")
+
     def _is_state(self, node: ast.expr) -> bool:
         """Whether it is a parameter or buffer that the class has of its own."""
         return self._is_own(node) and self.owner is not None and node.attr in self.model.variables.get(self.owner, ())
@@ -131,7 +144,8 @@ class Recognition:
                 if node.attr in ("shape", "dtype", "device") or self._is_buffer(node):
                     continue
                 return True
-            if isinstance(node, ast.Name) and node.id in self._tensors - self._stopped_names:
+            is_name = isinstance(node, ast.Name) and node.id not in self._stopped_names
+            if is_name and (node.id in self._tensors or self._seen(node) == "Tensor"):  # type: ignore[attr-defined, arg-type]
                 return True
             if isinstance(node, ast.Attribute) and node.attr in ("weight", "bias") and not self._is_buffer(node):
                 return True

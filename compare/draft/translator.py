@@ -46,6 +46,8 @@ class Translator(InitialValues):
 
     def _statement(self, node: ast.stmt) -> str:
         self._notes.append([])
+        self._after.append([])
+        outer, self._now = self._now, node
         if not isinstance(node, ast.ClassDef):
             blocks = [getattr(node, name, []) for name in ("body", "orelse", "finalbody")]
             gone = [block[0] for block in blocks if block and all(map(self._vanishes, block))]
@@ -59,6 +61,8 @@ class Translator(InitialValues):
             made = "pass"
         text = self.spans.spliced(node, self._part_of(node)) if made is None else made
         at = self.spans.file, node.lineno, node.col_offset
+        self._now = outer
+        after = self._after.pop()
         notes = list(dict.fromkeys([*self._notes.pop(), *self.model.lost.get(at, ())]))
         if isinstance(node, ast.With) and len(notes) > 1:  # what it is says more than whose
             notes = [note for note in notes if not note.endswith("is PyTorch's")]
@@ -68,6 +72,7 @@ class Translator(InitialValues):
             self.model.drafted[at] = text
             return text
         text = "".join(f"{line}\n{indent}" for line in [*(f"# TODO {note}" for note in notes), *before]) + text
+        text += "".join(f"\n{indent}{line}" for line in dict.fromkeys(after))
         self.model.drafted[at] = f"{indent}{text}"
         return text
 
@@ -145,13 +150,27 @@ class Translator(InitialValues):
                 if self._keeps_its_gradient(node.target):
                     made = self._with_value(node.target, made)
                 return self._replaced(node.target, held, made)
+        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) and node.target.id in self._variables:
+            held = f"{node.target.id}[...]"
+            sign = self.spans.text(self.spans.of(node.target)[1], self.spans.of(node.value)[0]).strip().rstrip("=")
+            made = f"{held} {sign} {as_operand(self.written(node.value))}"
+            if self._keeps_its_gradient(node.target):
+                return f"{held} = {self._with_value(node.target, made)}"
+            return f"{held} = {self._stopped_value(node.target, node.value, made)}"
+        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+            if node.target.id not in self._tensors:
+                self._forget_views({each for each in (node.target.id,) if each not in self._views})
         if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) and node.target.id in self._views:
-            self._note_view(node.target.id)
+            self._write_back(node.target.id)
         if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Subscript):
             operator = _IN_PLACE_OPERATORS.get(type(node.op))
             is_place = self._is_list(node.target.value)
             if operator is not None and not is_place and not self._is_part_of_call(node.target):
                 return self._changed(node.target, operator, node)
+        if isinstance(node, ast.For) and (header := self._loop_header(node)) is not None:
+            head = {id(node.target), id(node.iter)}
+            text = self.spans.spliced(node, lambda part: "" if id(part) in head else self.written(part))
+            return f"{header}{text[text.index(':') + 1 :]}"
         if isinstance(node, ast.If):
             always = settled(node.test, self.scope)
             if always is not None:
@@ -196,7 +215,10 @@ class Translator(InitialValues):
         )
         if isinstance(node.value, ast.Tuple | ast.List | ast.ListComp | ast.Dict):
             is_of_tensors = self._may_have_gradient(node.value)
+        names = {each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)}
         if not all(map(self._takes_value, targets)) or not is_of_tensors:
+            if isinstance(node, ast.Assign) and not self._may_have_gradient(node.value):
+                self._stopped_names |= names
             if isinstance(node.value, ast.Call) and not is_of_tensors:
                 self._note("G04: jax.lax.stop_gradient, if it is an array")
             return None
@@ -205,8 +227,7 @@ class Translator(InitialValues):
             value = f"({value})"
         begin = " = ".join(self.spans.text(*self.spans.of(each)) for each in targets)
         is_kept = isinstance(node, ast.AugAssign) and self._keeps_its_gradient(node.target)
-        for each in [] if is_kept else targets:
-            self._stopped_names |= {name.id for name in ast.walk(each) if isinstance(name, ast.Name)}
+        self._stopped_names |= set() if is_kept else names
         if isinstance(node, ast.Assign):
             return f"{begin} = jax.lax.stop_gradient({value})"
         sign = self.spans.text(self.spans.of(node.target)[1], self.spans.of(node.value)[0]).strip().rstrip("=")
@@ -270,6 +291,7 @@ class Translator(InitialValues):
 
     def _function(self, node: ast.FunctionDef) -> str:
         outer = self._builds, self._tensors, self._no_grad, self._views, self._keeps_no_grad, self._stopped_names
+        variables, self._variables = self._variables, set()
         of_outer = self._inner, self._given_back, self._last_read, self._code
         self._code = node
         names = [getattr(self._called(each), "__name__", "") for each in node.decorator_list]
@@ -297,6 +319,7 @@ class Translator(InitialValues):
             self._scopes.pop()
             self._builds, self._tensors, self._no_grad, self._views, self._keeps_no_grad, self._stopped_names = outer
             self._inner, self._given_back, self._last_read, self._code = of_outer
+            self._variables = variables
         decorators = [each for each in node.decorator_list if not self._is_of_framework(each)]
         indent = self.spans.indent(node) or ""
         head = "".join(f"@{self.written(each)}\n{indent}" for each in decorators)
@@ -332,7 +355,7 @@ class Translator(InitialValues):
             is_choice = isinstance(default, ast.Constant) and is_only_compared(each.arg, function)
             if each.arg in ("self", "ctx") or is_setting or is_other or is_choice:
                 continue
-            is_seen = self.model.observed.tensors.get(self._key(function), {}).get(each.arg, False)
+            is_seen = self.model.observed.kinds.get(self._key(function), {}).get(each.arg) == "Tensor"
             if function.name in ("forward", "backward") or is_seen or self._is_used_as_tensor(each.arg, function):
                 found.add(each.arg)
         return found

@@ -7,24 +7,18 @@ import inspect
 import re
 from types import FunctionType
 
-from .calls import Calls
-from .in_place import Writer, is_view, writer, written_to
+from .in_place import Writer, writer, written_to
 from .kinds import Kind
 from .model import is_method, is_self
 from .names import torch_name
 from .rules import as_operand, without_parentheses
+from .views import COMPUTED, Views
 
-# of these, an element of the result is of the same element of what is given
+# of these too, an element of the result is of the same element of what is given
 _CASTS = frozenset(["to", "float", "double", "half", "bfloat16", "long", "int", "bool", "type", "clone"])
-_COMPUTED = (
-    "abs exp log sqrt sin cos tanh sigmoid floor ceil round sign neg square add sub mul div pow maximum minimum "
-    "log1p expm1 reciprocal relu rsqrt clamp clip"
-)
-# besides these, what gives a new tensor
-_NEW = "sort topk cumsum repeat matmul sum mean gather softmax masked_fill clone"
 
 
-class Writes(Calls):
+class Writes(Views):
     """Into tensors, parts and views of them, and arguments of functions."""
 
     def _call(self, node: ast.Call) -> str | None:
@@ -60,6 +54,8 @@ class Writes(Calls):
         return isinstance(holder, ast.Name | ast.Attribute | ast.Subscript)
 
     def _target(self, holder: ast.expr) -> str:
+        if isinstance(holder, ast.Name) and holder.id in self._variables:
+            return f"{holder.id}[...]"
         return self.written(holder) if self._is_own(holder) else self.spans.spliced(holder, self.written)
 
     def _gives_in_port(self, call: ast.Call, holders: list[ast.expr]) -> bool:
@@ -100,8 +96,8 @@ class Writes(Calls):
             self._note(f"M01: {ast.unparse(call.func)} writes in place: a new array in its place")
             return None
         if isinstance(holder, ast.Name) and holder.id in self._views:
-            self._note_view(holder.id)
-        target = self.written(holder) if isinstance(holder, ast.Attribute) else self.spans.spliced(holder, self.written)
+            self._write_back(holder.id)
+        target = self.written(holder) if isinstance(holder, ast.Attribute) else self._target(holder)
         return self._replaced(holder, target, without_parentheses(self.written(call)))
 
     def _is_part_of_several(self, target: ast.expr) -> bool:
@@ -113,18 +109,16 @@ class Writes(Calls):
         part = target
         while isinstance(part, ast.Subscript):
             part = part.value
-        if isinstance(target, ast.Subscript) and isinstance(part, ast.Call):
+        is_turned = isinstance(part, ast.Attribute) and part.attr in ("T", "mT", "H", "mH") and self._is_tensor(part)
+        if isinstance(target, ast.Subscript) and (isinstance(part, ast.Call) or is_turned):
             self._note("M01: what is written to is a view: a new array in place of what it is of")
             return True
         return False
 
-    def _note_view(self, name: str) -> None:
-        self._note(f"M02: {name} is a view, {self._views[name]}: write to what it is of, by .at[]")
-
     def _in_place(self, function: ast.Attribute, call: ast.Call, name: str) -> str | None:
         holder = written_to(function.value)
         if isinstance(holder, ast.Name) and holder.id in self._views:
-            self._note_view(holder.id)
+            self._write_back(holder.id)
         if not isinstance(holder, ast.Name | ast.Attribute | ast.Subscript):
             self._note(f"M01: {name}_ writes in place: a new array in its place")
             return None
@@ -132,7 +126,7 @@ class Writes(Calls):
             return None
         if isinstance(holder, ast.Name):  # sets and lists have no method of such a name
             self._tensors.add(holder.id)
-        target = self.written(holder) if isinstance(holder, ast.Attribute) else self.spans.spliced(holder, self.written)
+        target = self.written(holder) if isinstance(holder, ast.Attribute) else self._target(holder)
         fills = {"zero": f"jnp.zeros_like({target})", "fill": f"jnp.full_like({target}, {{}})", "copy": "{}"}
         if name in fills:
             filled = fills[name].format(*(self.written(each) for each in call.args))
@@ -160,7 +154,8 @@ class Writes(Calls):
     def _keeps_its_gradient(self, held: ast.expr) -> bool:
         """Whether it has the gradient that it had, whatever is written into it, where none is recorded."""
         if isinstance(held, ast.Name):
-            return self._in_no_grad and held.id in self._tensors - self._stopped_names
+            is_local = self._keeps_no_grad if held.id in self._variables else self._in_no_grad
+            return is_local and held.id in self._tensors - self._stopped_names
         if isinstance(held, ast.Attribute) and (modules := self.modules_at(held.value)):
             return self._keeps_no_grad and all(held.attr in each._parameters for each in modules)
         return self._keeps_no_grad and self._is_state(held) and not self._is_buffer(held)
@@ -168,8 +163,8 @@ class Writes(Calls):
     def _is_kept_without(self, target: ast.expr, *given: ast.expr) -> bool:
         """Whether what is written into a buffer, or a local name, has a gradient that PyTorch does not record."""
         held = of_what(target)
-        is_name = isinstance(held, ast.Name) and self._in_no_grad
-        return (is_name or (self._keeps_no_grad and self._is_buffer(held))) and self._may_have_gradient(*given)
+        is_name = isinstance(held, ast.Name) and (self._in_no_grad or held.id in self._variables)
+        return ((is_name and self._keeps_no_grad) or (self._keeps_no_grad and self._is_buffer(held))) and self._may_have_gradient(*given)
 
     def _with_value(self, written: ast.expr, made: str) -> str:
         """What has another value than what stood there, whose gradient it keeps."""
@@ -219,7 +214,7 @@ class Writes(Calls):
         method = value.func if isinstance(value.func, ast.Attribute) else None
         given = value.args if of_torch is not None or method is None else [method.value, *value.args]
         name = of_torch or (method.attr if method is not None else "")
-        return name in _CASTS.union(_COMPUTED.split()) and all(
+        return name in _CASTS.union(COMPUTED.split()) and all(
             self._is_by_element(x, mask) or self._is_dtype(x) for x in given
         )
 
@@ -246,6 +241,9 @@ class Writes(Calls):
         self.model.helpers.add("fill_where")
         x = self._read(target)
         mask, value = (without_parentheses(each) for each in (self.written(target.slice), value))
+        if self._is_part_of_part(target):
+            made = f"fill_where({self.written(target.value)}, {mask}, {value})"
+            return self._put(target.value, "set", made)  # type: ignore[arg-type]
         return f"{x} = {self._keeping_gradient(target, x, f'fill_where({x}, {mask}, {value})')}"
 
     def _keeping_gradient(self, target: ast.Subscript, read: str, made: str) -> str:
@@ -255,6 +253,8 @@ class Writes(Calls):
         return f"with_value({read}, {made})"
 
     def _read(self, target: ast.Subscript) -> str:
+        if isinstance(target.value, ast.Name) and target.value.id in self._variables:
+            return f"{target.value.id}[...]"
         holder = self.spans.spliced(target.value, lambda part: self.spans.spliced(part, self.written))
         is_array = self._is_own(target.value) and self._is_plain_array(target.value)
         return f"{holder}[...]" if isinstance(target.value, ast.Attribute) and not is_array else holder
@@ -273,8 +273,20 @@ class Writes(Calls):
         if turned is not None and not turned.endswith("[...]"):
             made = self._keeping_gradient(target, turned, f"{turned}.at[{index}].{how}({value})")
             return self._replaced(target.value, turned, made)
+        if self._is_part_of_part(target):
+            whole = as_operand(self.written(target.value))
+            return self._put(target.value, "set", f"{whole}.at[{index}].{how}({value})")  # type: ignore[arg-type]
         read = self._read(target)
         return f"{read} = {self._keeping_gradient(target, read, f'{read}.at[{index}].{how}({value})')}"
+
+    def _is_part_of_part(self, target: ast.Subscript) -> bool:
+        """Whether what it is a part of is a part of a tensor itself, rather than an element of a list."""
+        outer = target.value
+        if not isinstance(outer, ast.Subscript) or not self._is_tensor(outer.value) or self._holds_tensors(outer.value):
+            return False
+        parts = outer.slice.elts if isinstance(outer.slice, ast.Tuple) else [outer.slice]
+        is_sliced = isinstance(outer.slice, ast.Tuple) or any(isinstance(each, ast.Slice) for each in parts)
+        return is_sliced or self._is_state(outer.value) or self._seen(outer.value) == "Tensor"
 
 
 def of_what(part: ast.expr) -> ast.expr:
@@ -282,12 +294,3 @@ def of_what(part: ast.expr) -> ast.expr:
     while isinstance(part, ast.Subscript):
         part = part.value
     return part
-
-
-def is_of_something(view: ast.expr) -> bool:
-    """Whether what a view is of may have a name, and is not computed there."""
-    while is_view(view):
-        view = view.value if isinstance(view, ast.Subscript) else view.func.value  # type: ignore[attr-defined]
-    is_method = isinstance(view, ast.Call) and isinstance(view.func, ast.Attribute)
-    is_new = is_method and view.func.attr in [*_COMPUTED.split(), *_NEW.split()]  # type: ignore[attr-defined]
-    return not (isinstance(view, ast.BinOp | ast.Compare) or is_new)
