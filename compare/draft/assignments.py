@@ -78,6 +78,7 @@ class Assignments(Writes):
         if isinstance(target, ast.Name):
             (self._lists.add if self._kind(value) is Kind.SEQUENCE else self._lists.discard)(target.id)
             self._stopped_names.discard(target.id)
+            (self._counted.add if self._is_counted(value) else self._counted.discard)(target.id)
             self._masks -= {target.id}
             is_question = isinstance(value, ast.BoolOp | ast.UnaryOp) and self._asks_for_values(value)
             (self._asked.add if is_question else self._asked.discard)(target.id)

@@ -84,9 +84,9 @@ class Calls(TorchCalls):
             return made
         if found is torch.Tensor or found in LEGACY:
             return self._of_legacy_type(node, LEGACY.get(found, "jnp.float32")) or self._as_it_was(node)
-        if found in (int, float) and len(node.args) == 1 and not self._builds and self._asks_for_value(node.args[0]):
+        if found in (int, float) and len(node.args) == 1 and not self._builds and self._is_value(node.args[0]):
             self._refused("item")
-            return self.written(node.args[0])
+            return self._as_number(node.args[0])
         if found is isinstance:
             with self._in_types():
                 return self._with(node)
@@ -119,10 +119,6 @@ class Calls(TorchCalls):
             held = self.model.instances[self.owner, holder.attr]
             return {*held._parameters, *held._buffers}, {*held._modules}
         return self.model.variables.get(self.owner, set()), {*self.model.children.get(self.owner, ())}
-
-    def _asks_for_value(self, node: ast.expr) -> bool:
-        """Whether `int(...)` or `float(...)` of it is a number that only a run knows, and not one of shapes."""
-        return self._is_tensor(node) and not (isinstance(node, ast.Subscript) and ".shape" in ast.unparse(node.value))
 
     def _buffer(self, node: ast.Call) -> str | None:
         keywords = {each.arg: each.value for each in node.keywords}

@@ -6,10 +6,12 @@ import ast
 import copy
 from types import ModuleType
 
+import torch
+
 from .known_objects import KnownObjects
 from .model import is_module, is_self, layer_of
 from .names import UNKNOWN, is_of_torch
-from .rules import as_operand
+from .rules import as_operand, without_parentheses
 from .settled import settled
 from .spans import Spans
 from .weight_layout import sizes_of, turn_of
@@ -66,11 +68,54 @@ class Expressions(KnownObjects):
             return f"{self.spans.spliced(node, self.written)}[...]"
         if isinstance(node, ast.Subscript) and self._under_mask and ast.unparse(node.slice) == self._under_mask:
             return self.written(node.value)
+        if isinstance(node, ast.Slice) and not self._builds:
+            return self._slice(node)
         if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
+            self._learn_slices(node.slice)
             if self._is_mask(node.slice) and self._is_tensor(node.value):
                 self._note("S01: x[mask]: gm.compact with a capacity, or what follows under the mask")
             return self._size_of_weight(node) or self._part_of_pair(node.value, node.slice)
         return None
+
+    def _learn_slices(self, index: ast.expr) -> None:
+        """The slice of an index, if it is the one that stands beside whole axes only, so that numbers may take its
+        place."""
+        parts = index.elts if isinstance(index, ast.Tuple) else [index]
+        slices = [each for each in parts if isinstance(each, ast.Slice)]
+        others = [each for each in parts if not isinstance(each, ast.Slice | ast.Constant)]
+        numbers = [each for each in parts if isinstance(each, ast.Constant) and type(each.value) is int]
+        moved = [each for each in slices if self._is_counted(each.lower) or self._is_counted(each.upper)]
+        if len(moved) == 1 and not others and not numbers:
+            self._lone_slices.add(id(moved[0]))
+
+    def _slice(self, node: ast.Slice) -> str | None:
+        """A part whose bounds only a run knows: by numbers where its length is known, else noted."""
+        if not self._is_counted(node.lower) and not self._is_counted(node.upper):
+            return None
+        length = self._length(node.lower, node.upper) if node.step is None else None
+        if length is None or id(node) not in self._lone_slices:
+            self._note("H01: a slice whose bounds are values: jax.lax.dynamic_slice of a length, or a mask of positions")
+            return None
+        return f"{as_operand(self.written(node.lower))} + jnp.arange({without_parentheses(self.written(length))})"  # type: ignore[arg-type]
+
+    def _length(self, lower: ast.expr | None, upper: ast.expr | None) -> ast.expr | None:
+        """How long `a : a + n` is, if that is known."""
+        if lower is None or not isinstance(upper, ast.BinOp) or not isinstance(upper.op, ast.Add):
+            return None
+        begin = ast.unparse(lower)
+        pairs = (upper.left, upper.right), (upper.right, upper.left)
+        length = next((other for same, other in pairs if ast.unparse(same) == begin), None)
+        return None if length is None or self._is_counted(length) else length
+
+    def _as_number(self, node: ast.expr) -> str:
+        """A tensor of one element, without axes where it may have some."""
+        text = self.written(node)
+        if not self._is_state(node):  # a number has no gradient
+            is_stopped = self._may_have_gradient(node)
+            return f"jax.lax.stop_gradient({without_parentheses(text)})" if is_stopped else text
+        name, holders = node.attr, self.modules_at(node.value)  # type: ignore[attr-defined]
+        sizes = [getattr(each, name).ndim for each in holders if isinstance(getattr(each, name, None), torch.Tensor)]
+        return text if sizes and not any(sizes) else f"{text}.reshape(())"
 
     def _size_of_weight(self, node: ast.Subscript | ast.Call) -> str | None:
         """A size of the weight of the layer that a class is derived from, as the layer has it."""

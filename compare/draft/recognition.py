@@ -54,6 +54,8 @@ class Recognition:
         self._in_no_grad = False  # whether what is assigned has none
         self._views: dict[str, View] = {}  # local names that share their memory with something else
         self._variables: set[str] = set()  # local names of variables of Flax
+        self._counted: set[str] = set()  # local names of numbers that only a run knows
+        self._lone_slices: set[int] = set()  # slices that stand in an index beside whole axes alone
         self._bare: set[int] = set()  # expressions that give variables of Flax, and not their values
         self._now: ast.stmt | None = None  # the statement that is written
         self._after: list[list[str]] = [[]]  # what is written after it
@@ -125,6 +127,24 @@ class Recognition:
         modules = [each for each in found if isinstance(each, torch.nn.Module)]
         return modules if len(modules) == len(found) else []
 
+    def _is_counted(self, node: ast.expr | None) -> bool:
+        """Whether it is a number that only a run of the graph knows, as `int()` of a tensor gives, in PyTorch."""
+        if isinstance(node, ast.Name):
+            return node.id in self._counted or self._seen(node) == "Tensor"
+        if isinstance(node, ast.BinOp):
+            return self._is_counted(node.left) or self._is_counted(node.right)
+        if isinstance(node, ast.UnaryOp):
+            return self._is_counted(node.operand)
+        if not isinstance(node, ast.Call) or self._builds:
+            return node is not None and self._is_state(node)
+        if isinstance(node.func, ast.Name) and node.func.id in ("int", "float", "min", "max", "abs"):
+            return any(self._is_counted(each) or self._is_value(each) for each in node.args)
+        return isinstance(node.func, ast.Attribute) and node.func.attr == "item" and self._is_tensor(node.func.value)
+
+    def _is_value(self, node: ast.expr) -> bool:
+        """Whether it is a tensor's value, and not one of shapes."""
+        return self._is_tensor(node) and not (isinstance(node, ast.Subscript) and ".shape" in ast.unparse(node.value))
+
     def _seen(self, node: ast.expr) -> str:
         """The type of what a local name stood for as the original ran; empty where that is not known, or changed."""
         if not isinstance(node, ast.Name) or self._code is None:
@@ -144,7 +164,7 @@ class Recognition:
                 if node.attr in ("shape", "dtype", "device") or self._is_buffer(node):
                     continue
                 return True
-            is_name = isinstance(node, ast.Name) and node.id not in self._stopped_names
+            is_name = isinstance(node, ast.Name) and node.id not in self._stopped_names | self._counted
             if is_name and (node.id in self._tensors or self._seen(node) == "Tensor"):  # type: ignore[attr-defined, arg-type]
                 return True
             if isinstance(node, ast.Attribute) and node.attr in ("weight", "bias") and not self._is_buffer(node):

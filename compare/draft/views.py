@@ -93,6 +93,7 @@ class Views(Calls):
         return f"jax.lax.stop_gradient({value})" if is_stopped else value
 
     def _line_of_part(self, value: ast.Subscript, begin: str, name: str) -> str:
+        self._learn_slices(value.slice)
         has_place = hasattr(value.slice, "lineno")
         index = self.written(value.slice) if has_place else ast.unparse(value.slice)
         if self._holds_tensors(value.value):

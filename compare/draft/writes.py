@@ -267,6 +267,7 @@ class Writes(Views):
     def _put(self, target: ast.Subscript, how: str, value: str) -> str:
         if self._is_mask(target.slice):
             self._note("S02, S03: x[mask] = v: gm.masked_fill for a number, gm.masked_scatter for values")
+        self._learn_slices(target.slice)
         index = self.written(target.slice)
         index = index[1:-1] if isinstance(target.slice, ast.Tuple) and index.startswith("(") else index
         turned = self._variable_at(target.value) if isinstance(target.value, ast.Attribute) else None
