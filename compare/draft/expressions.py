@@ -94,7 +94,7 @@ class Expressions(KnownObjects):
             return None
         length = self._length(node.lower, node.upper) if node.step is None else None
         if length is None or id(node) not in self._lone_slices:
-            self._note("H01: a slice whose bounds are values: jax.lax.dynamic_slice of a length, or a mask of positions")
+            self._note("H01: a slice whose bounds are values: jax.lax.dynamic_slice, or a mask of positions")
             return None
         return f"{as_operand(self.written(node.lower))} + jnp.arange({without_parentheses(self.written(length))})"  # type: ignore[arg-type]
 
@@ -207,8 +207,8 @@ class Expressions(KnownObjects):
             held = self.model.instances[self.owner, node.value.attr]  # type: ignore[index]
             is_variable = node.attr in {*held._parameters, *held._buffers}
             return f"{self.written(node.value)}.{node.attr}[...]" if is_variable else None
-        if not self._builds and isinstance(node.ctx, ast.Load) and (held := self._variable_at(node)) is not None:
-            return held
+        if not self._builds and isinstance(node.ctx, ast.Load) and (variable := self._variable_at(node)) is not None:
+            return variable
         if node.attr in ("weight", "bias") and isinstance(node.value, ast.Attribute) and is_self(node.value.value):
             return self._of_child(node, node.value.attr)
         return None
@@ -222,7 +222,8 @@ class Expressions(KnownObjects):
             told = ast.unparse(node.value)
             self._note(f"{told}.weight: where {told} is a linear or convolutional layer, it lies otherwise: .T of it")
         name = node.attr
-        if not found or not all({**each._parameters, **each._buffers}.get(name) is not None for each in found):
+        held: list[dict[str, torch.Tensor | None]] = [{**each._parameters, **each._buffers} for each in found]
+        if not found or any(each.get(name) is None for each in held):
             return None
         turns = {turn_of(type(each)) if name == "weight" else "" for each in found}
         if len(turns) > 1:

@@ -7,10 +7,13 @@ from collections.abc import Iterator
 
 # what these say of a tensor, no write to it changes
 _OF_NO_VALUE = frozenset(
-    "shape size dtype device dim ndim numel nelement layout is_cuda new_zeros new_ones new_empty new_full requires_grad "
-    "is_floating_point grad_fn data_ptr stride".split()
+    (
+        *("shape", "size", "dtype", "device", "dim", "ndim", "numel", "nelement", "layout", "is_cuda", "requires_grad"),
+        *("new_zeros", "new_ones", "new_empty", "new_full", "is_floating_point", "grad_fn", "data_ptr", "stride"),
+    )
 )
-_TAKE_NO_VALUE = frozenset("len isinstance type id zeros_like ones_like empty_like full_like rand_like randn_like".split())
+_LIKES = ("zeros_like", "ones_like", "empty_like", "full_like", "rand_like", "randn_like")
+_TAKE_NO_VALUE = frozenset(("len", "isinstance", "type", "id", *_LIKES))
 
 
 def read_later(function: ast.FunctionDef, statement: ast.stmt, name: str) -> list[ast.Name]:
@@ -119,7 +122,9 @@ def _names(target: ast.expr) -> set[str]:
         return {target.id}
     if isinstance(target, ast.Starred):
         return _names(target.value)
-    return {name for each in target.elts for name in _names(each)} if isinstance(target, ast.Tuple | ast.List) else set()
+    if isinstance(target, ast.Tuple | ast.List):
+        return {name for each in target.elts for name in _names(each)}
+    return set()
 
 
 def _blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:

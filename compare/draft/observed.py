@@ -124,9 +124,7 @@ class _TimeOver(Exception):
 class _Watch(TorchDispatchMode):
     """Sees each operation, and the code that asks for it."""
 
-    def __init__(
-        self, model: torch.nn.Module, files: Collection[str], observed: Observed, until: float, records: bool
-    ):
+    def __init__(self, model: torch.nn.Module, files: Collection[str], observed: Observed, until: float, records: bool):
         super().__init__()
         self._records = records
         self._model, self._files, self._observed, self._until = model, files, observed, until

@@ -107,8 +107,8 @@ class Recognition:
 
     def _key(self, function: ast.FunctionDef) -> tuple[str, int, str]:
         """What a function is known by that was seen as it ran."""
-        first = min([function, *function.decorator_list], key=lambda each: each.lineno)
-        return self.spans.file, first.lineno, function.name
+        first = min([function.lineno, *(each.lineno for each in function.decorator_list)])
+        return self.spans.file, first, function.name
 
     def modules_at(self, node: ast.expr) -> list[torch.nn.Module]:
         """The modules that an expression stood for as the original ran, or was made; none where that is not known."""

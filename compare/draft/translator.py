@@ -9,36 +9,33 @@ import re
 import typing
 from collections.abc import Callable
 from types import FunctionType
-from typing import Any
 
 import torch
 
 from .arguments import all_arguments, is_only_compared, listed_in, sized_in
 from .assignments import CONTAINERS, has_mode
+from .augmented import GONE, Augmented
 from .draws import STREAM
 from .huggingface import is_decorator, stands_for
 from .in_place import is_written_as_tensor, writer
 from .in_place_modules import read_after
 from .initial import is_no_grad, sets_more
-from .initial_values import InitialValues
 from .left import HELPERS, LEGACY
 from .model import is_module, is_result, is_self
 from .names import is_of_torch, torch_name
 from .recognition import is_test
-from .rules import as_operand, without_parentheses
+from .rules import without_parentheses
 from .settled import settled
 from .tables import METHODS
 from .ties import heads_in
 from .torch_calls import OF_OTHERS
 
-GONE = "\0"  # stands for a statement that has no counterpart
 _MAKERS = frozenset(["zeros", "ones", "empty", "full", "eye", "arange", "linspace", "rand", "randn", "randperm"])
 _INITIAL = r"(?<!__)init|\.apply\(|reset_parameters|[a-z]_\(|\.data\b"  # in a statement that sets initial values
 _OF_TENSORS = frozenset(METHODS) - OF_OTHERS | {"shape", "dtype", "device"}
-_IN_PLACE_OPERATORS = {ast.Add: "add", ast.Sub: "subtract", ast.Mult: "multiply", ast.Div: "divide"}
 
 
-class Translator(InitialValues):
+class Translator(Augmented):
     """Of one class or function, statement by statement."""
 
     def written(self, node: ast.AST) -> str:
@@ -134,39 +131,8 @@ class Translator(InitialValues):
             text = self.written(node.value)
             is_bare = isinstance(node.value, ast.Tuple) and not text.startswith("(")
             return f"return jax.lax.stop_gradient({f'({text})' if is_bare else without_parentheses(text)})"
-        if isinstance(node, ast.AugAssign) and self._is_own(node.target) and not self._builds:
-            own = node.target.attr
-            if self.owner is not None and own in self.model.variables.get(self.owner, ()):
-                between = self.spans.text(self.spans.of(node.target)[1], self.spans.of(node.value)[0])
-                if self._is_kept_without(node.target, node.value):
-                    value = f"self.{own}[...] {between.strip()[:-1]} {as_operand(self.written(node.value))}"
-                    return f"self.{own}[...] = jax.lax.stop_gradient({value})"
-                return f"self.{own}[...]{between}{self.written(node.value)}"
-        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Attribute) and not self._builds:
-            held = self._variable_at(node.target)
-            if held is not None:
-                sign = self.spans.text(self.spans.of(node.target)[1], self.spans.of(node.value)[0]).strip().rstrip("=")
-                made = f"{held} {sign} {as_operand(self.written(node.value))}"
-                if self._keeps_its_gradient(node.target):
-                    made = self._with_value(node.target, made)
-                return self._replaced(node.target, held, made)
-        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) and node.target.id in self._variables:
-            held = f"{node.target.id}[...]"
-            sign = self.spans.text(self.spans.of(node.target)[1], self.spans.of(node.value)[0]).strip().rstrip("=")
-            made = f"{held} {sign} {as_operand(self.written(node.value))}"
-            if self._keeps_its_gradient(node.target):
-                return f"{held} = {self._with_value(node.target, made)}"
-            return f"{held} = {self._stopped_value(node.target, node.value, made)}"
-        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
-            if node.target.id not in self._tensors:
-                self._forget_views({each for each in (node.target.id,) if each not in self._views})
-        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) and node.target.id in self._views:
-            self._write_back(node.target.id)
-        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Subscript):
-            operator = _IN_PLACE_OPERATORS.get(type(node.op))
-            is_place = self._is_list(node.target.value)
-            if operator is not None and not is_place and not self._is_part_of_call(node.target):
-                return self._changed(node.target, operator, node)
+        if isinstance(node, ast.AugAssign) and (made := self._augmented(node)) is not None:
+            return made
         if isinstance(node, ast.For) and (header := self._loop_header(node)) is not None:
             head = {id(node.target), id(node.iter)}
             text = self.spans.spliced(node, lambda part: "" if id(part) in head else self.written(part))
@@ -189,81 +155,6 @@ class Translator(InitialValues):
         if self._in_no_grad and isinstance(node, ast.Assign | ast.AugAssign):
             return self._stopped(node)
         return None
-
-    def _records_no_gradient(self, node: ast.With) -> bool:
-        """Whether it is `with torch.no_grad():`, in which only names are given what is computed."""
-        names = [torch_name(self._called(each.context_expr)) or "" for each in node.items]
-        kinds = [getattr(self._called(each.context_expr), "__name__", "") for each in node.items]
-        if self._builds or any(kind not in ("no_grad", "inference_mode") for kind in kinds) or not all(kinds):
-            return False
-        inside = [each for part in node.body for each in ast.walk(part)]
-        return bool(names) and not any(isinstance(each, ast.FunctionDef | ast.With | ast.Yield) for each in inside)
-
-    def _without_gradients(self, node: ast.With) -> str:
-        outer = self._in_no_grad, self._no_grad, self._keeps_no_grad
-        self._in_no_grad = self._no_grad = self._keeps_no_grad = True
-        try:
-            return self._branch(node.body)
-        finally:
-            self._in_no_grad, self._no_grad, self._keeps_no_grad = outer
-
-    def _stopped(self, node: ast.Assign | ast.AugAssign) -> str | None:
-        """What a name, or a place of one's own, is given where no gradient is recorded."""
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        is_of_tensors = self._is_tensor(node.value) or (
-            isinstance(node, ast.AugAssign) and self._is_tensor(node.target)
-        )
-        if isinstance(node.value, ast.Tuple | ast.List | ast.ListComp | ast.Dict):
-            is_of_tensors = self._may_have_gradient(node.value)
-        names = {each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)}
-        if not all(map(self._takes_value, targets)) or not is_of_tensors:
-            if isinstance(node, ast.Assign) and not self._may_have_gradient(node.value):
-                self._stopped_names |= names
-            if isinstance(node.value, ast.Call) and not is_of_tensors:
-                self._note("G04: jax.lax.stop_gradient, if it is an array")
-            return None
-        value = without_parentheses(self.written(node.value))
-        if isinstance(node.value, ast.Tuple) and not value.startswith("("):
-            value = f"({value})"
-        begin = " = ".join(self.spans.text(*self.spans.of(each)) for each in targets)
-        is_kept = isinstance(node, ast.AugAssign) and self._keeps_its_gradient(node.target)
-        self._stopped_names |= set() if is_kept else names
-        if isinstance(node, ast.Assign):
-            return f"{begin} = jax.lax.stop_gradient({value})"
-        sign = self.spans.text(self.spans.of(node.target)[1], self.spans.of(node.value)[0]).strip().rstrip("=")
-        made = f"{begin} {sign} {as_operand(value)}"
-        return f"{begin} = {self._with_value(node.target, made) if is_kept else f'jax.lax.stop_gradient({made})'}"
-
-    def _takes_value(self, target: ast.expr) -> bool:
-        """Whether it is a name, several, a place in a list, or an attribute of one's own that is no variable."""
-        if isinstance(target, ast.Subscript):
-            return isinstance(target.value, ast.Name) and self._is_list(target.value)
-        return isinstance(target, ast.Name | ast.Tuple) or (self._is_own(target) and not self._is_state(target))
-
-    def _with_stopped(self, call: ast.Call) -> str | None:
-        """A call for what it does with values, where no gradient is recorded."""
-        given = {id(each) for each in (*call.args, *(each.value for each in call.keywords))}
-
-        def written(part: ast.AST) -> str:
-            text = self.written(part)
-            is_stopped = id(part) in given and self._is_tensor(part) and self._may_have_gradient(part)  # type: ignore[arg-type]
-            return f"jax.lax.stop_gradient({without_parentheses(text)})" if is_stopped else text
-
-        return self.spans.spliced(call, written) if self._may_have_gradient(*call.args) else None
-
-    def _branch(self, block: list[ast.stmt]) -> str:
-        """The statements of a branch that is always taken, where the branching stood."""
-        if not block:
-            return GONE
-        if isinstance(block[0], ast.If) and len(block) == 1:  # perhaps an elif, which is no statement by itself
-            return re.sub(r"^elif\b", "if", self.written(block[0]))
-        inner = self.spans.indent(block[0]) or ""
-        pieces, at = [], self.spans.of(block[0])[0]
-        for each in block:
-            start, end = self.spans.of(each)
-            pieces += [self.spans.text(at, start), self.written(each)]
-            at = end
-        return "".join(pieces).replace(f"\n{inner}", f"\n{inner[:-4]}")
 
     def _class(self, node: ast.ClassDef) -> str | None:
         assert self.owner is not None
@@ -385,9 +276,6 @@ class Translator(InitialValues):
         calls = [(torch_name(self.scope.find(node.func)), node) for node in inside if isinstance(node, ast.Call)]
         takers = [call for name, call in calls if name is not None and name not in _MAKERS]
         return any(is_it(each) for call in takers for each in call.args[:1])
-
-    def _called(self, decorator: ast.expr) -> Any:
-        return self.scope.find(decorator.func if isinstance(decorator, ast.Call) else decorator)
 
     def _is_of_framework(self, decorator: ast.expr) -> bool:
         found = self._called(decorator)

@@ -63,9 +63,7 @@ class Views(Calls):
 
     def _forget_views(self, names: set[str]) -> None:
         """Names stand for something else now."""
-        self._views = {
-            name: view for name, view in self._views.items() if name not in names and not view.needs & names
-        }
+        self._views = {name: view for name, view in self._views.items() if name not in names and not view.needs & names}
 
     def _learn_view(self, name: str, value: ast.expr) -> None:
         assert self._now is not None
@@ -151,8 +149,10 @@ class Views(Calls):
         """Whether anything reads what a view is of, under that name, or under one that it is a view of itself."""
         if not view.base.isidentifier() or view.base in self._given_back or self._code is None or self._now is None:
             return True
+        if read_later(self._code, self._now, view.base):
+            return True
         outer = self._views.get(view.base)
-        return bool(read_later(self._code, self._now, view.base)) or (outer is not None and self._is_read_through(outer))
+        return outer is not None and self._is_read_through(outer)
 
     def _is_on_way(self, view: View) -> bool:
         """Whether the name is bound by the statement of the view wherever what is written now runs."""
@@ -181,9 +181,9 @@ class Views(Calls):
             self._learn_element(node, node.target.id, over, place)
             return f"for {place}, {node.target.id} in enumerate({self.written(over)}):"
         if called == "enumerate" and isinstance(node.target, ast.Tuple) and len(over.args) == 1:  # type: ignore[attr-defined]
-            place, name = node.target.elts
-            if isinstance(place, ast.Name) and isinstance(name, ast.Name) and name.id in written:
-                self._learn_element(node, name.id, over.args[0], place.id)  # type: ignore[attr-defined]
+            number, each = node.target.elts
+            if isinstance(number, ast.Name) and isinstance(each, ast.Name) and each.id in written:
+                self._learn_element(node, each.id, over.args[0], number.id)  # type: ignore[attr-defined]
             return None
         for name, elements in _elements_of_loop(node.target, over).items():
             is_bound = any(isinstance(e, ast.Name) and e.id == name and _is_bound(e, node) for e in ast.walk(node))
@@ -231,9 +231,7 @@ def _elements_of_loop(target: ast.expr, over: ast.expr) -> dict[str, list[ast.ex
     literal = ast.Tuple | ast.List
     if isinstance(over, ast.Call) and ast.unparse(over.func) == "zip" and isinstance(target, ast.Tuple):
         pairs = zip(target.elts, over.args, strict=False)
-        return {
-            name.id: each.elts for name, each in pairs if isinstance(name, ast.Name) and isinstance(each, literal)
-        }
+        return {name.id: each.elts for name, each in pairs if isinstance(name, ast.Name) and isinstance(each, literal)}
     if not isinstance(over, literal):
         return {}
     if isinstance(target, ast.Name):

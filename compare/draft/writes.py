@@ -164,7 +164,7 @@ class Writes(Views):
         """Whether what is written into a buffer, or a local name, has a gradient that PyTorch does not record."""
         held = of_what(target)
         is_name = isinstance(held, ast.Name) and (self._in_no_grad or held.id in self._variables)
-        return ((is_name and self._keeps_no_grad) or (self._keeps_no_grad and self._is_buffer(held))) and self._may_have_gradient(*given)
+        return self._keeps_no_grad and (is_name or self._is_buffer(held)) and self._may_have_gradient(*given)
 
     def _with_value(self, written: ast.expr, made: str) -> str:
         """What has another value than what stood there, whose gradient it keeps."""

@@ -124,7 +124,7 @@ def test_what_is_not_written_back_is_marked(folder):
 def test_a_part_as_long_as_values_say_is_marked(folder):
     text = draft(f"{folder / 'counted.py'}:Ragged", ("4,4",)).text
     marked = _marked(text)
-    note = "H01: a slice whose bounds are values: jax.lax.dynamic_slice of a length, or a mask of positions"
+    note = "H01: a slice whose bounds are values: jax.lax.dynamic_slice, or a mask of positions"
     assert marked["y = x[:many]"] == [note], text
     assert note in marked[next(each for each in marked if each.startswith("z ="))], text
 

@@ -10,8 +10,8 @@ class Queue(nn.Module):
     def __init__(self):
         super().__init__()
         self.l = nn.Linear(4, 4)
-        self.register_buffer("queue", torch.zeros(4, 8))
-        self.register_buffer("rows", torch.zeros(8, 4))
+        self.register_buffer("queue", torch.linspace(-1, 1, 32).view(4, 8))
+        self.register_buffer("rows", torch.linspace(-1, 2, 32).view(8, 4))
         self.register_buffer("ptr", torch.zeros(1, dtype=torch.long))
         self.register_buffer("at", torch.tensor(0))
 
