@@ -16,7 +16,7 @@ from graphmode import nn
 from .draws import STREAM
 from .huggingface import chosen_function, is_output
 from .in_place import gives_what_it_sets
-from .left import LEGACY
+from .left import DISTRIBUTIONS, LEGACY
 from .model import (
     CHANNELS,
     has_own_init,
@@ -71,6 +71,8 @@ class Calls(TorchCalls):
             return self._embedding_of(node)
         if self._builds and len(node.args) == 1 and gives_what_it_sets(found):
             return self.written(node.args[0])
+        if isinstance(found, type) and found in DISTRIBUTIONS:
+            return self._with(node, drop=frozenset({"validate_args"}))
         chosen = chosen_function(node, self.scope)
         if chosen is not None:
             return self.written(chosen)

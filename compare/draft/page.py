@@ -17,9 +17,10 @@ import torch
 from ..case import CaseError
 from ..errors import describe_with_line, what_came
 from ..locate import locate
-from . import written_helpers
+from . import written_distributions, written_helpers
 from .constants import constants
 from .layout import laid_out
+from .left import DISTRIBUTIONS
 from .lost import lost
 from .model import Model, has_own_init, is_module, layer_of
 from .observed import observe
@@ -110,7 +111,10 @@ def draft(location: str, inputs: tuple[str, ...] = ()) -> Draft:
         model.imports |= {"import numpy as np", "from typing import Any"}
     before, behind = constants(model)
     body, behind = _where_read(body, behind)
-    helpers = [textwrap.dedent(inspect.getsource(getattr(written_helpers, name))) for name in sorted(model.helpers)]
+    if model.helpers & {*DISTRIBUTIONS.values()}:
+        model.imports.add("import math")
+    found = {**vars(written_helpers), **vars(written_distributions)}
+    helpers = [textwrap.dedent(inspect.getsource(found[name])) for name in sorted(model.helpers)]
     text = "\n\n\n".join([*map(str.rstrip, helpers), *before, *body, *behind, case]) + "\n"
     head = _head(text, _docstring(name, original, model), original, sorted(model.imports))
     text = f"{head}\n\n{text}" if not text.startswith(("class", "def", "@")) else f"{head}\n\n\n{text}"

@@ -233,6 +233,8 @@ class Recognition:
         found = self.scope.find(call.func)
         if isinstance(found, type) and issubclass(found, torch.nn.Module):
             return False
+        if isinstance(found, type) and issubclass(found, torch.distributions.Distribution):
+            return False
         if is_of_torch(found):
             return not asks_how_it_runs(found) and torch_name(found) not in ("is_tensor", "is_floating_point", "numel")
         if _says_other(getattr(self.owner, call.func.attr, None) if self._is_own(call.func) else found):
@@ -242,7 +244,17 @@ class Recognition:
             return takes_some and (found is UNKNOWN or isinstance(found, FunctionType))
         if is_self(function.value):
             return takes_some or (self.owner is not None and function.attr in self.model.children.get(self.owner, {}))
+        if self.is_distribution(function.value):
+            return function.attr in ("log_prob", "entropy", "rsample", "sample", "cdf")
         return function.attr not in _OF_SHAPES and self._is_tensor(function.value)
+
+    def is_distribution(self, node: ast.expr) -> bool:
+        """Whether it is one of PyTorch's distributions."""
+        if isinstance(node, ast.Name):
+            given = self.scope.given.get(node.id, ()) if node.id in self.scope.local else ()
+            return bool(given) and all(isinstance(each, ast.Call) and self.is_distribution(each) for each in given)
+        found = self.scope.find(node.func) if isinstance(node, ast.Call) else None
+        return isinstance(found, type) and issubclass(found, torch.distributions.Distribution)
 
     @staticmethod
     def _is_own(node: ast.expr) -> TypeGuard[ast.Attribute]:

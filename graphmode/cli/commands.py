@@ -253,7 +253,13 @@ def draft(
         ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="The file to write.", show_default="FILE_port.py beside it")
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            help="The file to write, in the original's folder, since it imports it.",
+            show_default="FILE_port.py beside it",
+        ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
 ) -> None:
