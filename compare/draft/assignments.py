@@ -112,6 +112,9 @@ class Assignments(Writes):
         return found is not None and found.gives is not False and held <= {*map(ast.unparse, targets)}
 
     def _assigned(self, target: ast.expr, value: ast.expr) -> str | None:
+        if (part := self._part_of_data(target)) is not None:
+            with self._recording_no_gradient():
+                return self._put_values(part, value)
         if not self._is_part_of_call(target) and self._is_part_of_tensor(target):
             if isinstance(target.value, ast.Name) and target.value.id in self._views:
                 self._write_back(target.value.id)

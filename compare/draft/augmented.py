@@ -19,7 +19,11 @@ class Augmented(InitialValues):
 
     def _augmented(self, node: ast.AugAssign) -> str | None:
         """`x += value`, and its like; None where it stays as it is."""
-        target = node.target
+        target: ast.expr = node.target
+        operator = _OPERATORS.get(type(node.op))
+        if operator is not None and (part := self._part_of_data(target)) is not None:
+            with self._recording_no_gradient():
+                return self._changed(part, operator, node)
         if isinstance(target, ast.Attribute) and not self._builds:
             return self._augmented_variable(node, target)
         if isinstance(target, ast.Name) and target.id in self._variables:
@@ -33,7 +37,6 @@ class Augmented(InitialValues):
         elif isinstance(target, ast.Name) and target.id not in self._tensors:
             self._forget_views({target.id})
         if isinstance(target, ast.Subscript):
-            operator = _OPERATORS.get(type(node.op))
             is_place = self._is_list(target.value)
             if operator is not None and not is_place and not self._is_part_of_call(target):
                 return self._changed(target, operator, node)

@@ -37,6 +37,8 @@ from .torch_calls import OF_MODULES, TorchCalls
 _OF_CHECKPOINT = frozenset(
     ("use_reentrant", "preserve_rng_state", "context_fn", "determinism_check", "debug", "early_stop")
 )
+# methods of modules that give what they hold, by PyTorch's names
+_OF_VARIABLES = frozenset(("parameters", "named_parameters", "buffers", "named_buffers", "state_dict"))
 
 
 class Calls(TorchCalls):
@@ -214,6 +216,11 @@ class Calls(TorchCalls):
     def _method_call(self, node: ast.Call, function: ast.Attribute) -> str | None:
         if is_super(function):
             return self._super_call(node, function)
+        is_module = is_self(function.value) or bool(self.modules_at(function.value))
+        if function.attr in _OF_VARIABLES and not self._builds and is_module:
+            kind = "nnx.BatchStat" if "buffers" in function.attr else "nnx.Param"
+            self._note(f"{function.attr}: nnx.state(module, {kind}) has them, by path, as they lie here")
+            return None
         if is_self(function.value):
             if function.attr in self.heads and node.args:
                 weight = f"{self.heads[function.attr]}.weight[...].T"

@@ -233,8 +233,7 @@ class Expressions(KnownObjects):
 
     def _may_be_layer(self, node: ast.expr) -> bool:
         """Whether a name, or what is reached from one, may be a layer whose weight lies otherwise here."""
-        held = {kind for children in self.model.children.values() for kind in children.values()}
-        if self._is_tensor(node) or not any(turn_of(kind) for kind in held):
+        if self._is_tensor(node) or not any(map(turn_of, self.model.kinds)):
             return False
         root = node
         while isinstance(root, ast.Attribute | ast.Subscript):

@@ -43,7 +43,7 @@ def lost(observed: Observed, parts: list[Part], drafted: Mapping[At, str], renam
         for at, found in search.lost_by(write):
             names[at] += found
     for at, found in names.items():
-        told = ", ".join(list(dict.fromkeys(found))[:_TOLD])
+        told = ", ".join(sorted(set(found))[:_TOLD])
         notes[at].append(f"M02: in place, this writes into {told}, too: a new array there, by .at[] where it is a part")
     for place in sorted(observed.asked):
         if (branch := search.branch_at(place)) is not None:

@@ -39,6 +39,7 @@ class Model:
       transient: those of the buffers that no state_dict has.
       settings: by class, the plain values that its modules hold, by name, and of which kind each is.
       children: by class, the modules inside, by name, and what each is.
+      kinds: the classes of all modules in the model.
       instances: by class and name, one of these modules.
       writing: likewise, what these modules write into what they are given; empty for nothing.
       arrays: by class, the names of lists of tensors.
@@ -66,6 +67,7 @@ class Model:
     transient: dict[type, set[str]] = field(default_factory=dict)
     settings: dict[type, dict[str, Kind | None]] = field(default_factory=dict)
     children: dict[type, dict[str, type]] = field(default_factory=dict)
+    kinds: set[type] = field(default_factory=set)
     instances: dict[tuple[type, str], torch.nn.Module] = field(default_factory=dict)
     writing: dict[tuple[type, str], set[str]] = field(default_factory=dict)
     arrays: dict[type, set[str]] = field(default_factory=dict)

@@ -67,6 +67,7 @@ class Observed:
       asked: where code itself asked for a value of a tensor.
       modules: by file, line and name of a function, and by a name in it, the modules that it stood for.
       kinds: likewise, the name of the one type that all it stood for were of; empty of several.
+      containers: by function, the names of lists and dicts that held tensors alone, and of those that did not.
       records: by file, line and name of a function, whether gradients may have been recorded there.
       trouble: why there is nothing, or not all; empty where there is.
     """
@@ -75,6 +76,7 @@ class Observed:
     asked: set[Place] = field(default_factory=set)
     modules: dict[tuple[str, int, str], dict[str, list[torch.nn.Module]]] = field(default_factory=dict)
     kinds: dict[tuple[str, int, str], dict[str, str]] = field(default_factory=dict)
+    containers: dict[tuple[str, int, str], dict[str, bool]] = field(default_factory=dict)
     records: dict[tuple[str, int, str], bool] = field(default_factory=dict)
     trouble: str = ""
 
@@ -139,7 +141,7 @@ class _Watch(TorchDispatchMode):
         stack = [*_stack(sys._getframe(1))]
         own = [frame for frame in stack if frame.f_code.co_filename in self._files]
         if own:
-            self._note_names(own[0])
+            self._note_names(own)
         if schema.name in _ASKING and stack and stack[0] in own:
             self._observed.asked.add(self._place(stack[0]))
         for said, value in zip(schema.arguments, args, strict=False):
@@ -150,21 +152,26 @@ class _Watch(TorchDispatchMode):
                 self._note_write(kwargs[said.name], stack, own)
         return made
 
-    def _note_names(self, frame: FrameType) -> None:
-        code = frame.f_code
+    def _note_names(self, own: list[FrameType]) -> None:
+        """What the names of the innermost function stand for, and those of comprehensions in it."""
+        count = next((i for i, each in enumerate(own) if each.f_code.co_name not in _INNER), len(own) - 1)
+        code = own[count].f_code
         key = code.co_filename, code.co_firstlineno, code.co_name
-        modules = self._observed.modules.setdefault(key, {})
-        kinds = self._observed.kinds.setdefault(key, {})
-        self._observed.records[key] = (
-            self._observed.records.get(key, False) or torch.is_grad_enabled() or not self._records
-        )
-        for name, value in frame.f_locals.items():
+        seen = self._observed
+        modules, kinds = seen.modules.setdefault(key, {}), seen.kinds.setdefault(key, {})
+        containers = seen.containers.setdefault(key, {})
+        seen.records[key] = seen.records.get(key, False) or torch.is_grad_enabled() or not self._records
+        for name, value in (item for frame in own[: count + 1] for item in frame.f_locals.items()):
             if isinstance(value, torch.nn.Module):
                 held = modules.setdefault(name, [])
                 if len(held) < _MANY and all(each is not value for each in held):
                     held.append(value)
             kind = "Tensor" if isinstance(value, torch.Tensor) else type(value).__name__
             kinds[name] = kind if kinds.get(name, kind) == kind else ""
+            if type(value) in (list, tuple, dict) and value:
+                inside = [*(value.values() if isinstance(value, dict) else value)][:_MANY]
+                is_of_tensors = all(isinstance(each, torch.Tensor) for each in inside)
+                containers[name] = containers.get(name, True) and is_of_tensors
 
     def _note_write(self, value: Any, stack: list[FrameType], own: list[FrameType]) -> None:
         for written in value if isinstance(value, list | tuple) else [value]:

@@ -151,6 +151,12 @@ class Recognition:
             return ""
         return self.model.observed.kinds.get(self._key(self._code), {}).get(node.id, "")
 
+    def _has_held(self, node: ast.expr) -> bool:
+        """Whether a local name stood for lists or dicts of tensors alone, as the original ran."""
+        seen = self.model.observed.containers.get(self._key(self._code), {}) if self._code is not None else {}
+        is_container = isinstance(node, ast.Name) and self._seen(node) in ("list", "tuple", "dict")
+        return is_container and seen.get(node.id, False)  # type: ignore[attr-defined]
+
     def _is_state(self, node: ast.expr) -> bool:
         """Whether it is a parameter or buffer that the class has of its own."""
         return self._is_own(node) and self.owner is not None and node.attr in self.model.variables.get(self.owner, ())
@@ -190,7 +196,7 @@ class Recognition:
                 return True
             return node.attr in ("T", "mT", "real", "imag", "data") and self._is_tensor(node.value)
         if isinstance(node, ast.Subscript):
-            return self._is_tensor(node.value)
+            return self._is_tensor(node.value) or (not isinstance(node.slice, ast.Slice) and self._has_held(node.value))
         parts = {ast.BinOp: ("left", "right"), ast.UnaryOp: ("operand",), ast.IfExp: ("body", "orelse")}
         if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Is | ast.IsNot):
             return False

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import inspect
 import re
+from collections.abc import Iterator
 from types import FunctionType
 
 from .in_place import Writer, writer, written_to
@@ -185,6 +187,24 @@ class Writes(Views):
         order = [int(axis) for axis in re.findall(r"\d", axes)]
         back = f"transpose({', '.join(str(order.index(i)) for i in range(len(order)))})" if order else axes
         return f"{held}[...] = {as_operand(made)}.{back}"
+
+    def _part_of_data(self, target: ast.expr) -> ast.Subscript | None:
+        """`x[i]` of `x.data[i]`, which records no gradient."""
+        held = target.value if isinstance(target, ast.Subscript) else None
+        is_data = isinstance(held, ast.Attribute) and held.attr == "data" and self._is_tensor(held.value)
+        if self._builds or not is_data or isinstance(held.value, ast.Call | ast.Subscript):  # type: ignore[union-attr]
+            return None
+        part = ast.Subscript(held.value, target.slice, ast.Store())  # type: ignore[attr-defined, union-attr]
+        return ast.copy_location(part, target)
+
+    @contextlib.contextmanager
+    def _recording_no_gradient(self) -> Iterator[None]:
+        outer = self._in_no_grad, self._keeps_no_grad
+        self._in_no_grad = self._keeps_no_grad = True
+        try:
+            yield
+        finally:
+            self._in_no_grad, self._keeps_no_grad = outer
 
     def _put_values(self, target: ast.Subscript, value: ast.expr) -> str:
         """`x[...] = value`."""

@@ -100,6 +100,7 @@ def _marked(text):
 
 LOST = {
     "if not self.seen[...]:": "C01: a branch on values",
+    "for p, t in zip(": "parameters: nnx.state(module, nnx.Param) has them, by path",
     "t = with_value(": "M02: in place, this writes into self.target.bias, self.target.weight, too",
     "part = jnp.full_like(part, 1.0)": "M02: in place, this writes into y, too",
     "torch.sin(parts[1], out=parts[1])": "M02: in place, this writes into y, too",

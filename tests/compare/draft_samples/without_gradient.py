@@ -44,5 +44,8 @@ class Scaled(nn.Module):
         with torch.no_grad():
             g.clamp_(-0.5, 0.5)
             g[:, 0] = 2 * h[:, 1]
+        g.data[1] = h[0]
+        g.data[:, 1] *= 2.0
+        self.bank.data[3] = h.sum(0)
         y = (h - lo) / (hi - lo) + self.lo + self.hi + self.mean + self.extra + seen[0] + both[0] + both[1]
         return y @ self.bank + g @ self.table
