@@ -32,6 +32,8 @@ class Augmented(InitialValues):
             if self._keeps_its_gradient(target):
                 return f"{held} = {self._with_value(target, made)}"
             return f"{held} = {self._stopped_value(target, node.value, made)}"
+        if isinstance(target, ast.Name) and not self._in_no_grad:
+            self._stopped_names.discard(target.id)
         if isinstance(target, ast.Name) and target.id in self._views:
             self._write_back(target.id)
         elif isinstance(target, ast.Name) and target.id not in self._tensors:
@@ -89,6 +91,8 @@ class Augmented(InitialValues):
         )
         if isinstance(node.value, ast.Tuple | ast.List | ast.ListComp | ast.Dict):
             is_of_tensors = self._may_have_gradient(node.value)
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Name):  # another name of what has its gradient
+            return None
         names = {each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)}
         if not all(map(self._takes_value, targets)) or not is_of_tensors:
             if isinstance(node, ast.Assign) and not self._may_have_gradient(node.value):

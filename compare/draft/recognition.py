@@ -26,6 +26,8 @@ _GIVE_MASKS = frozenset(
     ["bool", "isnan", "isinf", "isfinite", "isclose", "eq", "ne", "lt", "le", "gt", "ge"]
     + [f"logical_{name}" for name in ("and", "or", "not", "xor")]
 )
+_OF_NO_GRADIENT = frozenset(["shape", "dtype", "device", "ndim"])
+_PLAIN = frozenset(["int", "float", "bool", "str", "NoneType", "Size", "dtype", "device", "function", "method", "type"])
 _OF_PARAMETERS = (torch.nn.ParameterList, torch.nn.ParameterDict)
 
 
@@ -166,18 +168,31 @@ class Recognition:
         for node in nodes:
             if isinstance(node, ast.Attribute | ast.Call) and ast.unparse(node).endswith((".data", ".detach()")):
                 continue
-            if isinstance(node, ast.Attribute) and (node.attr in ("shape", "dtype", "device") or self._is_state(node)):
-                if node.attr in ("shape", "dtype", "device") or self._is_buffer(node):
-                    continue
+            if isinstance(node, ast.Attribute) and (node.attr in _OF_NO_GRADIENT or self._is_buffer(node)):
+                continue
+            if isinstance(node, ast.Call) and self._is_own(node.func):  # whose parameters may have one
                 return True
-            is_name = isinstance(node, ast.Name) and node.id not in self._stopped_names | self._counted
-            if is_name and (node.id in self._tensors or self._seen(node) == "Tensor"):  # type: ignore[attr-defined, arg-type]
+            if isinstance(node, ast.Attribute) and self._holds_gradient(node):
                 return True
-            if isinstance(node, ast.Attribute) and node.attr in ("weight", "bias") and not self._is_buffer(node):
+            if isinstance(node, ast.Name) and self._names_gradient(node):
                 return True
             if self._may_have_gradient(*ast.iter_child_nodes(node)):
                 return True
         return False
+
+    def _holds_gradient(self, node: ast.Attribute) -> bool:
+        if node.attr in ("weight", "bias") or self._is_own(node):
+            return self._is_tensor(node) or not self._is_own(node)
+        held = [getattr(each, node.attr, None) for each in self.modules_at(node.value)]
+        return any(isinstance(each, torch.nn.Parameter) for each in held)
+
+    def _names_gradient(self, node: ast.Name) -> bool:
+        if node.id in self._stopped_names | self._counted or node.id not in self.scope.local or node.id == "self":
+            return False
+        seen = self.model.observed.kinds.get(self._key(self._code), {}) if self._code is not None else {}
+        if node.id in self._tensors or not seen:
+            return node.id in self._tensors or self._kind(node) not in (Kind.NUMBER, Kind.TEXT)
+        return seen.get(node.id, "") not in _PLAIN and not self.modules_at(node)
 
     def _is_tensor(self, node: ast.expr) -> bool:
         """Whether an expression gives a tensor, as far as its code tells."""

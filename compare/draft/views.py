@@ -69,14 +69,29 @@ class Views(Calls):
         assert self._now is not None
         text, base = ast.unparse(value), value.value if isinstance(value, ast.Subscript) else value
         begin = self._written_base(base)
-        if isinstance(value, ast.Subscript) and begin and self._is_basic(value.slice) and self._seen(base) != "tuple":
+        if isinstance(value, ast.Subscript) and begin and self._is_basic(value.slice) and self._gives_part(base, name):
             needs = frozenset(each.id for each in ast.walk(value.slice) if isinstance(each, ast.Name))
             needs |= {begin} if isinstance(base, ast.Name) else set()
             self._views[name] = View(text, self._now, begin, self._line_of_part(value, begin, name), needs)
-        elif isinstance(value, ast.Name | ast.Attribute) and begin and self._is_tensor(value):
+        elif isinstance(value, ast.Name | ast.Attribute) and begin and self._is_surely_tensor(value):
             self._views[name] = View(text, self._now, begin, f"{begin} = {self._kept(base, name)}", frozenset({begin}))
         elif is_view(value) and is_of_something(value) and self._is_tensor(value):
             self._views[name] = View(text, self._now)
+
+    def _is_surely_tensor(self, node: ast.expr) -> bool:
+        """Whether it is a tensor for all that is known, and not for want of it, as an argument is."""
+        if not isinstance(node, ast.Name):
+            return self._is_tensor(node)
+        if self._code is None or self._key(self._code) in self.model.observed.kinds:
+            return self._seen(node) == "Tensor"
+        is_argument = any(each.arg == node.id for each in ast.walk(self._code) if isinstance(each, ast.arg))
+        return self._is_tensor(node) and not is_argument
+
+    def _gives_part(self, base: ast.expr, name: str) -> bool:
+        """Whether a part of it, which has this name, shares its memory: numbers in a list do not."""
+        if self._holds_tensors(base):
+            return self._seen(base) != "tuple" and self._seen(ast.Name(name)) == "Tensor"
+        return self._is_surely_tensor(base)
 
     def _written_base(self, base: ast.expr) -> str:
         """What a new value of it is given to, in the port; empty where that is not known."""
@@ -176,8 +191,10 @@ class Views(Calls):
         written = {each for each in names if is_written(each, node.body, self.scope.outer)}
         over = node.iter
         called = over.func.id if isinstance(over, ast.Call) and isinstance(over.func, ast.Name) else ""
-        if isinstance(node.target, ast.Name) and node.target.id in written and self._base_of_loop(over):
+        if isinstance(node.target, ast.Name) and node.target.id in written and self._base_of_loop(over, node.target.id):
             place = f"{node.target.id}_at"
+            while place in self.scope.local:
+                place += "_"
             self._learn_element(node, node.target.id, over, place)
             return f"for {place}, {node.target.id} in enumerate({self.written(over)}):"
         if called == "enumerate" and isinstance(node.target, ast.Tuple) and len(over.args) == 1:  # type: ignore[attr-defined]
@@ -195,11 +212,12 @@ class Views(Calls):
                     self._stopped_names.add(name)
         return None
 
-    def _base_of_loop(self, over: ast.expr) -> str:
-        return self._written_base(over) if isinstance(over, ast.Name) and self._seen(over) != "dict" else ""
+    def _base_of_loop(self, over: ast.expr, name: str) -> str:
+        is_part = isinstance(over, ast.Name) and self._seen(over) != "dict" and self._gives_part(over, name)
+        return self._written_base(over) if is_part else ""
 
     def _learn_element(self, node: ast.For, name: str, over: ast.expr, place: str) -> None:
-        base = self._base_of_loop(over)
+        base = self._base_of_loop(over, name)
         if not base:
             return
         part = ast.Subscript(over, ast.Name(place, ast.Load()), ast.Load())

@@ -128,6 +128,8 @@ class Writes(Views):
             return None
         if isinstance(holder, ast.Name):  # sets and lists have no method of such a name
             self._tensors.add(holder.id)
+            if not self._in_no_grad and holder.id not in self._variables:
+                self._stopped_names.discard(holder.id)
         target = self.written(holder) if isinstance(holder, ast.Attribute) else self._target(holder)
         fills = {"zero": f"jnp.zeros_like({target})", "fill": f"jnp.full_like({target}, {{}})", "copy": "{}"}
         if name in fills:
