@@ -280,7 +280,9 @@ def draft(
         if made.starts_otherwise:
             console.print("initial values are not drafted: the weights are loaded from the original", soft_wrap=True)
         if made.unseen:
-            told = "the original was not run, so what it writes in place through other names is not all marked"
+            told = (
+                "the original was not run to its end, so what it writes in place through other names is not all marked"
+            )
             console.print(f"{told}: {made.unseen}", soft_wrap=True)
         check_it = f"graphmode check {path}:CASE"
         console.print(

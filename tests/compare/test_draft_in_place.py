@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from importlib import import_module
 
 import pytest
 from drafted import bare, equal
@@ -137,3 +138,10 @@ def test_an_original_that_cannot_run_is_told(folder):
     run = CliRunner().invoke(app, ["draft", f"{folder / 'second_names.py'}:Averages", "--input", "4,5"])
     assert run.exit_code == 0, run.output
     assert "what it writes in place through other names is not all marked: RuntimeError" in run.output.replace("\n", "")
+
+
+def test_an_original_that_runs_on_is_left(folder, monkeypatch):
+    monkeypatch.setattr(import_module("graphmode.compare.draft.observed"), "BUDGET_S", 0.2)
+    made = draft(f"{folder / 'second_names.py'}:Endless", ("2,3",))
+    assert made.unseen == "it runs for more than 0 s"
+    assert "# TODO C07, C08" in made.text

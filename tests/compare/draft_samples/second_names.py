@@ -122,3 +122,10 @@ class Lost(nn.Module):
         flag = x.sum() > 0
         w = z if flag else -z
         return y, z, w
+
+
+class Endless(nn.Module):
+    def forward(self, x):
+        while x.abs().max() >= 0:
+            x = x * 0.5
+        return x
