@@ -11,7 +11,7 @@ from typing import TypeGuard
 import torch
 
 from .huggingface import chosen_function, gives_activation
-from .in_place import is_view, written_to
+from .in_place import written_to
 from .kinds import Kind
 from .model import is_module, is_self, layer_of
 from .names import torch_name
@@ -19,7 +19,7 @@ from .objects import NotWrittenError
 from .rules import without_parentheses
 from .shapes import as_one
 from .weight_layout import turn_of
-from .writes import Writes, is_of_something
+from .writes import Writes
 
 # what takes a module as an argument and asks nothing of how it runs
 _WITHOUT_MODE = frozenset(["super", "getattr", "setattr", "hasattr", "isinstance", "type", "id", "len", "vars"])
@@ -74,16 +74,16 @@ class Assignments(Writes):
 
     def _learn(self, target: ast.expr, value: ast.expr) -> None:
         """Which local names are tensors, and which are functions that make no modules."""
+        self._learn_views(target, value)
         if isinstance(target, ast.Name):
             (self._lists.add if self._kind(value) is Kind.SEQUENCE else self._lists.discard)(target.id)
-            self._views.pop(target.id, None)
+            self._stopped_names.discard(target.id)
+            (self._counted.add if self._is_counted(value) else self._counted.discard)(target.id)
             self._masks -= {target.id}
             is_question = isinstance(value, ast.BoolOp | ast.UnaryOp) and self._asks_for_values(value)
             (self._asked.add if is_question else self._asked.discard)(target.id)
             if self._is_mask(value):
                 self._masks.add(target.id)
-            if is_view(value) and is_of_something(value) and self._is_tensor(value):
-                self._views[target.id] = ast.unparse(value)
         if isinstance(target, ast.Name) and self._is_plain_function(value):
             self._plain_functions.add(target.id)
         if isinstance(target, ast.Name):
@@ -112,9 +112,12 @@ class Assignments(Writes):
         return found is not None and found.gives is not False and held <= {*map(ast.unparse, targets)}
 
     def _assigned(self, target: ast.expr, value: ast.expr) -> str | None:
+        if (part := self._part_of_data(target)) is not None:
+            with self._recording_no_gradient():
+                return self._put_values(part, value)
         if not self._is_part_of_call(target) and self._is_part_of_tensor(target):
             if isinstance(target.value, ast.Name) and target.value.id in self._views:
-                self._note_view(target.value.id)
+                self._write_back(target.value.id)
             return self._put_values(target, value)
         if isinstance(target, ast.Tuple) and isinstance(value, ast.Call):
             made = self._one_of_pair(target, value)
@@ -132,6 +135,10 @@ class Assignments(Writes):
             return self._replaced(
                 target.value, self.written(target.value), self._with_value(target, self.written(value))
             )
+        if isinstance(target, ast.Attribute) and not self._builds and not self._is_parameter_made(value):
+            held = self._variable_at(target)
+            if held is not None:
+                return self._replaced(target, held, without_parentheses(self.written(value)))
         if isinstance(target, ast.Attribute) and is_self(target.value) and self.owner is not None:
             if self._builds and issubclass(self.owner, CONTAINERS) and self._is_module_elsewhere(target.attr):
                 return f'self.add_module("{target.attr}", {self.written(value)})'
@@ -153,7 +160,10 @@ class Assignments(Writes):
                 return self._weight_made(value)
             is_variable = target.attr in self.model.variables.get(self.owner, ())
             if is_variable and not self._builds and not self._is_parameter_made(value):
-                return f"self.{target.attr}[...] = {self.written(value)}"
+                text = self.written(value)
+                if self._is_kept_without(target, value):
+                    text = f"jax.lax.stop_gradient({without_parentheses(text)})"
+                return f"self.{target.attr}[...] = {text}"
             if isinstance(value, ast.Constant) and value.value is None and target.attr in attributes_of(self.owner):
                 is_data = is_variable or self._is_module_elsewhere(target.attr) or self._is_array_elsewhere(target)
                 return f"self.{target.attr} = nnx.data(None)" if is_data else None

@@ -16,7 +16,7 @@ from graphmode import nn
 from .draws import STREAM
 from .huggingface import chosen_function, is_output
 from .in_place import gives_what_it_sets
-from .left import LEGACY
+from .left import DISTRIBUTIONS, LEGACY
 from .model import (
     CHANNELS,
     has_own_init,
@@ -37,6 +37,8 @@ from .torch_calls import OF_MODULES, TorchCalls
 _OF_CHECKPOINT = frozenset(
     ("use_reentrant", "preserve_rng_state", "context_fn", "determinism_check", "debug", "early_stop")
 )
+# methods of modules that give what they hold, by PyTorch's names
+_OF_VARIABLES = frozenset(("parameters", "named_parameters", "buffers", "named_buffers", "state_dict"))
 
 
 class Calls(TorchCalls):
@@ -71,6 +73,8 @@ class Calls(TorchCalls):
             return self._embedding_of(node)
         if self._builds and len(node.args) == 1 and gives_what_it_sets(found):
             return self.written(node.args[0])
+        if isinstance(found, type) and found in DISTRIBUTIONS:
+            return self._with(node, drop=frozenset({"validate_args"}))
         chosen = chosen_function(node, self.scope)
         if chosen is not None:
             return self.written(chosen)
@@ -84,9 +88,9 @@ class Calls(TorchCalls):
             return made
         if found is torch.Tensor or found in LEGACY:
             return self._of_legacy_type(node, LEGACY.get(found, "jnp.float32")) or self._as_it_was(node)
-        if found in (int, float) and len(node.args) == 1 and not self._builds and self._asks_for_value(node.args[0]):
+        if found in (int, float) and len(node.args) == 1 and not self._builds and self._is_value(node.args[0]):
             self._refused("item")
-            return self.written(node.args[0])
+            return self._as_number(node.args[0])
         if found is isinstance:
             with self._in_types():
                 return self._with(node)
@@ -119,10 +123,6 @@ class Calls(TorchCalls):
             held = self.model.instances[self.owner, holder.attr]
             return {*held._parameters, *held._buffers}, {*held._modules}
         return self.model.variables.get(self.owner, set()), {*self.model.children.get(self.owner, ())}
-
-    def _asks_for_value(self, node: ast.expr) -> bool:
-        """Whether `int(...)` or `float(...)` of it is a number that only a run knows, and not one of shapes."""
-        return self._is_tensor(node) and not (isinstance(node, ast.Subscript) and ".shape" in ast.unparse(node.value))
 
     def _buffer(self, node: ast.Call) -> str | None:
         keywords = {each.arg: each.value for each in node.keywords}
@@ -216,6 +216,11 @@ class Calls(TorchCalls):
     def _method_call(self, node: ast.Call, function: ast.Attribute) -> str | None:
         if is_super(function):
             return self._super_call(node, function)
+        is_module = is_self(function.value) or bool(self.modules_at(function.value))
+        if function.attr in _OF_VARIABLES and not self._builds and is_module:
+            kind = "nnx.BatchStat" if "buffers" in function.attr else "nnx.Param"
+            self._note(f"{function.attr}: nnx.state(module, {kind}) has them, by path, as they lie here")
+            return None
         if is_self(function.value):
             if function.attr in self.heads and node.args:
                 weight = f"{self.heads[function.attr]}.weight[...].T"

@@ -21,7 +21,7 @@ DRAWN = {
     "randn_like": "jax.random.normal({key}, {like}.shape, {like}.dtype)",
     "bernoulli": "jax.random.bernoulli({key}, {like}).astype({like}.dtype)",
 }
-_METHODS = frozenset(("bernoulli", "bernoulli_"))
+_METHODS = frozenset(("bernoulli", "bernoulli_", "rsample"))
 
 
 def drawers(parts: Iterable[Part]) -> set[Any]:

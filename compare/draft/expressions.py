@@ -6,10 +6,12 @@ import ast
 import copy
 from types import ModuleType
 
+import torch
+
 from .known_objects import KnownObjects
 from .model import is_module, is_self, layer_of
 from .names import UNKNOWN, is_of_torch
-from .rules import as_operand
+from .rules import as_operand, without_parentheses
 from .settled import settled
 from .spans import Spans
 from .weight_layout import sizes_of, turn_of
@@ -35,6 +37,10 @@ class Expressions(KnownObjects):
     def _expression(self, node: ast.expr) -> str | None:
         if isinstance(node, ast.Call):
             return self._size_of_weight(node) or self._call(node)
+        if id(node) in self._bare and isinstance(node, ast.Attribute):
+            return f"{'self' if is_self(node.value) else self.written(node.value)}.{node.attr}"
+        if isinstance(node, ast.Name) and node.id in self._variables and isinstance(node.ctx, ast.Load):
+            return f"{node.id}[...]"
         if isinstance(node, ast.Attribute | ast.Name) and isinstance(node.ctx, ast.Load):
             return self._renamed.get(id(node)) or self._reference(node)
         if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Is | ast.IsNot) and self._is_own(node.left):
@@ -62,11 +68,54 @@ class Expressions(KnownObjects):
             return f"{self.spans.spliced(node, self.written)}[...]"
         if isinstance(node, ast.Subscript) and self._under_mask and ast.unparse(node.slice) == self._under_mask:
             return self.written(node.value)
+        if isinstance(node, ast.Slice) and not self._builds:
+            return self._slice(node)
         if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
+            self._learn_slices(node.slice)
             if self._is_mask(node.slice) and self._is_tensor(node.value):
                 self._note("S01: x[mask]: gm.compact with a capacity, or what follows under the mask")
             return self._size_of_weight(node) or self._part_of_pair(node.value, node.slice)
         return None
+
+    def _learn_slices(self, index: ast.expr) -> None:
+        """The slice of an index, if it is the one that stands beside whole axes only, so that numbers may take its
+        place."""
+        parts = index.elts if isinstance(index, ast.Tuple) else [index]
+        slices = [each for each in parts if isinstance(each, ast.Slice)]
+        others = [each for each in parts if not isinstance(each, ast.Slice | ast.Constant)]
+        numbers = [each for each in parts if isinstance(each, ast.Constant) and type(each.value) is int]
+        moved = [each for each in slices if self._is_counted(each.lower) or self._is_counted(each.upper)]
+        if len(moved) == 1 and not others and not numbers:
+            self._lone_slices.add(id(moved[0]))
+
+    def _slice(self, node: ast.Slice) -> str | None:
+        """A part whose bounds only a run knows: by numbers where its length is known, else noted."""
+        if not self._is_counted(node.lower) and not self._is_counted(node.upper):
+            return None
+        length = self._length(node.lower, node.upper) if node.step is None else None
+        if length is None or id(node) not in self._lone_slices:
+            self._note("H01: a slice whose bounds are values: jax.lax.dynamic_slice, or a mask of positions")
+            return None
+        return f"{as_operand(self.written(node.lower))} + jnp.arange({without_parentheses(self.written(length))})"  # type: ignore[arg-type]
+
+    def _length(self, lower: ast.expr | None, upper: ast.expr | None) -> ast.expr | None:
+        """How long `a : a + n` is, if that is known."""
+        if lower is None or not isinstance(upper, ast.BinOp) or not isinstance(upper.op, ast.Add):
+            return None
+        begin = ast.unparse(lower)
+        pairs = (upper.left, upper.right), (upper.right, upper.left)
+        length = next((other for same, other in pairs if ast.unparse(same) == begin), None)
+        return None if length is None or self._is_counted(length) else length
+
+    def _as_number(self, node: ast.expr) -> str:
+        """A tensor of one element, without axes where it may have some."""
+        text = self.written(node)
+        if not self._is_state(node):  # a number has no gradient
+            is_stopped = self._may_have_gradient(node)
+            return f"jax.lax.stop_gradient({without_parentheses(text)})" if is_stopped else text
+        name, holders = node.attr, self.modules_at(node.value)  # type: ignore[attr-defined]
+        sizes = [getattr(each, name).ndim for each in holders if isinstance(getattr(each, name, None), torch.Tensor)]
+        return text if sizes and not any(sizes) else f"{text}.reshape(())"
 
     def _size_of_weight(self, node: ast.Subscript | ast.Call) -> str | None:
         """A size of the weight of the layer that a class is derived from, as the layer has it."""
@@ -158,9 +207,40 @@ class Expressions(KnownObjects):
             held = self.model.instances[self.owner, node.value.attr]  # type: ignore[index]
             is_variable = node.attr in {*held._parameters, *held._buffers}
             return f"{self.written(node.value)}.{node.attr}[...]" if is_variable else None
+        if not self._builds and isinstance(node.ctx, ast.Load) and (variable := self._variable_at(node)) is not None:
+            return variable
         if node.attr in ("weight", "bias") and isinstance(node.value, ast.Attribute) and is_self(node.value.value):
             return self._of_child(node, node.value.attr)
         return None
+
+    def _variable_at(self, node: ast.Attribute) -> str | None:
+        """A parameter or buffer of another module, turned to PyTorch's layout where it lies otherwise here."""
+        if is_self(node.value):
+            return None
+        found = self.modules_at(node.value)
+        if not found and node.attr == "weight" and self._may_be_layer(node.value):
+            told = ast.unparse(node.value)
+            self._note(f"{told}.weight: where {told} is a linear or convolutional layer, it lies otherwise: .T of it")
+        name = node.attr
+        held: list[dict[str, torch.Tensor | None]] = [{**each._parameters, **each._buffers} for each in found]
+        if not found or any(each.get(name) is None for each in held):
+            return None
+        turns = {turn_of(type(each)) if name == "weight" else "" for each in found}
+        if len(turns) > 1:
+            self._note(f"{ast.unparse(node)} lies otherwise in some of these layers: .T of it there")
+            return f"{self.written(node.value)}.{name}[...]"
+        return f"{self.written(node.value)}.{name}[...]{turns.pop()}"
+
+    def _may_be_layer(self, node: ast.expr) -> bool:
+        """Whether a name, or what is reached from one, may be a layer whose weight lies otherwise here."""
+        if self._is_tensor(node) or not any(map(turn_of, self.model.kinds)):
+            return False
+        root = node
+        while isinstance(root, ast.Attribute | ast.Subscript):
+            root = root.value
+        seen = self.model.observed.kinds.get(self._key(self._code), {}) if self._code is not None else {}
+        is_local = isinstance(root, ast.Name) and root.id in self.scope.local and root.id not in ("self", "ctx")
+        return is_local and (root is not node or root.id not in seen)  # type: ignore[attr-defined]
 
     def _of_child(self, node: ast.Attribute, name: str) -> str | None:
         """A parameter of a module inside, turned to PyTorch's layout where it lies otherwise here."""

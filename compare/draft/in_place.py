@@ -52,7 +52,7 @@ def writer(function: Any, *, bound: bool = False) -> Writer | None:
     called = function.__globals__ if isinstance(function, FunctionType) else {}
     parameters = [each.arg for each in (*node.args.posonlyargs, *node.args.args)][bound:]
     keywords = [each.arg for each in node.args.kwonlyargs]
-    names = [name for name in (*parameters, *keywords) if _is_written(name, node.body, called)]
+    names = [name for name in (*parameters, *keywords) if is_written(name, node.body, called)]
     returned = [each.value for each in _inside(node.body) if isinstance(each, ast.Return) and each.value is not None]
     gives: bool | None = False
     if returned or any(isinstance(each, ast.Yield | ast.YieldFrom) for each in ast.walk(node)):
@@ -127,7 +127,7 @@ def only_initialises(function: Any) -> bool:
     )
 
 
-def _is_written(name: str, body: Sequence[ast.stmt], called: Mapping[str, Any]) -> bool:
+def is_written(name: str, body: Sequence[ast.stmt], called: Mapping[str, Any]) -> bool:
     """Whether what a function is given under this name is written into, before the name stands for something else."""
     for node in _inside(body):
         if isinstance(node, ast.AugAssign) and _is_it(node.target, name):
@@ -150,7 +150,7 @@ def _is_written(name: str, body: Sequence[ast.stmt], called: Mapping[str, Any]) 
 def is_written_as_tensor(name: str, function: ast.FunctionDef, called: Mapping[str, Any]) -> bool:
     """Whether a parameter is written into as only tensors are: by a method, by slices, by another function."""
     for node in _inside(function.body):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and _is_written(name, [node], called):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and is_written(name, [node], called):
             return True
         for target in node.targets if isinstance(node, ast.Assign) else ():
             index = target.slice if isinstance(target, ast.Subscript) else None

@@ -21,7 +21,7 @@ from .ties import ties_of
 
 def known_of(module: torch.nn.Module, recording: Recording) -> Model:
     """What the modules tell that were made: those that the model is of, and those that it was made from."""
-    model = Model(recording=recording, ties=ties_of(module))
+    model = Model(recording=recording, ties=ties_of(module), kinds={type(each) for each in module.modules()})
     for cls in (each for inside in module.modules() for each in own_classes(type(inside))):
         model.classes.setdefault(cls, cls.__name__)
     made = [each for each, _ in recording.arguments.values() if isinstance(each, torch.nn.Module)]

@@ -16,7 +16,7 @@ from torch.nn.utils.rnn import PackedSequence
 from graphmode import nn
 
 from .huggingface import is_framework
-from .left import DTYPES, HELPERS, LEGACY
+from .left import DISTRIBUTIONS, DTYPES, HELPERS, LEGACY
 from .model import CHANNELS, has_own_init, holds_code, is_function_of_gradients, is_registry, layer_of
 from .names import UNKNOWN, imported_as, is_of_torch, torch_name
 from .recognition import Recognition
@@ -45,6 +45,10 @@ class KnownObjects(Recognition):
             return _TYPES[found]
         if isinstance(found, type) and found in LEGACY:
             return "jax.Array" if self._names_types else LEGACY[found]
+        ours = DISTRIBUTIONS.get(found) if isinstance(found, type) else None
+        if ours is not None and ours not in self.model.classes.values():
+            self.model.helpers.add(ours)
+            return ours
         if is_framework(found) and isinstance(found, type) and issubclass(found, torch.nn.Module):
             return "nnx.Module"
         if is_framework(found) and found.__name__ in HELPERS:
@@ -115,7 +119,10 @@ class KnownObjects(Recognition):
             self.model.helpers.add("apply_function")
             self.model.imports.add("from functools import partial")
             return f"partial(apply_function, {self.model.classes[holder]})"  # type: ignore[index]
-        self._note(f"{ast.unparse(node)} is PyTorch's")
+        found, told = self.scope.find(node), f"{ast.unparse(node)} is PyTorch's"
+        if isinstance(found, type) and issubclass(found, torch.distributions.Distribution):
+            told += ": write out its log_prob and its entropy, and draw with jax.random"
+        self._note(told)
         return None
 
     def _name(self, name: str, found: Any) -> str | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from . import written_helpers
+from . import written_distributions, written_helpers
 
 # of memory, devices and gradients that a graph has no use for
 IGNORED = frozenset(
@@ -21,6 +21,13 @@ HELPERS = frozenset(
     for name, each in vars(written_helpers).items()
     if isinstance(each, FunctionType | type) and each.__module__ == written_helpers.__name__
 )
+
+# of `written_distributions.py`
+DISTRIBUTIONS: Mapping[Any, str] = {
+    getattr(torch.distributions, name): name
+    for name, each in vars(written_distributions).items()
+    if isinstance(each, type) and each.__module__ == written_distributions.__name__
+}
 
 LEGACY: Mapping[Any, str] = {
     torch.FloatTensor: "jnp.float32",

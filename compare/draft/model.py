@@ -16,6 +16,7 @@ import torch
 from .huggingface import is_framework
 from .kinds import Kind
 from .names import is_of_torch
+from .observed import Observed
 from .recording import Recording
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class Model:
       transient: those of the buffers that no state_dict has.
       settings: by class, the plain values that its modules hold, by name, and of which kind each is.
       children: by class, the modules inside, by name, and what each is.
+      kinds: the classes of all modules in the model.
       instances: by class and name, one of these modules.
       writing: likewise, what these modules write into what they are given; empty for nothing.
       arrays: by class, the names of lists of tensors.
@@ -50,6 +52,10 @@ class Model:
       starts_otherwise: whether initial values that the original sets were left out.
       home: the module of the original that is read now.
       recording: of what ran while the original was built.
+      observed: what the original did as it ran.
+      drafted: its statements, as they were drafted.
+      renamed: the names in them, by identity, that stand for what was written into what they named.
+      lost: the notes of statements that write into what more than one name stands for.
     """
 
     classes: dict[type, str] = field(default_factory=dict)
@@ -61,6 +67,7 @@ class Model:
     transient: dict[type, set[str]] = field(default_factory=dict)
     settings: dict[type, dict[str, Kind | None]] = field(default_factory=dict)
     children: dict[type, dict[str, type]] = field(default_factory=dict)
+    kinds: set[type] = field(default_factory=set)
     instances: dict[tuple[type, str], torch.nn.Module] = field(default_factory=dict)
     writing: dict[tuple[type, str], set[str]] = field(default_factory=dict)
     arrays: dict[type, set[str]] = field(default_factory=dict)
@@ -73,6 +80,10 @@ class Model:
     starts_otherwise: bool = False
     home: str = ""
     recording: Recording = field(default_factory=Recording)
+    observed: Observed = field(default_factory=Observed)
+    drafted: dict[tuple[str, int, int], str] = field(default_factory=dict)
+    renamed: set[int] = field(default_factory=set)
+    lost: dict[tuple[str, int, int], list[str]] = field(default_factory=dict)
 
 
 def has_own_init(cls: type) -> bool:

@@ -47,6 +47,12 @@ class NewTensors(Objects):
 
     def _drawn_by_method(self, name: str, holder: ast.expr, node: ast.Call) -> str | None:
         stream = self._stream()
+        if name in ("rsample", "sample", "sample_n") and self.is_distribution(holder) and not self._builds:
+            if name == "rsample" and stream is not None and not node.keywords:
+                shape = "".join(f", {self.written(each)}" for each in node.args)
+                return f"{as_operand(self.written(holder))}.rsample({stream}(){shape})"
+            self._note(f"H06: {name}: draw with jax.random and a key of nnx.Rngs, or take the numbers as an argument")
+            return None
         if name not in ("bernoulli", "bernoulli_") or stream is None:
             return None
         x = as_operand(self.written(holder))

@@ -11,15 +11,19 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from ..case import CaseError
 from ..errors import describe_with_line, what_came
 from ..locate import locate
-from . import written_helpers
+from . import written_distributions, written_helpers
 from .constants import constants
 from .layout import laid_out
+from .left import DISTRIBUTIONS
+from .lost import lost
 from .model import Model, has_own_init, is_module, layer_of
+from .observed import observe
 from .part import Part
 from .recording import Recording
 from .source import parts_of
@@ -35,12 +39,15 @@ class Draft(NamedTuple):
       classes: names of the modules in it; of the function that makes one, where all are PyTorch's own.
       lines: the numbers of the lines that are marked for a hand.
       starts_otherwise: whether initial values that the original sets are not in it.
+      unseen: why the original was not seen as it runs, by which writes through other names are found; empty where it
+        was.
     """
 
     text: str
     classes: tuple[str, ...]
     lines: tuple[int, ...] = ()
     starts_otherwise: bool = False
+    unseen: str = ""
 
     @property
     def notes(self) -> int:
@@ -59,26 +66,27 @@ def draft(location: str, inputs: tuple[str, ...] = ()) -> Draft:
     Raises:
       CaseError: where there is no such thing, it gives no module, its source is not to be had, or a shape is none.
     """
-    shapes = [_input(each) for each in inputs]
+    given = [_input(each) for each in inputs]
     build = _named(location)
     name = build.__name__
     recording = Recording()
     module = _built(build, location, recording)
     model, parts = parts_of(build, module, recording)
-    body: list[str] = []
-    heads: set[str] = set()
-    for part in parts:
-        owner = part.item if isinstance(part.item, type) else None
-        translator = Translator(model, part.spans, part.scope, owner, part.kept)
-        model.home = part.home
-        body.append(_cleaned(translator.written(part.node)))
-        heads |= set(translator.heads)
+    if given:
+        rng = np.random.default_rng(0)
+        model.observed = observe(build, {part.spans.file for part in parts}, [_array(each, rng) for each in given])
+    else:
+        model.observed.trouble = "no --input is given"
+    body, heads = _translated(model, parts)
+    model.lost = lost(model.observed, parts, model.drafted, model.renamed)
+    if model.lost:
+        body, heads = _translated(model, parts)
     body = _named_somewhere(body, parts, build)
     ties = [tie for tie in model.ties if tie.attribute in heads]
     original = build.__module__
     is_function = isinstance(build, FunctionType)
     takes_rngs = name in model.builders if is_function else has_own_init(build) or layer_of(build) is not None
-    case = _case(name, original, shapes, "rngs=rngs" if takes_rngs else "", ties)
+    case = _case(name, original, [_drawn(*each) for each in given], "rngs=rngs" if takes_rngs else "", ties)
     if ties:
         model.imports.add("from graphmode.weights import Tied")
     if "modules" in model.helpers:
@@ -103,14 +111,30 @@ def draft(location: str, inputs: tuple[str, ...] = ()) -> Draft:
         model.imports |= {"import numpy as np", "from typing import Any"}
     before, behind = constants(model)
     body, behind = _where_read(body, behind)
-    helpers = [textwrap.dedent(inspect.getsource(getattr(written_helpers, name))) for name in sorted(model.helpers)]
+    if model.helpers & {*DISTRIBUTIONS.values()}:
+        model.imports.add("import math")
+    found = {**vars(written_helpers), **vars(written_distributions)}
+    helpers = [textwrap.dedent(inspect.getsource(found[name])) for name in sorted(model.helpers)]
     text = "\n\n\n".join([*map(str.rstrip, helpers), *before, *body, *behind, case]) + "\n"
     head = _head(text, _docstring(name, original, model), original, sorted(model.imports))
     text = f"{head}\n\n{text}" if not text.startswith(("class", "def", "@")) else f"{head}\n\n\n{text}"
     text = laid_out(_noted_where_no_python(text))
     classes = tuple(part.item.__name__ for part in parts if is_module(part.item))
     lines = tuple(i for i, line in enumerate(text.splitlines(), 1) if "# TODO" in line)
-    return Draft(text, classes or (name,), lines, model.starts_otherwise)
+    return Draft(text, classes or (name,), lines, model.starts_otherwise, model.observed.trouble)
+
+
+def _translated(model: Model, parts: list[Part]) -> tuple[list[str], set[str]]:
+    """The parts as they are in the port, and the heads that share a weight."""
+    body: list[str] = []
+    heads: set[str] = set()
+    for part in parts:
+        owner = part.item if isinstance(part.item, type) else None
+        translator = Translator(model, part.spans, part.scope, owner, part.kept)
+        model.home = part.home
+        body.append(_cleaned(translator.written(part.node)))
+        heads |= set(translator.heads)
+    return body, heads
 
 
 def _docstring(name: str, original: str, model: Model) -> str:
@@ -238,7 +262,8 @@ def _case(name: str, original: str, inputs: list[str], arguments: str, ties: lis
     )
 
 
-def _input(text: str) -> str:
+def _input(text: str) -> tuple[tuple[int, ...], int | None]:
+    """A shape, and of integers the bound."""
     sizes, separator, most = text.partition(":")
     try:
         shape = tuple(int(size) for size in sizes.split(","))
@@ -249,9 +274,18 @@ def _input(text: str) -> str:
         raise CaseError(
             f"input is {text!r}; give a shape of lengths above 0, 8,3,32,32, or for integers below 1000 8,128:1000"
         ) from None
+    return shape, limit
+
+
+def _drawn(shape: tuple[int, ...], limit: int | None) -> str:
     if limit is not None:
         return f"rng.integers(0, {limit}, {shape})"
     return f'rng.standard_normal({shape}).astype("float32")'
+
+
+def _array(given: tuple[tuple[int, ...], int | None], rng: np.random.Generator) -> np.ndarray:
+    shape, limit = given
+    return rng.standard_normal(shape).astype("float32") if limit is None else rng.integers(0, limit, shape)
 
 
 def written_to(location: str, out: Path | None) -> Path:

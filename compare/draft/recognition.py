@@ -8,7 +8,7 @@ import inspect
 import textwrap
 from collections.abc import Iterator
 from types import FunctionType
-from typing import Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
 
@@ -18,11 +18,16 @@ from .names import UNKNOWN, Scope, is_of_torch, torch_name
 from .settled import asks_how_it_runs
 from .spans import Spans
 
+if TYPE_CHECKING:
+    from .views import View
+
 _OF_SHAPES = frozenset(["size", "dim", "numel", "nelement", "ndimension", "append", "is_floating_point"])
 _GIVE_MASKS = frozenset(
     ["bool", "isnan", "isinf", "isfinite", "isclose", "eq", "ne", "lt", "le", "gt", "ge"]
     + [f"logical_{name}" for name in ("and", "or", "not", "xor")]
 )
+_OF_NO_GRADIENT = frozenset(["shape", "dtype", "device", "ndim"])
+_PLAIN = frozenset(["int", "float", "bool", "str", "NoneType", "Size", "dtype", "device", "function", "method", "type"])
 _OF_PARAMETERS = (torch.nn.ParameterList, torch.nn.ParameterDict)
 
 
@@ -46,8 +51,16 @@ class Recognition:
         self._builds = False
         self._tensors: set[str] = set()
         self._no_grad = False  # whether what is returned has no gradient
+        self._keeps_no_grad = False  # whether what buffers are given has none
+        self._stopped_names: set[str] = set()  # local names of what has none
         self._in_no_grad = False  # whether what is assigned has none
-        self._views: dict[str, str] = {}  # local names of views, and what each is
+        self._views: dict[str, View] = {}  # local names that share their memory with something else
+        self._variables: set[str] = set()  # local names of variables of Flax
+        self._counted: set[str] = set()  # local names of numbers that only a run knows
+        self._lone_slices: set[int] = set()  # slices that stand in an index beside whole axes alone
+        self._bare: set[int] = set()  # expressions that give variables of Flax, and not their values
+        self._now: ast.stmt | None = None  # the statement that is written
+        self._after: list[list[str]] = [[]]  # what is written after it
         self.heads: dict[str, str] = {}  # layers that multiply by an embedding's weight, and which
         self._aliases: dict[str, FunctionType] = {}  # local names of the user's functions
         self._masks: set[str] = set()  # local names of masks
@@ -94,6 +107,93 @@ class Recognition:
         is_own = self._is_own(node) and self.owner is not None
         return is_own and node.attr in self.model.buffers.get(self.owner, ())  # type: ignore[attr-defined, arg-type]
 
+    def _key(self, function: ast.FunctionDef) -> tuple[str, int, str]:
+        """What a function is known by that was seen as it ran."""
+        first = min([function.lineno, *(each.lineno for each in function.decorator_list)])
+        return self.spans.file, first, function.name
+
+    def modules_at(self, node: ast.expr) -> list[torch.nn.Module]:
+        """The modules that an expression stood for as the original ran, or was made; none where that is not known."""
+        if isinstance(node, ast.Name):
+            seen = self.model.observed.modules.get(self._key(self._code), {}) if self._code is not None else {}
+            return seen.get(node.id, [])
+        if isinstance(node, ast.Attribute):
+            found = [getattr(each, node.attr, None) for each in self.modules_at(node.value)]
+            if not found and self._is_own(node) and self.owner is not None:
+                found = [self.model.instances.get((self.owner, node.attr))]
+        elif isinstance(node, ast.Subscript):
+            index = node.slice.value if isinstance(node.slice, ast.Constant) else None
+            found = [one for each in self.modules_at(node.value) for one in _elements(each, index)]
+        else:
+            return []
+        modules = [each for each in found if isinstance(each, torch.nn.Module)]
+        return modules if len(modules) == len(found) else []
+
+    def _is_counted(self, node: ast.expr | None) -> bool:
+        """Whether it is a number that only a run of the graph knows, as `int()` of a tensor gives, in PyTorch."""
+        if isinstance(node, ast.Name):
+            return node.id in self._counted or self._seen(node) == "Tensor"
+        if isinstance(node, ast.BinOp):
+            return self._is_counted(node.left) or self._is_counted(node.right)
+        if isinstance(node, ast.UnaryOp):
+            return self._is_counted(node.operand)
+        if not isinstance(node, ast.Call) or self._builds:
+            return node is not None and self._is_state(node)
+        if isinstance(node.func, ast.Name) and node.func.id in ("int", "float", "min", "max", "abs"):
+            return any(self._is_counted(each) or self._is_value(each) for each in node.args)
+        return isinstance(node.func, ast.Attribute) and node.func.attr == "item" and self._is_tensor(node.func.value)
+
+    def _is_value(self, node: ast.expr) -> bool:
+        """Whether it is a tensor's value, and not one of shapes."""
+        return self._is_tensor(node) and not (isinstance(node, ast.Subscript) and ".shape" in ast.unparse(node.value))
+
+    def _seen(self, node: ast.expr) -> str:
+        """The type of what a local name stood for as the original ran; empty where that is not known, or changed."""
+        if not isinstance(node, ast.Name) or self._code is None:
+            return ""
+        return self.model.observed.kinds.get(self._key(self._code), {}).get(node.id, "")
+
+    def _has_held(self, node: ast.expr) -> bool:
+        """Whether a local name stood for lists or dicts of tensors alone, as the original ran."""
+        seen = self.model.observed.containers.get(self._key(self._code), {}) if self._code is not None else {}
+        is_container = isinstance(node, ast.Name) and self._seen(node) in ("list", "tuple", "dict")
+        return is_container and seen.get(node.id, False)  # type: ignore[attr-defined]
+
+    def _is_state(self, node: ast.expr) -> bool:
+        """Whether it is a parameter or buffer that the class has of its own."""
+        return self._is_own(node) and self.owner is not None and node.attr in self.model.variables.get(self.owner, ())
+
+    def _may_have_gradient(self, *nodes: ast.AST) -> bool:
+        """Whether a gradient may go through expressions to something else than buffers."""
+        for node in nodes:
+            if isinstance(node, ast.Attribute | ast.Call) and ast.unparse(node).endswith((".data", ".detach()")):
+                continue
+            if isinstance(node, ast.Attribute) and (node.attr in _OF_NO_GRADIENT or self._is_buffer(node)):
+                continue
+            if isinstance(node, ast.Call) and self._is_own(node.func):  # whose parameters may have one
+                return True
+            if isinstance(node, ast.Attribute) and self._holds_gradient(node):
+                return True
+            if isinstance(node, ast.Name) and self._names_gradient(node):
+                return True
+            if self._may_have_gradient(*ast.iter_child_nodes(node)):
+                return True
+        return False
+
+    def _holds_gradient(self, node: ast.Attribute) -> bool:
+        if node.attr in ("weight", "bias") or self._is_own(node):
+            return self._is_tensor(node) or not self._is_own(node)
+        held = [getattr(each, node.attr, None) for each in self.modules_at(node.value)]
+        return any(isinstance(each, torch.nn.Parameter) for each in held)
+
+    def _names_gradient(self, node: ast.Name) -> bool:
+        if node.id in self._stopped_names | self._counted or node.id not in self.scope.local or node.id == "self":
+            return False
+        seen = self.model.observed.kinds.get(self._key(self._code), {}) if self._code is not None else {}
+        if node.id in self._tensors or not seen:
+            return node.id in self._tensors or self._kind(node) not in (Kind.NUMBER, Kind.TEXT)
+        return seen.get(node.id, "") not in _PLAIN and not self.modules_at(node)
+
     def _is_tensor(self, node: ast.expr) -> bool:
         """Whether an expression gives a tensor, as far as its code tells."""
         if isinstance(node, ast.Name):
@@ -106,9 +206,12 @@ class Recognition:
                 return is_variable or self._kind(node) is Kind.ARRAY
             if node.attr in ("saved_tensors", "saved_variables"):
                 return True
+            modules = self.modules_at(node.value) if not self._builds else []
+            if modules and all(isinstance(getattr(each, node.attr, None), torch.Tensor) for each in modules):
+                return True
             return node.attr in ("T", "mT", "real", "imag", "data") and self._is_tensor(node.value)
         if isinstance(node, ast.Subscript):
-            return self._is_tensor(node.value)
+            return self._is_tensor(node.value) or (not isinstance(node.slice, ast.Slice) and self._has_held(node.value))
         parts = {ast.BinOp: ("left", "right"), ast.UnaryOp: ("operand",), ast.IfExp: ("body", "orelse")}
         if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Is | ast.IsNot):
             return False
@@ -151,6 +254,8 @@ class Recognition:
         found = self.scope.find(call.func)
         if isinstance(found, type) and issubclass(found, torch.nn.Module):
             return False
+        if isinstance(found, type) and issubclass(found, torch.distributions.Distribution):
+            return False
         if is_of_torch(found):
             return not asks_how_it_runs(found) and torch_name(found) not in ("is_tensor", "is_floating_point", "numel")
         if _says_other(getattr(self.owner, call.func.attr, None) if self._is_own(call.func) else found):
@@ -160,7 +265,17 @@ class Recognition:
             return takes_some and (found is UNKNOWN or isinstance(found, FunctionType))
         if is_self(function.value):
             return takes_some or (self.owner is not None and function.attr in self.model.children.get(self.owner, {}))
+        if self.is_distribution(function.value):
+            return function.attr in ("log_prob", "entropy", "rsample", "sample", "cdf")
         return function.attr not in _OF_SHAPES and self._is_tensor(function.value)
+
+    def is_distribution(self, node: ast.expr) -> bool:
+        """Whether it is one of PyTorch's distributions."""
+        if isinstance(node, ast.Name):
+            given = self.scope.given.get(node.id, ()) if node.id in self.scope.local else ()
+            return bool(given) and all(isinstance(each, ast.Call) and self.is_distribution(each) for each in given)
+        found = self.scope.find(node.func) if isinstance(node, ast.Call) else None
+        return isinstance(found, type) and issubclass(found, torch.distributions.Distribution)
 
     @staticmethod
     def _is_own(node: ast.expr) -> TypeGuard[ast.Attribute]:
@@ -170,6 +285,16 @@ class Recognition:
         """Whether it is a bare `nn.Module()` that the class holds, for what it is given later."""
         held = self.model.instances.get((self.owner, node.attr)) if self._is_own(node) and self.owner else None
         return type(held) is torch.nn.Module
+
+
+def _elements(module: torch.nn.Module, index: Any) -> list[torch.nn.Module | None]:
+    """One of the modules in a container, or all where it is not known which."""
+    if not isinstance(module, torch.nn.ModuleList | torch.nn.Sequential | torch.nn.ModuleDict):
+        return [None]
+    try:
+        return [*module.children()] if index is None else [module[index]]
+    except (IndexError, KeyError, TypeError):
+        return [None]
 
 
 def _says_other(function: Any) -> bool:

@@ -197,7 +197,9 @@ class TorchCalls(NewTensors):
             return None
         if name in REFUSED and (is_tensor or name not in OF_OTHERS):
             self._refused(name)
-            return self.written(holder) if name in ("item", "numpy") and is_tensor else None
+            if name == "item" and is_tensor and not node.args:
+                return self._as_number(holder)
+            return self.written(holder) if name == "numpy" and is_tensor else None
         if name in SHAPED:
             return self._shaped(name, node, holder, node.args)
         if name in OF_OTHERS and not is_tensor:

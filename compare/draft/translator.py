@@ -9,36 +9,33 @@ import re
 import typing
 from collections.abc import Callable
 from types import FunctionType
-from typing import Any
 
 import torch
 
 from .arguments import all_arguments, is_only_compared, listed_in, sized_in
 from .assignments import CONTAINERS, has_mode
+from .augmented import GONE, Augmented
 from .draws import STREAM
 from .huggingface import is_decorator, stands_for
 from .in_place import is_written_as_tensor, writer
 from .in_place_modules import read_after
 from .initial import is_no_grad, sets_more
-from .initial_values import InitialValues
 from .left import HELPERS, LEGACY
 from .model import is_module, is_result, is_self
 from .names import is_of_torch, torch_name
 from .recognition import is_test
-from .rules import as_operand, without_parentheses
+from .rules import without_parentheses
 from .settled import settled
 from .tables import METHODS
 from .ties import heads_in
 from .torch_calls import OF_OTHERS
 
-GONE = "\0"  # stands for a statement that has no counterpart
 _MAKERS = frozenset(["zeros", "ones", "empty", "full", "eye", "arange", "linspace", "rand", "randn", "randperm"])
 _INITIAL = r"(?<!__)init|\.apply\(|reset_parameters|[a-z]_\(|\.data\b"  # in a statement that sets initial values
 _OF_TENSORS = frozenset(METHODS) - OF_OTHERS | {"shape", "dtype", "device"}
-_IN_PLACE_OPERATORS = {ast.Add: "add", ast.Sub: "subtract", ast.Mult: "multiply", ast.Div: "divide"}
 
 
-class Translator(InitialValues):
+class Translator(Augmented):
     """Of one class or function, statement by statement."""
 
     def written(self, node: ast.AST) -> str:
@@ -46,6 +43,8 @@ class Translator(InitialValues):
 
     def _statement(self, node: ast.stmt) -> str:
         self._notes.append([])
+        self._after.append([])
+        outer, self._now = self._now, node
         if not isinstance(node, ast.ClassDef):
             blocks = [getattr(node, name, []) for name in ("body", "orelse", "finalbody")]
             gone = [block[0] for block in blocks if block and all(map(self._vanishes, block))]
@@ -58,14 +57,21 @@ class Translator(InitialValues):
         if made == GONE and id(node) in self._as_pass:
             made = "pass"
         text = self.spans.spliced(node, self._part_of(node)) if made is None else made
-        notes = list(dict.fromkeys(self._notes.pop()))
+        at = self.spans.file, node.lineno, node.col_offset
+        self._now = outer
+        after = self._after.pop()
+        notes = list(dict.fromkeys([*self._notes.pop(), *self.model.lost.get(at, ())]))
         if isinstance(node, ast.With) and len(notes) > 1:  # what it is says more than whose
             notes = [note for note in notes if not note.endswith("is PyTorch's")]
         indent = self.spans.indent(node)
         if text == GONE or indent is None:
             self._notes[-1] += notes
+            self.model.drafted[at] = text
             return text
-        return "".join(f"{line}\n{indent}" for line in [*(f"# TODO {note}" for note in notes), *before]) + text
+        text = "".join(f"{line}\n{indent}" for line in [*(f"# TODO {note}" for note in notes), *before]) + text
+        text += "".join(f"\n{indent}{line}" for line in dict.fromkeys(after))
+        self.model.drafted[at] = f"{indent}{text}"
+        return text
 
     def _written_before(self, node: ast.stmt) -> list[str]:
         """What modules of a statement write into what they are given, as lines before it, where that is read after."""
@@ -86,6 +92,7 @@ class Translator(InitialValues):
                 value = max(written).format(self.written(given))
                 lines.append(f"{name} = {value}  # {told} writes it into {given.id}")
                 self._renamed.update((id(each), name) for each in loads)
+                self.model.renamed |= set(map(id, loads))
         return lines
 
     def _part_of(self, node: ast.stmt) -> Callable[[ast.AST], str]:
@@ -124,18 +131,12 @@ class Translator(InitialValues):
             text = self.written(node.value)
             is_bare = isinstance(node.value, ast.Tuple) and not text.startswith("(")
             return f"return jax.lax.stop_gradient({f'({text})' if is_bare else without_parentheses(text)})"
-        if isinstance(node, ast.AugAssign) and self._is_own(node.target) and not self._builds:
-            own = node.target.attr
-            if self.owner is not None and own in self.model.variables.get(self.owner, ()):
-                between = self.spans.text(self.spans.of(node.target)[1], self.spans.of(node.value)[0])
-                return f"self.{own}[...]{between}{self.written(node.value)}"
-        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) and node.target.id in self._views:
-            self._note_view(node.target.id)
-        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Subscript):
-            operator = _IN_PLACE_OPERATORS.get(type(node.op))
-            is_place = self._is_list(node.target.value)
-            if operator is not None and not is_place and not self._is_part_of_call(node.target):
-                return self._changed(node.target, operator, node)
+        if isinstance(node, ast.AugAssign) and (made := self._augmented(node)) is not None:
+            return made
+        if isinstance(node, ast.For) and (header := self._loop_header(node)) is not None:
+            head = {id(node.target), id(node.iter)}
+            text = self.spans.spliced(node, lambda part: "" if id(part) in head else self.written(part))
+            return f"{header}{text[text.index(':') + 1 :]}"
         if isinstance(node, ast.If):
             always = settled(node.test, self.scope)
             if always is not None:
@@ -154,56 +155,6 @@ class Translator(InitialValues):
         if self._in_no_grad and isinstance(node, ast.Assign | ast.AugAssign):
             return self._stopped(node)
         return None
-
-    def _records_no_gradient(self, node: ast.With) -> bool:
-        """Whether it is `with torch.no_grad():`, in which only names are given what is computed."""
-        names = [torch_name(self._called(each.context_expr)) or "" for each in node.items]
-        kinds = [getattr(self._called(each.context_expr), "__name__", "") for each in node.items]
-        if self._builds or any(kind not in ("no_grad", "inference_mode") for kind in kinds) or not all(kinds):
-            return False
-        inside = [each for part in node.body for each in ast.walk(part)]
-        return bool(names) and not any(isinstance(each, ast.FunctionDef | ast.With | ast.Yield) for each in inside)
-
-    def _without_gradients(self, node: ast.With) -> str:
-        outer = self._in_no_grad, self._no_grad
-        self._in_no_grad = self._no_grad = True
-        try:
-            return self._branch(node.body)
-        finally:
-            self._in_no_grad, self._no_grad = outer
-
-    def _stopped(self, node: ast.Assign | ast.AugAssign) -> str | None:
-        """What a name is given where no gradient is recorded."""
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        is_of_tensors = self._is_tensor(node.value) or (
-            isinstance(node, ast.AugAssign) and self._is_tensor(node.target)
-        )
-        if not all(isinstance(each, ast.Name | ast.Tuple) for each in targets) or not is_of_tensors:
-            if isinstance(node.value, ast.Call) and not is_of_tensors:
-                self._note("G04: jax.lax.stop_gradient, if it is an array")
-            return None
-        value = without_parentheses(self.written(node.value))
-        if isinstance(node.value, ast.Tuple) and not value.startswith("("):
-            value = f"({value})"
-        begin = " = ".join(map(ast.unparse, targets))
-        if isinstance(node, ast.Assign):
-            return f"{begin} = jax.lax.stop_gradient({value})"
-        sign = self.spans.text(self.spans.of(node.target)[1], self.spans.of(node.value)[0]).strip().rstrip("=")
-        return f"{begin} = jax.lax.stop_gradient({begin} {sign} {as_operand(value)})"
-
-    def _branch(self, block: list[ast.stmt]) -> str:
-        """The statements of a branch that is always taken, where the branching stood."""
-        if not block:
-            return GONE
-        if isinstance(block[0], ast.If) and len(block) == 1:  # perhaps an elif, which is no statement by itself
-            return re.sub(r"^elif\b", "if", self.written(block[0]))
-        inner = self.spans.indent(block[0]) or ""
-        pieces, at = [], self.spans.of(block[0])[0]
-        for each in block:
-            start, end = self.spans.of(each)
-            pieces += [self.spans.text(at, start), self.written(each)]
-            at = end
-        return "".join(pieces).replace(f"\n{inner}", f"\n{inner[:-4]}")
 
     def _class(self, node: ast.ClassDef) -> str | None:
         assert self.owner is not None
@@ -230,12 +181,14 @@ class Translator(InitialValues):
         return isinstance(node, ast.FunctionDef) and node.name not in self.kept
 
     def _function(self, node: ast.FunctionDef) -> str:
-        outer = self._builds, self._tensors, self._no_grad, self._views
+        outer = self._builds, self._tensors, self._no_grad, self._views, self._keeps_no_grad, self._stopped_names
+        variables, self._variables = self._variables, set()
         of_outer = self._inner, self._given_back, self._last_read, self._code
         self._code = node
         names = [getattr(self._called(each), "__name__", "") for each in node.decorator_list]
         self._no_grad = any(name in ("no_grad", "inference_mode") for name in names) and not self._takes_rngs(node.name)
-        self._views, self._asked = {}, set()
+        self._keeps_no_grad = self._no_grad or self.model.observed.records.get(self._key(node)) is False
+        self._views, self._asked, self._stopped_names = {}, set(), set()
         if self.owner is None and len(self._scopes) == 1:
             self._draws = any(self.model.functions.get(each) == node.name for each in self.model.drawers)
         self._builds = self._takes_rngs(node.name) or (is_module(self.owner) and sets_more(node))
@@ -255,8 +208,9 @@ class Translator(InitialValues):
             body = self._body(node)
         finally:
             self._scopes.pop()
-            self._builds, self._tensors, self._no_grad, self._views = outer
+            self._builds, self._tensors, self._no_grad, self._views, self._keeps_no_grad, self._stopped_names = outer
             self._inner, self._given_back, self._last_read, self._code = of_outer
+            self._variables = variables
         decorators = [each for each in node.decorator_list if not self._is_of_framework(each)]
         indent = self.spans.indent(node) or ""
         head = "".join(f"@{self.written(each)}\n{indent}" for each in decorators)
@@ -292,7 +246,8 @@ class Translator(InitialValues):
             is_choice = isinstance(default, ast.Constant) and is_only_compared(each.arg, function)
             if each.arg in ("self", "ctx") or is_setting or is_other or is_choice:
                 continue
-            if function.name in ("forward", "backward") or self._is_used_as_tensor(each.arg, function):
+            is_seen = self.model.observed.kinds.get(self._key(function), {}).get(each.arg) == "Tensor"
+            if function.name in ("forward", "backward") or is_seen or self._is_used_as_tensor(each.arg, function):
                 found.add(each.arg)
         return found
 
@@ -321,9 +276,6 @@ class Translator(InitialValues):
         calls = [(torch_name(self.scope.find(node.func)), node) for node in inside if isinstance(node, ast.Call)]
         takers = [call for name, call in calls if name is not None and name not in _MAKERS]
         return any(is_it(each) for call in takers for each in call.args[:1])
-
-    def _called(self, decorator: ast.expr) -> Any:
-        return self.scope.find(decorator.func if isinstance(decorator, ast.Call) else decorator)
 
     def _is_of_framework(self, decorator: ast.expr) -> bool:
         found = self._called(decorator)
@@ -395,7 +347,10 @@ class Translator(InitialValues):
             return self._in_place_of_torch(value)
         if name.endswith("_") and not name.endswith("__") and isinstance(function, ast.Attribute):
             return self._in_place(function, value, name[:-1])
-        return self._written_into(value)
+        made = self._written_into(value)
+        if made is None and self._in_no_grad and (self._is_own(function) or name in ("append", "extend", "insert")):
+            return self._with_stopped(value)
+        return made
 
     def _adds_to_itself(self, function: ast.expr) -> bool:
         """Whether a module is given to one of Flax, which has no `add_module`, as the containers have."""
@@ -412,7 +367,7 @@ class Translator(InitialValues):
             return False
         if isinstance(test, ast.BinOp) and is_test(test):
             return False
-        if isinstance(test, ast.Name) and test.id in self._asked:
+        if (isinstance(test, ast.Name) and test.id in self._asked) or self._is_state(test):
             return True
         return not isinstance(test, ast.Name | ast.Attribute) and self._is_tensor(test)
 

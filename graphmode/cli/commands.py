@@ -253,7 +253,13 @@ def draft(
         ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="The file to write.", show_default="FILE_port.py beside it")
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            help="The file to write, in the original's folder, since it imports it.",
+            show_default="FILE_port.py beside it",
+        ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
 ) -> None:
@@ -273,6 +279,11 @@ def draft(
             console.print(f"marked TODO: {path}:{', '.join(map(str, made.lines))}", soft_wrap=True)
         if made.starts_otherwise:
             console.print("initial values are not drafted: the weights are loaded from the original", soft_wrap=True)
+        if made.unseen:
+            told = (
+                "the original was not run to its end, so what it writes in place through other names is not all marked"
+            )
+            console.print(f"{told}: {made.unseen}", soft_wrap=True)
         check_it = f"graphmode check {path}:CASE"
         console.print(
             f"next: {check_it}" if made.lines else f"no line is marked TODO; check it: {check_it}", soft_wrap=True

@@ -404,7 +404,7 @@ class Outside(nn.Module):
     def forward(self, x, steps: int = 3):
         h = Doubled.apply(x)
         while h.abs().max() < 10:
-            h = self.cell(h)
+            h = self.cell(h) * 1000
         with torch.no_grad():
             h = h + 1
         for _ in range(steps):
