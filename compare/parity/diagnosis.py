@@ -25,7 +25,6 @@ from .explained import (
     is_of_gradients_alone,
     is_off_forward,
     place_of,
-    with_nan_gradient,
     with_numbers,
     with_what_passes,
 )
@@ -170,6 +169,19 @@ class _Looks:
     def _are_gradients_right(self, mode: str) -> bool:
         return all(t.equal for t in self.tensors if t.mode == mode and t.kind.endswith("gradient"))
 
+    def _nan_gradients(self, look: Look) -> list[Divergence]:
+        """Where gradients alone are off, those modules in which they become NaN."""
+        from .causes import nan_gradients
+
+        wrong = [t for t in self.tensors if t.mode == look.question.mode and not t.equal]
+        if self.exam.judge.is_large or not self._are_gradients_alone(look.question.mode):
+            return []
+        try:
+            return nan_gradients(look, wrong, self.deadline)
+        except Exception as error:
+            self.notes.append(f"where gradients become NaN was not looked for: {describe_briefly(error)}")
+            return []
+
     def _look_at(self, question: Question) -> None:
         """Adds what is found at one input."""
         seen = self._seen(question)
@@ -178,12 +190,14 @@ class _Looks:
         look = seen.first
         self.modules = self.modules or look.modules()
         self._note_what_is_hidden(look)
+        if question.mode == "forward_backward" and (nan := self._nan_gradients(look)):
+            self.found.update({place_of(each): each for each in nan})
+            return
         refuted = self._hold_backward(look)
         divergences = [each for each in look.divergences() if place_of(each) not in self.found]
         if self._are_gradients_right(question.mode):  # what is off between modules alone is made up for around it
             divergences = [each for each in divergences if not is_of_gradients_alone(each)] or divergences
         divergences = [with_numbers(look, with_what_passes(look, each)) for each in divergences]
-        divergences = [with_nan_gradient(look, each, self.deadline) for each in divergences]
         divergences = self._together(seen, self._explained(seen, divergences))
         told = {place_of(each) for each in divergences if each.causes}
         earlier = {place: each for place, each in refuted.items() if place not in told}  # more is off there
@@ -309,8 +323,8 @@ class _Looks:
         from .causes import Elsewhere
 
         second = functools.cache(functools.partial(self._second, look, deadline))
-        others = (functools.partial(each, look) for each in (self._at_edges, self._at_random))
-        return Elsewhere(second, *others, functools.partial(self._later, look, deadline))
+        edges, usual = functools.partial(self._at_edges, look), functools.partial(self._at_random, look)
+        return Elsewhere(second, edges, usual, functools.partial(self._later, look, deadline))
 
     def _second(self, look: Look, deadline: float) -> Look | None:
         """A look at another input of the same kind; None where there is none, or no time for it."""

@@ -49,14 +49,6 @@ def with_what_passes(look: Look, divergence: Divergence) -> Divergence:
     return replace(divergence, causes=[cause])
 
 
-def with_nan_gradient(look: Look, divergence: Divergence, deadline: float) -> Divergence:
-    """A divergence in whose module nothing is off but gradients, which are not finite in the port alone."""
-    from .causes import nan_gradient
-
-    cause = None if divergence.causes else nan_gradient(look, divergence, deadline)
-    return divergence if cause is None else replace(divergence, causes=[cause])
-
-
 def with_numbers(look: Look, divergence: Divergence) -> Divergence:
     """A divergence in which nothing is off at its root but numbers that it hands to modules inside."""
     handed = [seen for seen in look.forced if seen.what == "received" and _path(seen.around) == divergence.module]

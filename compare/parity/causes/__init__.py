@@ -4,7 +4,7 @@ from .casts import HIDDEN_CAST, explain_casts
 from .digits import explain_digits
 from .explain import explain
 from .first_line import alike, astray
-from .nan_gradient import nan_gradient
+from .nan_gradient import nan_gradients
 from .optimizer import explain_optimizer, explain_optimizer_digits
 from .wiring import EXCHANGED
 from .wrong_call import Elsewhere
@@ -23,5 +23,5 @@ __all__ = [
     "explain_digits",
     "explain_optimizer",
     "explain_optimizer_digits",
-    "nan_gradient",
+    "nan_gradients",
 ]

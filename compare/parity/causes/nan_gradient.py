@@ -7,15 +7,16 @@ indexing by a mask never computes it.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ...report.records import Cause, Divergence
-from ..explained import is_of_gradients_alone
-from ..inside.calls import CallId, is_inside
+from ...report.records import Cause, Divergence, Finding, Tensor
+from ..inside.calls import CallId
 from .limit import Limit
 from .values import LARGEST
 from .ways import LateError, Step, ways
@@ -23,6 +24,7 @@ from .ways import LateError, Step, ways
 if TYPE_CHECKING:
     from ..inside.localise import Look
 
+ROOT = CallId("", 0)
 LONGEST_S = 20.0
 MOST_LINES = 3
 SAFE = {
@@ -35,28 +37,40 @@ SAFE = {
 }
 
 
-def nan_gradient(look: Look, divergence: Divergence, deadline: float) -> Cause | None:
-    """The lines of a module that make its gradients NaN, or infinite; None where nothing does, more is wrong, or there
-    is no time.
+def nan_gradients(look: Look, tensors: Sequence[Tensor], deadline: float) -> list[Divergence]:
+    """The modules that make gradients NaN, or infinite, in the port alone, each with its lines; none where nothing
+    does, or there is no time.
+
+    What a look inside finds of such a port forward is what around it makes up for: all that the port gives is right.
 
     Args:
-      look: in which the divergence was found, forward and backward.
-      divergence: of a module that has a counterpart.
+      look: forward and backward.
+      tensors: all that is off, which are gradients.
       deadline: of `time.monotonic`.
     """
-    at = CallId(divergence.module, divergence.call)
-    if divergence.outside or at not in look.run.forced or not is_of_gradients_alone(divergence):
-        return None
-    if not any(_is_nan_in_the_port_alone(finding) for finding in divergence.findings):
-        return None
-    found: dict[tuple[str, str], int] = {}
+    wrong = [tensor for tensor in tensors if _is_nan_in_the_port_alone(tensor)]
+    if not wrong or not look.run.forced:
+        return []
+    at = next((call for call in look.run.forced if call == ROOT), look.run.forced[0])
+    found: dict[str, dict[tuple[str, str], int]] = {}
     with contextlib.suppress(LateError):
         for step in ways(look, at, Limit(LONGEST_S, deadline)).steps:
-            inside = is_inside(step.operation.module, at.path)
-            if inside and not step.operation.has_rule and (count := _without_derivative(step)):
+            if not step.operation.has_rule and (count := _without_derivative(step)):
+                places = found.setdefault(step.operation.module, {})
                 place = step.operation.source, step.operation.eqn.primitive.name
-                found[place] = max(found.get(place, 0), count)
-    return _told(found) if found else None
+                places[place] = max(places.get(place, 0), count)
+    findings = [
+        Finding(
+            what=t.kind,  # type: ignore[arg-type]
+            tensor=t.name,
+            index=t.index,
+            port_value=t.port_value,
+            reference_value=t.reference_value,
+            note=t.note,
+        )
+        for t in wrong
+    ]
+    return [replace(look.divergence(module, 0, findings), causes=[_told(places)]) for module, places in found.items()]
 
 
 def _told(found: dict[tuple[str, str], int]) -> Cause:
@@ -75,8 +89,8 @@ def _told(found: dict[tuple[str, str], int]) -> Cause:
     )
 
 
-def _is_nan_in_the_port_alone(finding: Any) -> bool:
-    values = (finding.port_value, finding.reference_value)
+def _is_nan_in_the_port_alone(tensor: Tensor) -> bool:
+    values = (tensor.port_value, tensor.reference_value)
     with np.errstate(all="ignore"):
         try:
             ours, theirs = map(float, values)
