@@ -14,6 +14,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from ..call_limit import NeverEnds
+from ..inside.calls import CallId
 from .autograd_functions import intercepted
 from .change import Change, Site
 
@@ -51,7 +52,7 @@ class Changed(TorchFunctionMode):
       owners: paths of modules by identity, where words are to name them.
       tensors: what was made: in words, made before which call, and itself.
       inside_calls: what modules inside that hand on what was recorded were given, and gave.
-      has_other_lengths: whether one of these was given other numbers of rows, and has run itself.
+      of_other_length: those of these calls that were given other numbers of rows, and have run themselves.
     """
 
     def __init__(self, change: Change, note: Callable[[Site], None] | None, until: CodeType, most: int | None = None):
@@ -63,7 +64,7 @@ class Changed(TorchFunctionMode):
         self.count = 0
         self.tensors: list[tuple[str, int, torch.Tensor]] = []
         self.inside_calls: list[Inside] = []
-        self.has_other_lengths = False
+        self.of_other_length: set[CallId] = set()
 
     def keep(self, value: Any, words: str) -> None:
         """Notes a tensor that another may be taken for; of integers many, since a few are alike by chance."""

@@ -55,7 +55,7 @@ def stub(
             args, kwargs = mode.taken((args, kwargs), mode.count - 0.5)  # after the function call before it
             tensors = [x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
             if _is_of_another_length(tensors, call):
-                mode.has_other_lengths = True
+                mode.of_other_length.add(call.id)
                 evidence.update({("received", f"{name} of {call.id}"): array for name, array in call.inputs.items()})
                 return type(module).forward(module, *args, **kwargs)
             given_to_it = {n: as_numpy(x.detach().clone()) for n, x in zip(call.inputs, tensors, strict=False)}

@@ -48,12 +48,12 @@ class Replay:
     Attributes:
       goes_on: whether the module's buffers stay as a run leaves them.
       most: calls that a run may make, once the calls of an unchanged one are known.
-      has_other_lengths: whether a module inside was given other numbers of rows in the last run, of whose gradients
+      of_other_length: calls of modules inside that were given other numbers of rows in the last run, of whose gradients
         nothing was recorded.
     """
 
     goes_on = False
-    has_other_lengths = False
+    of_other_length: frozenset[CallId] = frozenset()
 
     def __init__(self, model: torch.nn.Module, calls: Calls, at: CallId, forced: set[CallId], backward: bool):
         self.model, self.calls, self.call, self.backward = model, calls, calls[at], backward
@@ -153,7 +153,7 @@ class Replay:
             stack.enter_context(mode.own_functions())
             outputs = self._called(mode, args, kwargs)
             mode.paused = True
-            self.has_other_lengths = mode.has_other_lengths
+            self.of_other_length = frozenset(mode.of_other_length)
             if change == Change():
                 self.most = LEAST + TIMES * mode.count
             self._regroup("received", evidence)
@@ -221,7 +221,7 @@ class Replay:
         for key, tensor, gradient in zip(names, wanted, found, strict=False):  # but the anchor
             into[key] = as_numpy((torch.zeros_like(tensor) if gradient is None else gradient).detach())
         self._regroup("received_cotangent", into)
-        for call in (self.calls[id] for ids in self.children.values() for id in ids):
+        for call in (self.calls[id] for ids in self.children.values() for id in ids if id not in self.of_other_length):
             # of one that nothing reaches, as the port's receives it
             for name in (*call.cotangents, *call.without_gradient):
                 into.setdefault(("received_cotangent", f"{name} of {call.id}"), np.zeros_like(call.outputs[name]))

@@ -145,7 +145,7 @@ class Trial:
                 left = self.call.left(self.forward, change, forward_only=True)
                 if not self.forward.agrees(left) or len(self.forward.aims) == len(self.target.aims):
                     return left
-                if self.forward.before > EXPLAINED and self.replay.has_other_lengths:
+                if self.forward.before > EXPLAINED and self.replay.of_other_length:
                     return left  # of other rows than those that were recorded no gradient can be held against another
             return self.call.left(self.target, change)
         return np.inf
