@@ -262,7 +262,7 @@ class _Looks:
         Returns:
           The places whose causes all fail there, without them: they are taken out, to be looked at anew.
         """
-        from .causes import FORWARD_ONLY, explain
+        from .causes import FORWARD_ONLY, OF_A_CHOICE, explain
 
         refuted = {}
         for each in look.divergences() if look.question.mode == "forward_backward" else ():
@@ -277,8 +277,8 @@ class _Looks:
             again = explain(look, each, deadline=self.deadline, only=ids)
             if again.cut_short:
                 continue
-            said = {cause.says for cause in again.causes}
-            if held := [cause for cause in before.causes if cause.says in said]:
+            said = {cause.says.removesuffix(OF_A_CHOICE) for cause in again.causes}
+            if held := [cause for cause in before.causes if cause.says.removesuffix(OF_A_CHOICE) in said]:
                 self.found[place] = replace(before, causes=held)
             else:
                 refuted[place] = replace(self.found.pop(place), causes=[])

@@ -92,7 +92,7 @@ def test_the_port_is_right():
         ({"square": lambda self, x: x.var(-1, keepdims=True)}, "inference", "mean-removed", "variance"),
         ({"share": 0.1}, "forward_backward", "momentum", "0.9 and 0.1"),
         ({"learns": lambda self: True}, "inference", "mode", "in evaluation what"),
-        ({"learns": lambda self: False}, "forward_backward", "mode", "in training what"),
+        ({"learns": lambda self: False}, "forward_backward", "buffer-not-written", "goes on with what it held"),
         ({"outputs": lambda self, y, keys, turned: (turned, keys, y)}, "inference", "wiring", "gives"),
     ],
 )
@@ -103,6 +103,11 @@ def test_the_cause_is_named(changes, mode, cause, word):
     causes = explain(found, divergence).causes
     assert causes[0].id == cause
     assert word in causes[0].says
+
+
+def test_a_port_that_never_learns_may_be_in_evaluation():
+    found = look(case(learns=lambda self: False), "forward_backward")
+    assert "mode" in {cause.id for each in found.divergences() for cause in explain(found, each).causes}
 
 
 class Keys(torch.nn.Module):

@@ -55,3 +55,30 @@ class SeldomPort(Port):
 def test_a_cause_that_other_inputs_speak_against_is_not_told():
     told = causes(Seldom, lambda rngs: SeldomPort(rngs, limit=0.75), inputs)
     assert [id for id, _ in told] in ([], ["threshold"])
+
+
+class Picked(torch.nn.Module):
+    """Of a row's parts the one with the largest sum of scores."""
+
+    def __init__(self):
+        super().__init__()
+        self.score = torch.nn.Linear(3, 3)
+
+    def forward(self, x):
+        scores = (self.score(x) - 0.5 * x).sum(-1)
+        return x[torch.arange(len(x)), scores.argmax(-1)]
+
+
+class PickedByOthers(nnx.Module):
+    def __init__(self, rngs):
+        self.score = nnx.Linear(3, 3, rngs=rngs)
+
+    def __call__(self, x):
+        scores = (self.score(x) + 0.5 * x).sum(-1)
+        return jnp.take_along_axis(x, scores.argmax(-1)[:, None, None], 1)[:, 0]
+
+
+def test_what_decides_a_choice_alone_is_told_as_one_of_several():
+    parts = lambda rng: (rng.standard_normal((12, 5, 3)),)  # noqa: E731
+    ((_, says), *_) = causes(Picked, PickedByOthers, parts)
+    assert says.endswith(", or something else by which the same is chosen: nothing but a choice hangs on it here")

@@ -6,6 +6,7 @@ from .explain import explain
 from .first_line import alike, astray
 from .nan_gradient import nan_gradients
 from .optimizer import explain_optimizer, explain_optimizer_digits
+from .trial import OF_A_CHOICE
 from .wiring import EXCHANGED
 from .wrong_call import Elsewhere
 
@@ -15,6 +16,7 @@ number chooses no gradients were recorded."""
 
 __all__ = [
     "FORWARD_ONLY",
+    "OF_A_CHOICE",
     "Elsewhere",
     "alike",
     "astray",

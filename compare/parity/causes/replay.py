@@ -47,6 +47,7 @@ class Replay:
 
     Attributes:
       goes_on: whether the module's buffers stay as a run leaves them.
+      before_the_step: what buffers and parameters held before the model began, of those that it wrote before the call.
       most: calls that a run may make, once the calls of an unchanged one are known.
       of_other_length: calls of modules inside that were given other numbers of rows in the last run, of whose gradients
         nothing was recorded.
@@ -63,6 +64,8 @@ class Replay:
         self.parameters = {name: p for name, p in self.module.named_parameters() if p.requires_grad}
         floating = [x for x in pytree.tree_leaves(self.call.arguments) if isinstance(x, torch.Tensor)]
         floating += model.parameters()
+        named = {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
+        self.before_the_step = {name: named[name].detach().clone() for name in self.call.held if name in named}
         self.in_float64 = any(x.dtype == torch.float64 for x in floating)
         self.anchor = torch.zeros((), requires_grad=True)
         inside = [call for call in calls if call != at and self._around(call, forced) == at]

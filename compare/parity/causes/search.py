@@ -120,6 +120,7 @@ class Search:
                 failed.append(error)
             if self.trial.found or self.trial.is_over:
                 break
+        self.trial.found = self.trial.found or self.trial.choices[:1]
         if failed and not self.trial.found:
             raise failed[0]
         return _likeliest(self.trial)[:MOST]
@@ -311,9 +312,11 @@ class Search:
         self._each(buffer_variants(self.replay))
 
     def _stale(self, sites: list[Site]) -> None:
-        self._until_found(written_too_late(self.replay))
+        self._until_found(written_too_late(self.replay, sites))
         self._until_found(stale(self.replay, sites))
         self._until_found(lost(self.replay, sites))
+        if any(cause.id == "buffer-not-written" for cause in self.trial.found):
+            self._modes(sites)  # in evaluation nothing is written, either
 
     def _held(self, sites: list[Site]) -> None:
         self._each(held_otherwise(self.look, self.replay))

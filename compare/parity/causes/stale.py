@@ -17,19 +17,19 @@ from .variants import Variant
 from .wiring import unused
 
 
-def written_too_late(replay: Replay) -> Iterator[tuple[Variant, Change]]:
+def written_too_late(replay: Replay, sites: Sequence[Site]) -> Iterator[tuple[Variant, Change]]:
     """What the module's tensors held before the model, which calls it, wrote them: all of them."""
-    held = {name: x for name, x in replay.held().items() if name in replay.call.held}
-    if held:
-        full = ", ".join(map(replay.full, held))
+    names = list(replay.before_the_step)
+    if names:
+        full = ", ".join(map(replay.full, names))
         says = f"computes with what {full} held before this step, which the reference writes anew before it calls it"
-        before = {name: x.detach().clone() for name, x in held.items()}
-        change = Change(parameters={name: functools.partial(_instead, x) for name, x in before.items()})
+        change = Change(held=_before_the_step, sites=frozenset(site.number for site in sites))
         yield Variant("buffer-order", says, "write first, then call it", unused), change
 
 
-def _instead(held: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
-    return held
+def _before_the_step(replay: Replay) -> dict[int, torch.Tensor]:
+    held = replay.held()
+    return {id(held[name]): x for name, x in replay.before_the_step.items()}
 
 
 def stale(replay: Replay, sites: Sequence[Site]) -> Iterator[tuple[Variant, Change]]:

@@ -5,19 +5,25 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
+import torch
+from torch.utils import _pytree as pytree
 
 from ...report.records import Cause
-from .change import Change, Site
+from .change import WRITES, Change, Site
 from .fit import plain, solve
 from .limit import Limit
-from .sites import source
+from .sites import is_floating, source
 from .target import EXPLAINED
 from .variants import Fit
 from .wrong_call import Again, WrongCall
 
 IN_PART = " (judged before rounding grows: what follows is chaotic)"
+OF_A_CHOICE = ", or something else by which the same is chosen: nothing but a choice hangs on it here"
+NEARLY, FAR = 1e-3, 30.0  # of a value: what only a choice does not tell from it, and what a choice does
 NOTHING = 1e-9  # a number that was found to be smaller may as well be zero
 ROUNDED = 3e-7  # of a number: as near lies what float32 makes of it
 PLAIN_DIGITS = 3  # of a number that somebody may have written
@@ -54,6 +60,7 @@ class Trial:
 
     Attributes:
       found: causes, of different ids.
+      choices: those that would do, and much else would: nothing but what is chosen hangs on them.
     """
 
     def __init__(
@@ -67,6 +74,7 @@ class Trial:
         self.call, self.limit, self.elsewhere, self.again, self.only = call, limit, elsewhere, again, only
         self.replay, self.target, self.forward = call.replay, call.target, call.forward
         self.found: list[Cause] = []
+        self.choices: list[Cause] = []
         self._lengths: dict[str, int] = {}  # of the numbers in those, by id
 
     @property
@@ -79,7 +87,8 @@ class Trial:
             return
         left = self._residual(change)
         if self.target.explains(left) and not self._is_by_chance(id) and self._holds_elsewhere(id, change):
-            self.add(Cause(id=id, says=says + self._part, fix=fix, residual=left, reference=self._source(change)))
+            cause = Cause(id=id, says=says + self._part, fix=fix, residual=left, reference=self._source(change))
+            self._take(cause, change)
 
     def fit(self, fit: Fit, change: Callable[[float], Change]) -> None:
         """Adds a cause where the change by some number does, with that number."""
@@ -114,15 +123,52 @@ class Trial:
             self._drop(longer_than=length + CLEARLY)
             if all(cause.id != fit.id for cause in self.found):
                 self._lengths[fit.id] = length
-            self.add(
-                Cause(
-                    id=fit.id,
-                    says=fit.says.format(**words) + self._part,
-                    fix=fit.fix.format(**words),
-                    residual=residual,
-                    reference=self._source(change(value)),
-                )
+            cause = Cause(
+                id=fit.id,
+                says=fit.says.format(**words) + self._part,
+                fix=fit.fix.format(**words),
+                residual=residual,
+                reference=self._source(change(value)),
             )
+            self._take(cause, change(value))
+
+    def _take(self, cause: Cause, change: Change) -> None:
+        if self._is_of_a_choice(change):
+            self.choices.append(replace(cause, says=cause.says + OF_A_CHOICE))
+        else:
+            self.add(cause)
+
+    def _is_of_a_choice(self, change: Change) -> bool:
+        """Whether what the changed calls give only decides what is chosen, as scores do of which the largest is looked
+        for: much else would lead to the same."""
+        apply = change.apply
+        if apply is None or self.forward.before <= EXPLAINED or not self._gives_floats(change):
+            return False
+        # what nothing takes is no choice: then much more changes nothing, either
+        return self._explains_about(change, NEARLY) and not self._explains_about(change, FAR)
+
+    def _explains_about(self, change: Change, much: float) -> bool:
+        """Whether it does with what the changed calls give multiplied by random numbers, so far from one."""
+        noise, apply = torch.Generator().manual_seed(0), change.apply
+        assert apply is not None
+
+        def about(x: torch.Tensor) -> torch.Tensor:
+            if not isinstance(x, torch.Tensor) or not x.is_floating_point():
+                return x
+            return x * (1 + much * torch.randn(x.shape, generator=noise, dtype=torch.float64).to(x))
+
+        def apply_about(func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+            return pytree.tree_map(about, apply(func, args, kwargs))
+
+        with contextlib.suppress(Exception):
+            found = self.replay.run(replace(change, apply=apply_about), forward_only=True)
+            return self.forward.explains(self.forward.residual(found))
+        return False
+
+    def _gives_floats(self, change: Change) -> bool:
+        """Not where it writes: then more hangs on it than what it gives."""
+        changed = [site for site in self._sites if site.number in change.sites]
+        return all(is_floating(site.result) and not WRITES.fullmatch(site.name) for site in changed)
 
     def add(self, cause: Cause) -> None:
         """Takes it among the found ones, unless one of its id, or one that says the same, is there."""

@@ -40,13 +40,20 @@ def recorded(module: torch.nn.Module) -> Iterator[Calls]:
     written = WrittenInputs()
     versions = {id(x): x._version for x in _held(module).values()}
 
+    began: dict[int, dict[str, torch.Tensor]] = {}  # by identity of a module, what it holds as a call of it begins
+
+    def hold(child: torch.nn.Module, args: Any) -> None:
+        """Ahead of the module's own hooks, which may write it, as those of a spectral norm do."""
+        held = ((name, x) for name, x in _held(child).items() if versions.get(id(x)) != x._version)
+        began[id(child)] = {name: x.detach().clone() for name, x in held}
+
     def before(path: str) -> Any:
         def hook(child: torch.nn.Module, args: Any, kwargs: Any) -> Any:
             call = Call(CallId(path, numbers[path]), type(child).__name__, running[-1][0].id if running else None)
             call.in_no_grad = not torch.is_grad_enabled()
             call.frozen = frozenset(name for name, p in child.named_parameters() if not p.requires_grad)
             call.numbers = numbers_of(child.forward, args, kwargs)
-            call.held = {n: x.detach().clone() for n, x in _held(child).items() if versions.get(id(x)) != x._version}
+            call.held = began.pop(id(child), {})
             numbers[path] += 1
             calls[call.id] = call
             copies: list[_Copy] = []
@@ -90,6 +97,7 @@ def recorded(module: torch.nn.Module) -> Iterator[Calls]:
     for path, child in module.named_modules():
         if id(child) not in seen:
             seen.add(id(child))
+            handles.append(child.register_forward_pre_hook(hold, prepend=True))
             handles.append(child.register_forward_pre_hook(before(path), with_kwargs=True))
             handles.append(child.register_forward_hook(copied, with_kwargs=True, prepend=True))
             handles.append(child.register_forward_hook(after, with_kwargs=True))

@@ -89,7 +89,7 @@ EXPLAINED_BY: dict[str, tuple[str, ...]] = {
     "mean-for-maximum": ("reduction",),
     "momentum": ("optimizer-momentum",),
     "nesterov-missing": ("nesterov",),
-    "norm-at-zero": ("kink-gradient",),
+    "norm-at-zero": ("nan-gradient", "kink-gradient"),
     "norm-axis": ("norm-axis",),
     "norm-groups": ("groups",),
     "norm-missing": ("norm-missing",),

@@ -269,29 +269,29 @@ def threshold(call: Called) -> Iterator[Variant]:
     x, known = call.args
     if not isinstance(x, torch.Tensor) or not x.is_floating_point() or not isinstance(known, int | float):
         return
-    for number, words in ((known**2, "the square"), (abs(known) ** 0.5, "the root"), (-known, "the negative")):
-        if number != known:
-            yield Variant(
-                "threshold",
-                f"compares with {number:.6g}, {words} of the reference's {known:.6g}",
-                f"compare with {known:.6g}",
-                lambda func, args, kwargs, number=number: func(args[0], number),
-            )
     values = x.detach()[x.isfinite()].unique().tolist()
     ends = [math.nextafter(values[0], -math.inf), *values, math.nextafter(values[-1], math.inf)]
+    for number, words in ((known**2, "the square"), (abs(known) ** 0.5, "the root"), (-known, "the negative")):
+        low, high = ends[max(bisect.bisect(ends, number) - 1, 0)], ends[min(bisect.bisect(ends, number), len(ends) - 1)]
+        if not low <= known <= high:
+            yield _compared(low, high, f"{number:.6g} ({words} of it)", number, known)
     place = bisect.bisect(ends, known)
     near = ends[max(place - MOST_GAPS - 1, 0) : place + MOST_GAPS + 1]
     for low, high in itertools.pairwise(near):
         if low <= known <= high:
             continue
         number = _plainest(low, high)
-        yield Variant(
-            "threshold",
-            f"compares with a number between {low:.6g} and {high:.6g}, such as {number:.6g}, for {known:.6g}",
-            f"compare with {known:.6g}",
-            lambda func, args, kwargs, number=number: func(args[0], number),
-            is_guess=True,
-        )
+        yield _compared(low, high, f"{number:.6g}", number, known)
+
+
+def _compared(low: float, high: float, such_as: str, number: float, known: float) -> Variant:
+    return Variant(
+        "threshold",
+        f"compares with a number between {low:.6g} and {high:.6g}, such as {such_as}, for {known:.6g}",
+        f"compare with {known:.6g}",
+        lambda func, args, kwargs: func(args[0], number),
+        is_guess=True,
+    )
 
 
 def _plainest(low: float, high: float) -> float:
