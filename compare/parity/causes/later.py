@@ -66,7 +66,7 @@ def _first_use(site: Site, ancestry: Ancestry) -> float:
     while waiting:
         tensor = waiting.pop()
         for taker in ancestry.takers(tensor):
-            if taker.name not in VIEWS:
+            if not _is_a_view(taker, tensor):
                 found = min(found, taker.number)
                 continue
             views = [x for x in tensors_of(taker.result) if id(x) not in known]
@@ -74,6 +74,13 @@ def _first_use(site: Site, ancestry: Ancestry) -> float:
             waiting += views
     inside = [call.after for call in ancestry.inside if any(id(x) in known for x in call.given)]
     return min([found, *(after - 0.5 for after in inside)])  # between two calls
+
+
+def _is_a_view(taker: Site, tensor: torch.Tensor) -> bool:
+    """Whether what a call gives is of the memory of what it takes: what is written there later is in both."""
+    given = tensors_of(taker.result)
+    of = tensor.untyped_storage().data_ptr()
+    return taker.name in VIEWS and all(x.untyped_storage().data_ptr() == of for x in given)
 
 
 class _Later:
@@ -90,7 +97,8 @@ class _Later:
     def __call__(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self.fill is None:
             with torch.no_grad():
-                result = torch.zeros_like(func(*args, **kwargs), memory_format=torch.contiguous_format)
+                result = torch.empty_like(func(*args, **kwargs), memory_format=torch.contiguous_format)
+                result.fill_(torch.nan)  # what takes it too soon shows
 
             self.fill = lambda later: result.copy_(func(*args[: self.place], later, *args[self.place + 1 :], **kwargs))
             return result
