@@ -28,11 +28,13 @@ from .differences import Differences
 from .doubts import settled, unequal
 from .dropout_rates import dropout_warnings
 from .effect import without_effect
+from .further import Further
 from .judge import Judge, Key, Question, Truth
 from .lost_digits import diagnose_precision
 from .lost_nan import lost_nan
+from .more_draws import on_more_draws
 from .narrower import narrower_reference
-from .other_weights import OtherWeights, with_other_weights
+from .other_weights import with_other_weights
 from .precision import Again as Redrawn
 from .precision import Precision
 from .scales import Scales
@@ -200,7 +202,7 @@ class Examination:
             tensors = self.tensors(differences, answers, again) + own.tensors
         # of a port that is wrong anyway, a gradient that differs at a kink says nothing more
         warnings = own.warnings if all(t.equal for t in tensors) else []
-        left, others = Again(), OtherWeights()
+        left, others = Again(), Further()
         if side == "jax" and usual is not None and not self.judge.is_large and all(t.equal for t in tensors):
             asked = [t.question for t in truths if t.question.mode == "inference" and t.question.is_random]
             self.on_stage(f"{whose} in further calls and with other weights")
@@ -211,6 +213,8 @@ class Examination:
                 if left.tensors and (sound := port.soundly()) is not None:
                     left = second_call(self, self.keep(sound, variant))
                 if not left.tensors:
+                    others = on_more_draws(self, variant, self.port_side(variant, "float64"))
+                if not (left.tensors or others.tensors):
                     others = with_other_weights(self, variant, self.port_side(variant, "float64"))
             tensors += left.tensors + others.tensors
             notes += others.notes

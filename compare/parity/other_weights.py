@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..case import CaseError
-from ..report.records import Divergence, Tensor
 from ..trees import is_floating
-from .differences import Differences
-from .doubts import settled, unequal
+from .further import Further, further
 from .judge import Judge, Truth
+from .more_draws import on_more_draws
 from .scales import Scales
 
 if TYPE_CHECKING:
@@ -29,21 +28,7 @@ SEED = 1  # more than the first weights'
 LABEL = "other weights"
 
 
-@dataclass
-class OtherWeights:
-    """What is off with them, and where; nothing mostly.
-
-    Attributes:
-      labels: of the inputs that were asked.
-    """
-
-    labels: list[str] = field(default_factory=list)
-    tensors: list[Tensor] = field(default_factory=list)
-    divergences: list[Divergence] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-
-
-def with_other_weights(exam: Examination, variant: str, port: PortSide) -> OtherWeights:
+def with_other_weights(exam: Examination, variant: str, port: PortSide) -> Further:
     """Asks a port that is equal on all that it was asked the first random input again, with the weights that the
     reference draws from another seed.
 
@@ -57,18 +42,11 @@ def with_other_weights(exam: Examination, variant: str, port: PortSide) -> Other
     """
     other = _examined_with_other_weights(exam)
     if other is None:
-        return OtherWeights()
+        return Further()
     exact = other.port_side(variant, "float64")
     exact.take_graphs(port)
-    apart = Differences(other.case, other.judge, other.scales)
-    differences = [apart.of(truth, other.answer(exact, truth, "jax", variant)) for truth in other.truths]
-    exact, _, differences, notes = settled(other, variant, exact, other.truths, differences)
-    found = OtherWeights([truth.question.label for truth in other.truths])
-    if unequal(differences):
-        found.tensors = [each for each in other.tensors(differences) if not each.equal]
-        seen = other.seen_inside(variant, found.tensors)
-        found.divergences, found.notes = seen.divergences, notes + seen.notes
-    return found
+    found = further(other, variant, exact)
+    return found if found.tensors else on_more_draws(other, variant, exact, found)
 
 
 def _examined_with_other_weights(exam: Examination) -> Examination | None:

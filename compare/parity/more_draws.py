@@ -1,0 +1,75 @@
+"""Further random inputs of a port that is equal so far: what few draws miss, such as a branch that one in ten takes.
+
+An integer that is wrong is not off by a little on all inputs, but by all on some.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from typing import TYPE_CHECKING
+
+from ..quiet import quiet
+from .further import Further, further
+from .scales import Scales
+from .yardstick import difference, magnitude
+
+if TYPE_CHECKING:
+    from ..jax_side import PortSide
+    from .examination import Examination
+    from .judge import Question
+
+FIRST, MOST = 10, 40  # draws, after those that earlier calls are made on
+LONGEST_S = 1.0  # for all of them
+LONGER_S = 4.0  # where outputs are integers, which a rare branch makes others
+
+
+def on_more_draws(exam: Examination, variant: str, port: PortSide, before: Further | None = None) -> Further:
+    """Asks a port that is equal on all that it was asked for its outputs on further random inputs of the same shapes,
+    as many as there is time for, and judges it on the first of them where they differ.
+
+    Args:
+      exam: whose judge answered.
+      variant: of the port.
+      port: in float64.
+      before: what was found, which is given where nothing else is.
+    """
+    nothing = before or Further()
+    asked = [t.question for t in exam.truths if t.question.is_random and not t.question.is_timed]
+    modes = dict.fromkeys(question.mode for question in asked)
+    first = next(
+        (q for mode in ("inference", "forward_backward") if mode in modes for q in asked if q.mode == mode), None
+    )
+    if first is None:
+        return nothing
+    with quiet():
+        question = _where_they_differ(exam, port, first)
+    if question is None:
+        return nothing
+    try:
+        truths = [exam.judge.own_truth(question)]
+    except Exception:  # the reference does not answer with gradients there
+        return nothing
+    other = copy.copy(exam)
+    other.truths, other.scales = truths, Scales(truths)
+    return further(other, variant, port)
+
+
+def _where_they_differ(exam: Examination, port: PortSide, first: Question) -> Question | None:
+    known = next(t.reference.outputs for t in exam.truths if t.question is first)
+    end = time.monotonic() + (LONGER_S if any(x.dtype.kind in "iub" for x in known.values()) else LONGEST_S)
+    for number in range(FIRST, FIRST + MOST):
+        inputs = exam.judge.other_inputs(first, number)
+        if inputs is None or time.monotonic() > end:
+            return None
+        label = f"{first.label}, draw {number - FIRST + 1} of more"
+        question = next(iter(exam.judge.questions([(label, inputs, True)], [first.mode])))
+        try:
+            theirs = exam.judge.exact.outputs(inputs, first.mode)
+            ours = port.run(inputs, first.mode, question.cotangents).outputs
+        except Exception:  # outside of what one side is defined for, as a random input may be
+            continue
+        pairs = ((ours[name], wanted) for name, wanted in theirs.items() if name in ours)
+        if not all(difference(given, wanted, magnitude(wanted)).equal for given, wanted in pairs):
+            return question
+    return None
