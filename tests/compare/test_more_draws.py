@@ -30,20 +30,20 @@ class HighestPort(nnx.Module):
 
 
 class OfAny(HighestPort):
-    """One input in some fifteen has no large sum."""
+    """One input in some twenty has no large sum, and none of the first three that this seed draws."""
 
     def __call__(self, x):
         return (x * self.scale[...]).sum(-1).argmax()
 
 
 def case(port):
-    draw = lambda rng: ((rng.standard_normal((ROWS, WIDTH)) - 0.75),)  # noqa: E731
+    draw = lambda rng: ((rng.standard_normal((ROWS, WIDTH)) - 0.7),)  # noqa: E731
     return Case(name="c", summary="s", reference=Highest, model=port, inputs=draw, modes=("inference",), adversarial=())
 
 
 def test_what_one_input_in_many_shows_is_found():
     assert check(case(HighestPort)).passed
-    report = check(case(OfAny))
+    report = check(case(OfAny), seed=1)
     wrong = {tensor.input for parity in report.parity for tensor in parity.tensors if not tensor.equal}
     assert len(wrong) == 1
     assert "of more" in wrong.pop()
