@@ -141,3 +141,39 @@ def test_lines_lie_where_their_lengths_say_whatever_the_values_are():
     np.testing.assert_allclose(layout.to_reference(port), wanted)
     np.testing.assert_array_equal(layout.to_port(wanted)[2, :, :7], port[2, :, :7])
     assert layout_of_lines(port, wanted, EndToEnd(3, (STEPS + 1, 4, 7)), Layouts().fit) is None
+
+
+class Sets(torch.nn.Module):
+    """A layer on what a mask keeps of each set, and its largest values."""
+
+    def __init__(self):
+        super().__init__()
+        self.phi, self.head = torch.nn.Linear(WIDTH, 5), torch.nn.Linear(5, 2)
+
+    def forward(self, x, mask):
+        kept = [self.phi(row[m]) for row, m in zip(x, mask, strict=True)]
+        return self.head(torch.stack([h.amax(0) if len(h) else h.new_zeros(5) for h in kept]))
+
+
+class SetsPort(nnx.Module):
+    def __init__(self, rngs, least=-jnp.inf):
+        self.phi, self.head, self.least = nn.Linear(WIDTH, 5, rngs=rngs), nn.Linear(5, 2, rngs=rngs), least
+
+    def __call__(self, x, mask):
+        largest = jnp.where(mask[..., None], self.phi(x), self.least).max(1)
+        return self.head(jnp.where(mask.any(1)[:, None], largest, 0))
+
+
+def sets(rng):
+    mask = rng.random((6, STEPS)) < 0.5
+    mask[2] = False
+    return rng.normal(size=(6, STEPS, WIDTH)).astype(np.float32), mask
+
+
+def test_rows_that_a_mask_with_holes_keeps_accuse_no_module_that_takes_them():
+    made = lambda port: Case(name="c", summary="s", reference=Sets, model=port, inputs=sets, adversarial=())  # noqa: E731
+    assert check(made(SetsPort)).passed
+    report = check(made(lambda rngs: SetsPort(rngs, least=0.0)), hasty=True)
+    (divergence,) = report.divergences
+    assert divergence.module == ""
+    assert {finding.tensor for finding in divergence.findings} == {"0 of head"}

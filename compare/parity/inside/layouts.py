@@ -268,11 +268,21 @@ def _layout(
     found = layouts.fit(port, reference, received or ())
     if found is not None:
         return found
-    if lines is not None and (of_lines := layout_of_lines(port, reference, lines, layouts.fit)) is not None:
+    of_lines = None if lines is None else layout_of_lines(port, reference, lines, layouts.fit)
+    if of_lines is not None and _is_right(of_lines, port, reference, layouts.tolerance):
         return of_lines
     given = received is not None
     known = [each.layout for each in (around if received is None else received)]
-    return fixed_size_layout(port, reference, layouts.fit, known, layouts.tolerance, given=given)
+    found_so = fixed_size_layout(port, reference, layouts.fit, known, layouts.tolerance, given=given)
+    if of_lines is None or found_so is None:
+        return of_lines or found_so
+    # lines of which a mask with holes keeps some lie elsewhere than at the start of each
+    is_like = found_so in known or _is_right(found_so, port, reference, layouts.tolerance)
+    return found_so if is_like else of_lines
+
+
+def _is_right(layout: AnyLayout, port: np.ndarray, reference: np.ndarray, tolerance: float) -> bool:
+    return difference(layout.to_reference(port), reference).error <= tolerance
 
 
 MOSTLY = 0.75  # of a mask: the rest may be wrong

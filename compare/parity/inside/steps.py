@@ -301,11 +301,13 @@ def _error(port: np.ndarray, wanted: np.ndarray, lines: EndToEnd | None, *, is_a
     shape fits."""
     layouts = Layouts()
     layout: AnyLayout | None = layouts.fit(port, wanted)
+    found = [layout]
     if layout is None and lines is not None:
-        layout = layout_of_lines(port, wanted, lines, layouts.fit)
+        found.append(layout_of_lines(port, wanted, lines, layouts.fit))
     if layout is None and is_all:
-        layout = fixed_size_layout(port, wanted, layouts.fit, (), EQUAL_TOLERANCE, given=False)
-    return np.inf if layout is None else difference(layout.to_reference(port), wanted).error
+        found.append(fixed_size_layout(port, wanted, layouts.fit, (), EQUAL_TOLERANCE, given=False))
+    errors = (difference(each.to_reference(port), wanted).error for each in found if each is not None)
+    return min(errors, default=np.inf)
 
 
 def _is_given(replayed: Replayed, calls: Calls, call: Call) -> bool:
