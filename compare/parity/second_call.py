@@ -20,6 +20,7 @@ from ..case import CaseError, Inputs, Mode
 from ..observation import Observation
 from ..report.records import Cause, Divergence, Finding, Tensor
 from ..untraceable import port_failure
+from .explained import is_off_forward, place_of
 from .yardstick import difference, magnitude
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from .judge import Question, Truth
 
 LONGEST_S = 30.0  # that the causes of a module are looked for
+LINE_S = 10.0  # likewise its line
 EARLIER = 3  # calls: what has room for two batches is written from its start again
 RESET = (
     "set it back at the start of a call, or take it as an argument and give it back: the reference gives the same for "
@@ -111,7 +113,9 @@ def _compare(exam: Examination, port: PortSide, truth: Truth, earlier: Sequence[
         cause = _of_evaluation(kept) if trained_before else _cause(tensors, kept, written, trained)
         inside = _looked_into(exam, port, replace(question, label=label), before) if written else []
         inside = [each if each.causes else replace(each, causes=[cause]) for each in inside]
-        into.divergences += inside or [_divergence(exam, port, tensors, cause, kept)]
+        told = {place_of(each) for each in into.divergences}  # in another mode
+        inside = inside or [_divergence(exam, port, tensors, cause, kept)]
+        into.divergences += [each for each in inside if place_of(each) not in told]
     return True
 
 
@@ -123,7 +127,7 @@ def _looked_into(
 ) -> list[Divergence]:
     """The modules that go wrong on what earlier calls have left, and why; none where these have not left the same, or
     no look inside tells."""
-    from .causes import Elsewhere, explain
+    from .causes import Elsewhere, astray, explain
     from .inside.localise import Look
 
     usual, modules = exam.judge.exact, exam.case.modules
@@ -144,7 +148,8 @@ def _looked_into(
         found = []
         for each in look.divergences():
             told = explain(look, each, deadline=time.monotonic() + LONGEST_S, elsewhere=elsewhere)
-            found.append(replace(each, causes=told.causes, cut_short=told.cut_short, tried_s=told.tried_s))
+            line = astray(look, each, seconds=LINE_S) if is_off_forward(each) else None
+            found.append(replace(each, causes=told.causes, cut_short=told.cut_short, tried_s=told.tried_s, astray=line))
         return found
     except Exception:  # what differs has been found, and is told of the model
         return []

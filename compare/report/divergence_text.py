@@ -60,7 +60,7 @@ def told(divergence: Divergence, others: Sequence[Divergence] = ()) -> Iterator[
         there = f", the reference's {d.reference}" if d.reference and d.reference != d.module else ""
         yield f"{happens(d)} {place(d)}{there}, on {d.input!r} in {d.mode}"
     if others:
-        named, more = [each.module for each in others[:MOST_NAMED]], len(others) - MOST_NAMED
+        named, more = [each.module or "the model itself" for each in others[:MOST_NAMED]], len(others) - MOST_NAMED
         yield f"  likewise in {', '.join(named)}{f' and {more} more' if more > 0 else ''}"
     if d.causes:
         for i, cause in enumerate(d.causes):
