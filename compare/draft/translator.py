@@ -375,7 +375,9 @@ class Translator(Augmented):
         for item in node.items:
             name = torch_name(self._called(item.context_expr)) or ""
             held = self._called(item.context_expr)
-            if "grad" in name or "grad" in getattr(held, "__name__", ""):
+            if getattr(held, "__name__", "") == "enable_grad":
+                self._note("G04: no jax.lax.stop_gradient of the values made here, also within torch.no_grad")
+            elif "grad" in name or "grad" in getattr(held, "__name__", ""):
                 self._note("G04: jax.lax.stop_gradient of the values made here")
             elif is_of_torch(held):
                 self._note(f"{ast.unparse(item.context_expr)} has no counterpart in a graph")

@@ -145,3 +145,13 @@ def test_an_original_that_runs_on_is_left(folder, monkeypatch):
     made = draft(f"{folder / 'second_names.py'}:Endless", ("2,3",))
     assert made.unseen == "it runs for more than 0 s"
     assert "# TODO C07, C08" in made.text
+
+
+def test_where_gradients_are_recorded_again_none_is_stopped(tmp_path):
+    (tmp_path / "again.py").write_text(
+        "import torch\n\n\nclass Again(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.fc = torch.nn.Linear(4, 4)\n\n    def forward(self, x):\n        with torch.enable_grad():\n"
+        "            y = self.fc(x)\n        return y\n"
+    )
+    (note,) = draft(f"{tmp_path / 'again.py'}:Again", ("3,4",)).notes
+    assert "no jax.lax.stop_gradient of the values made here" in str(note)
