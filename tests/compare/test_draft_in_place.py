@@ -153,5 +153,5 @@ def test_where_gradients_are_recorded_again_none_is_stopped(tmp_path):
         "        self.fc = torch.nn.Linear(4, 4)\n\n    def forward(self, x):\n        with torch.enable_grad():\n"
         "            y = self.fc(x)\n        return y\n"
     )
-    (note,) = draft(f"{tmp_path / 'again.py'}:Again", ("3,4",)).notes
-    assert "no jax.lax.stop_gradient of the values made here" in str(note)
+    made = draft(f"{tmp_path / 'again.py'}:Again", ("3,4",))
+    assert "# TODO G04: no jax.lax.stop_gradient of the values made here" in made.text

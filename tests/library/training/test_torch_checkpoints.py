@@ -224,7 +224,10 @@ def test_what_schedulers_write_into_a_group_is_handed_back():
     theirs.schedule = torch.optim.lr_scheduler.OneCycleLR(theirs.optimizer, 0.5, 20, cycle_momentum=False)
     theirs.run(range(3))
     with in_double():
-        for lr in (gm.optim.lr_scheduler.OneCycleLR(0.05, 0.5, 20), optax.linear_schedule(0.05, 0.0, 20)):
+        for lr in (
+            gm.optim.lr_scheduler.OneCycleLR(0.05, 0.5, 20, cycle_momentum=False),
+            optax.linear_schedule(0.05, 0.0, 20),
+        ):
             step = make_step("sgd", tx=gm.optim.sgd(lr=lr, momentum=0.9, nesterov=True))
             state, _ = run(step, step.init(), range(3))
             (group,) = gm.training.to_torch_checkpoint(state, step, names=theirs.names)["optimizer"]["param_groups"]
