@@ -62,14 +62,13 @@ def _where_they_differ(exam: Examination, port: PortSide, first: Question) -> Qu
         inputs = exam.judge.other_inputs(first, number)
         if inputs is None or time.monotonic() > end:
             return None
-        label = f"{first.label}, draw {number - FIRST + 1} of more"
-        question = next(iter(exam.judge.questions([(label, inputs, True)], [first.mode])))
         try:
             theirs = exam.judge.exact.outputs(inputs, first.mode)
-            ours = port.run(inputs, first.mode, question.cotangents).outputs
+            ours = port.run(inputs, first.mode, first.cotangents).outputs
         except Exception:  # outside of what one side is defined for, as a random input may be
             continue
         pairs = ((ours[name], wanted) for name, wanted in theirs.items() if name in ours)
         if not all(difference(given, wanted, magnitude(wanted)).equal for given, wanted in pairs):
-            return question
+            label = f"{first.label}, draw {number - FIRST + 1} of more"
+            return next(iter(exam.judge.questions([(label, inputs, True)], [first.mode])))
     return None

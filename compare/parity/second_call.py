@@ -205,18 +205,7 @@ def _wrong(exam: Examination, truth: Truth, label: str, ours: Observation, their
 
 
 def _divergence(exam: Examination, port: PortSide, tensors: Sequence[Tensor], cause: Cause, kept: Names) -> Divergence:
-    findings = [
-        Finding(
-            what=t.kind,  # type: ignore[arg-type]
-            tensor=f"{t.name} after earlier calls",
-            error=t.error,
-            index=t.index,
-            port_value=t.port_value,
-            reference_value=t.reference_value,
-            note=t.note,
-        )
-        for t in tensors
-    ]
+    findings = [Finding.of(t, f"{t.name} after earlier calls") for t in tensors]
     wrong = [t.name for t in tensors if t.kind == "buffer"]
     holders = {name.rpartition(".")[0] for name in wrong or kept}
     path = holders.pop() if len(holders) == 1 else ""

@@ -11,6 +11,12 @@ import torch
 
 WRITES = re.compile(r"[a-z]\w*_|__setitem__|__i(add|sub|mul|truediv|floordiv|mod|pow|and|or|xor)__")
 """The names of functions that write into their first argument."""
+VIEWS = (
+    *("__getitem__", "select", "narrow", "chunk", "split", "tensor_split", "unbind", "diagonal"),
+    *("view", "view_as", "reshape", "flatten", "squeeze", "unsqueeze", "expand"),
+    *("transpose", "permute", "t", "T", "mT", "swapaxes", "movedim"),
+)
+"""Those of functions that mostly give a view of their first argument."""
 
 Apply = Callable[..., Any]  # of a function, its arguments, and those by keyword
 

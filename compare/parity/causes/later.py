@@ -10,12 +10,11 @@ from typing import Any
 import torch
 
 from .ancestry import Ancestry, tensors_of
-from .change import Change, Replaced, Site
+from .change import VIEWS, Change, Replaced, Site
 from .sites import constructs, is_floating, numbers, source
 from .variants import Variant
 from .wiring import HAND_ON, unused
 
-VIEWS = {"view", "reshape", "squeeze", "unsqueeze", "permute", "transpose", "__getitem__", "select", "narrow", "expand"}
 MOST = 100
 
 

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...report.records import Cause, Divergence, Finding, Tensor
-from ..inside.calls import CallId
+from ..inside.calls import ROOT
 from .limit import Limit
 from .values import LARGEST
 from .ways import LateError, Step, ways
@@ -24,7 +24,6 @@ from .ways import LateError, Step, ways
 if TYPE_CHECKING:
     from ..inside.localise import Look
 
-ROOT = CallId("", 0)
 LONGEST_S = 20.0
 MOST_LINES = 3
 SAFE = {
@@ -51,7 +50,7 @@ def nan_gradients(look: Look, tensors: Sequence[Tensor], deadline: float) -> lis
     wrong = [tensor for tensor in tensors if _is_nan_in_the_port_alone(tensor)]
     if not wrong or not look.run.forced:
         return []
-    at = next((call for call in look.run.forced if call == ROOT), look.run.forced[0])
+    at = ROOT if ROOT in look.run.forced else look.run.forced[0]
     found: dict[str, dict[tuple[str, str], int]] = {}
     with contextlib.suppress(LateError):
         for step in ways(look, at, Limit(LONGEST_S, deadline)).steps:
@@ -59,17 +58,7 @@ def nan_gradients(look: Look, tensors: Sequence[Tensor], deadline: float) -> lis
                 places = found.setdefault(step.operation.module, {})
                 place = step.operation.source, step.operation.eqn.primitive.name
                 places[place] = max(places.get(place, 0), count)
-    findings = [
-        Finding(
-            what=t.kind,  # type: ignore[arg-type]
-            tensor=t.name,
-            index=t.index,
-            port_value=t.port_value,
-            reference_value=t.reference_value,
-            note=t.note,
-        )
-        for t in wrong
-    ]
+    findings = list(map(Finding.of, wrong))
     return [replace(look.divergence(module, 0, findings), causes=[_told(places)]) for module, places in found.items()]
 
 

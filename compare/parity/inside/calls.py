@@ -26,6 +26,9 @@ class CallId(NamedTuple):
         return f"{told}, call {self.number + 1}" if self.number else told
 
 
+ROOT = CallId("")
+
+
 def is_inside(path: str, module: str) -> bool:
     """Whether one path is another's, or below it; everything is inside the model, whose path is empty."""
     return not module or path == module or path.startswith(f"{module}.")

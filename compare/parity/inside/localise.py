@@ -20,7 +20,7 @@ from ..causes.replay import Replay
 from ..judge import Question, largest_beside_inputs
 from ..yardstick import Difference, difference, magnitude
 from .borders import Backward, Seen
-from .calls import CallId, Calls, counts
+from .calls import ROOT, CallId, Calls, counts
 from .matching import Node, match_modules, port_nodes, reference_nodes, stacked_layers, uncounted
 from .no_further import going_no_further
 from .port_calls import PortRun
@@ -28,7 +28,6 @@ from .steps import pairs_of_other_counts, regrouped
 from .suspects import Activation, Suspect, What, finding_of, source_of
 from .torch_calls import recorded
 
-ROOT = CallId("")
 LEAST_GRADIENT = 1e-3  # of the largest of the model: an error of 1e-13 of that is rounding, as of a bias before a norm
 
 

@@ -60,6 +60,19 @@ class Finding:
     def __post_init__(self) -> None:
         drop_non_finite(self, "error")
 
+    @classmethod
+    def of(cls, tensor: Tensor, name: str = "") -> Finding:
+        """That a tensor of the verdict is off, under another name where one is given."""
+        return cls(
+            what=tensor.kind,  # type: ignore[arg-type]
+            tensor=name or tensor.name,
+            error=tensor.error,
+            index=tensor.index,
+            port_value=tensor.port_value,
+            reference_value=tensor.reference_value,
+            note=tensor.note,
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class Cause:

@@ -10,7 +10,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from ..ancestry import tensors_of
-from ..change import WRITES
+from ..change import VIEWS, WRITES
 from ..variants import Called, Variant, after, of
 from .reduction import is_mask
 
@@ -38,8 +38,7 @@ def new_axes(call: Called) -> Iterator[Variant]:
             )
 
 
-@of("__getitem__", "select", "narrow", "view", "reshape", "flatten", "transpose", "permute", "t", "diagonal", "squeeze")
-@of("chunk", "split", "unbind", "T", "mT", "unsqueeze", "swapaxes", "movedim", "tensor_split", "view_as", "expand")
+@of(*VIEWS)
 def written_view(call: Called) -> Iterator[Variant]:
     """A copy in place of a view that is written into."""
     takers = call.ancestry.takers if call.ancestry is not None else lambda _: []
