@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
@@ -108,3 +111,45 @@ def test_the_branch_that_is_taken_and_each_turn_of_a_loop_are_seen_where_they_ar
     assert not {"cond", "while"} & set(seen[True])
     assert (seen[True].count("tanh"), seen[True].count("sin")) == (1, 0)
     assert seen[True].count("sub") == 3  # a turn each
+
+
+class Rectified(nnx.Module):
+    """A function that JAX traces once and two lines call."""
+
+    def __init__(self, rngs):
+        self.linear = gnn.Linear(8, 8, rngs=rngs)
+
+    def __call__(self, x):
+        h = jax.nn.relu(x)
+        h = self.linear(h)
+        return jax.nn.relu(h)
+
+
+class Rectifying(Original):
+    def forward(self, x):
+        return torch.relu(self.linear(torch.relu(x)))
+
+
+def test_what_is_inside_a_function_of_jax_has_the_line_that_calls_it():
+    case = Case(
+        name="rectified",
+        summary="one function twice",
+        reference=Rectifying,
+        model=Rectified,
+        inputs=lambda rng: (rng.normal(size=(3, 8)).astype(np.float32),),
+        modes=("inference",),
+    )
+    exam = Examination(case, seed=0, draws=1, locate=False)
+    graph = Graph(exam.port_side("default", "float32"), exam.truths[0].question)
+    called = inspect.getsourcelines(Rectified.__call__)[1]
+    wanted = [f"test_graph.py:{called + 1}", f"test_graph.py:{called + 3}"]
+    assert [each.source for each in graph.operations() if each.eqn.primitive.name == "max"] == wanted
+    run = []
+
+    def visit(operation, given, in_float64):
+        run.append(operation)
+        return in_float64(given)
+
+    graph.evaluate(visit)
+    assert [each.source for each in run if each.eqn.primitive.name == "max"] == wanted
+    assert {each.module for each in run} == {"", "linear"}

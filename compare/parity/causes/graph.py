@@ -26,22 +26,23 @@ DTYPES = ("new_dtype", "dtype", "preferred_element_type", "accumulation_type", "
 
 
 class Operation(NamedTuple):
-    """One operation of the graph: its number, the path of the module that does it, its equation, and whether it is in a
-    function that has a derivative of its own."""
+    """One operation of the graph.
+
+    Attributes:
+      number: how many come before it in a run; -1 where nothing runs.
+      eqn: its equation.
+      module: the path of the module that does it.
+      source: `file:line`, the innermost line that is neither JAX's nor Flax's nor ours; of what is inside a function of
+        these that JAX traces once for all that call it, as `jnp.where`, the line that calls that; empty where it is not
+        known.
+      has_rule: whether it is in a function that has a derivative of its own.
+    """
 
     number: int
-    module: str
     eqn: Any
+    module: str
+    source: str
     has_rule: bool = False
-
-    @property
-    def source(self) -> str:
-        """`file:line`, the innermost line that is neither JAX's nor Flax's nor ours; empty where it is not known."""
-        traceback = self.eqn.source_info.traceback
-        for frame in traceback.frames if traceback is not None else ():
-            if not is_of_a_library(frame.file_name):
-                return f"{Path(frame.file_name).name}:{frame.line_num}"
-        return ""
 
     @property
     def narrows(self) -> bool:
@@ -59,6 +60,14 @@ class Operation(NamedTuple):
         return _bound(self.eqn, [_in(x, v.aval) for x, v in pairs], self.eqn.params)
 
 
+class Place(NamedTuple):
+    """The path of a module and a line of its code."""
+
+    module: str
+    source: str
+
+
+NOWHERE = Place("", "")
 Run = Callable[[list[Any]], list[Any]]
 Visit = Callable[[Operation, list[Any], Run], list[Any]]
 
@@ -104,17 +113,26 @@ class Graph:
         first = len(jax.tree.leaves(program.params))
         self._rest = slice(first, first + len(jax.tree.leaves(program.rest)))
         self.held: list[Any] = []
+        self._places: dict[int, tuple[str | None, str | None]] = {}  # of equations, by identity
 
     def operations(self) -> Iterator[Operation]:
         """Every operation, those of loops and branches among them."""
-        return self._operations(self.closed.jaxpr, "")
+        return self._operations(self.closed.jaxpr, NOWHERE)
 
-    def _operations(self, jaxpr: Any, around: str) -> Iterator[Operation]:
+    def _operations(self, jaxpr: Any, around: Place) -> Iterator[Operation]:
         for eqn in jaxpr.eqns:
-            module = _module(eqn, around)
-            yield Operation(-1, module, eqn)
+            place = self._place(eqn, around)
+            yield Operation(-1, eqn, *place)
             for inner in _inner(eqn):
-                yield from self._operations(inner, module)
+                yield from self._operations(inner, place)
+
+    def _place(self, eqn: Any, around: Place) -> Place:
+        """Of an equation; what it does not say, as that of the one that it is inside of."""
+        known = self._places.get(id(eqn))
+        if known is None:
+            known = self._places[id(eqn)] = _own_place(eqn)
+        module, source = known
+        return Place(around.module if module is None else module, around.source if source is None else source)
 
     def outputs(self, flat: Sequence[Any]) -> Any:
         """What `evaluate` gives, as the port's outputs."""
@@ -133,10 +151,10 @@ class Graph:
             self._count, self._opened, self._rules = 0, opened, 0
             args, consts = list(map(_widened, self._args)), list(map(_widened, self.closed.consts))
             self.held = [*consts, *args[self._rest]]
-            return self._run(self.closed.jaxpr, consts, args, "", visit)
+            return self._run(self.closed.jaxpr, consts, args, NOWHERE, visit)
 
     def _run(
-        self, jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], around: str, visit: Visit | None
+        self, jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], around: Place, visit: Visit | None
     ) -> list[Any]:
         values: dict[Any, Any] = {}
 
@@ -146,31 +164,31 @@ class Graph:
         for names, given in ((jaxpr.constvars, consts), (jaxpr.invars, args)):
             values.update(zip(names, map(_widened, given), strict=True))
         for eqn in jaxpr.eqns:
-            module = _module(eqn, around)
+            place = self._place(eqn, around)
             given = [read(atom) for atom in eqn.invars]
             inner = next(iter(_closed(eqn)), None)
             if eqn.params.get("branches_platforms"):  # one form for each platform: this one's
                 index, *given = given
                 inner = eqn.params["branches"][int(index)]
-                results = self._run(inner.jaxpr, inner.consts, given, module, visit)
+                results = self._run(inner.jaxpr, inner.consts, given, place, visit)
             elif eqn.primitive.name in INLINED and inner is not None:
                 self._rules += eqn.primitive.name in RULES
-                results = self._run(inner.jaxpr, inner.consts, given, module, visit)
+                results = self._run(inner.jaxpr, inner.consts, given, place, visit)
                 self._rules -= eqn.primitive.name in RULES
             elif self._opened and eqn.primitive.name == "cond":
                 taken = eqn.params["branches"][int(given[0])]
-                results = self._run(taken.jaxpr, taken.consts, given[1:], module, visit)
+                results = self._run(taken.jaxpr, taken.consts, given[1:], place, visit)
             elif self._opened and eqn.primitive.name == "while":
-                results = self._turns(eqn, given, module, visit)
+                results = self._turns(eqn, given, place, visit)
             else:
-                operation = Operation(self._count, module, eqn, self._rules > 0)
+                operation = Operation(self._count, eqn, *place, self._rules > 0)
                 self._count += 1
                 wide = _in_float64(operation, inner is not None)
                 results = wide(given) if visit is None else visit(operation, given, wide)
             values.update(zip(eqn.outvars, map(_widened, results), strict=True))
         return [read(atom) for atom in jaxpr.outvars]
 
-    def _turns(self, eqn: Any, given: list[Any], around: str, visit: Visit | None) -> list[Any]:
+    def _turns(self, eqn: Any, given: list[Any], around: Place, visit: Visit | None) -> list[Any]:
         """A `while_loop`, turn by turn."""
         first, second = eqn.params["cond_nconsts"], eqn.params["cond_nconsts"] + eqn.params["body_nconsts"]
         test, body = eqn.params["cond_jaxpr"], eqn.params["body_jaxpr"]
@@ -217,9 +235,15 @@ def _inner(eqn: Any) -> Iterator[Any]:
                 yield each
 
 
-def _module(eqn: Any, around: str) -> str:
+def _own_place(eqn: Any) -> tuple[str | None, str | None]:
+    """The path of a module and a line, as far as an equation says them by itself."""
     scopes = str(eqn.source_info.name_stack).split(SCOPE)
-    return scopes[-1].partition("/")[0].rstrip(")") if len(scopes) > 1 else around
+    module = scopes[-1].partition("/")[0].rstrip(")") if len(scopes) > 1 else None
+    traceback = eqn.source_info.traceback
+    for frame in traceback.frames if traceback is not None else ():
+        if not is_of_a_library(frame.file_name):
+            return module, f"{Path(frame.file_name).name}:{frame.line_num}"
+    return module, None
 
 
 def _wide(dtype: Any) -> Any:
