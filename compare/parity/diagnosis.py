@@ -33,6 +33,7 @@ from .judge import Question
 from .step_diagnosis import of_optimizer, of_steps
 
 if TYPE_CHECKING:
+    from ..case import Mode
     from ..torch_side import TorchSide
     from .causes import Elsewhere
     from .examination import Examination
@@ -352,19 +353,20 @@ class _Looks:
                 yield self._look(question, look.judge)
 
     def _later(self, look: Look, deadline: float) -> Look | None:
-        """The same, both sides with what a call on another input leaves in the reference's buffers; None where it
-        writes none, or some that the port does not have."""
+        """The same, both sides with what a call on another input leaves in the reference's buffers, in training where
+        the case has that, as running statistics are; None where it writes none, or some that the port does not have."""
         from graphmode.weights import as_numpy
 
         from .inside.localise import Look
 
         judge, question = self.exam.judge, look.question
-        if judge.is_large or question.mode != "forward_backward" or time.monotonic() > deadline:
+        before_it: Mode = "forward_backward" if "forward_backward" in self.exam.case.modes else question.mode
+        if judge.is_large or time.monotonic() > deadline:
             return None
         drawn = judge.other_inputs(question)
         reference = judge.side("float64")
         before = {name: x.clone() for name, x in reference.module.named_buffers()}
-        if drawn is None or not reference.call_each([(question.mode, drawn)]):
+        if drawn is None or not reference.call_each([(before_it, drawn)]):
             return None
         changed = {n for n, x in reference.module.named_buffers() if not x.equal(before[n])}
         if not changed <= reference.buffers.keys():

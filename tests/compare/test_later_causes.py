@@ -203,3 +203,42 @@ class KeepsByTheOther(nnx.Module):
 def test_a_gate_and_one_minus_it_for_one_another_are_named():
     ((id, says), *_) = causes(Gated, KeepsByTheOther, steps)
     assert (id, says) == ("gate-swapped", "takes a share and one minus it for one another")
+
+
+class Standardised(torch.nn.Module):
+    """By running statistics, which are 0 and 1 as long as nothing has been trained on."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(WIDTH, WIDTH)
+        self.register_buffer("mean", torch.zeros(WIDTH))
+        self.register_buffer("variance", torch.ones(WIDTH))
+
+    def forward(self, x):
+        y = self.fc(x)
+        if self.training:
+            with torch.no_grad():
+                self.mean.mul_(0.9).add_(0.1 * y.mean((0, 1)))
+                self.variance.mul_(0.9).add_(0.1 * y.var((0, 1)))
+            return y
+        return (y - self.mean) / torch.sqrt(self.variance + 1e-3)
+
+
+class AddsBesideTheRoot(nnx.Module):
+    def __init__(self, rngs):
+        self.fc = gm.nn.Linear(WIDTH, WIDTH, rngs=rngs)
+        self.mean, self.variance = nnx.BatchStat(jnp.zeros(WIDTH)), nnx.BatchStat(jnp.ones(WIDTH))
+        self.training = True
+
+    def __call__(self, x):
+        y = self.fc(x)
+        if self.training:
+            now = jax.lax.stop_gradient(y)
+            self.mean[...] = 0.9 * self.mean[...] + 0.1 * now.mean((0, 1))
+            self.variance[...] = 0.9 * self.variance[...] + 0.1 * now.var((0, 1), ddof=1)
+            return y
+        return (y - self.mean[...]) / (jnp.sqrt(self.variance[...]) + 1e-3)
+
+
+def test_what_fits_the_first_running_statistics_alone_is_not_told():
+    assert causes(Standardised, AddsBesideTheRoot, steps) == [("epsilon-place", "adds 0.001 to the root, not under it")]

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 
 from .change import Change, Site
+from .roots import are_root_and_epsilon
 from .sites import instruction, is_floating, makers
 from .variants import Variant
 
@@ -72,6 +73,8 @@ def _made_before_layout(given: torch.Tensor, made: dict[int, Site]) -> tuple[Sit
 def _exchangeable(first: Site, later: Site, layout: list[Site]) -> Iterator[_Pair]:
     if first.name == later.name or {first.name, later.name} & MOVES:
         return
+    if are_root_and_epsilon(first, later):
+        return  # `epsilons` tells it with its number
     if any(site.name.endswith("_") and not site.name.endswith("__") for site in (first, later)):
         return  # in place: what it does not write stays as it was
     for source, taken in enumerate(first.args):

@@ -39,12 +39,15 @@ def epsilons(sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
 def _first(site: Site, made: dict[int, Site]) -> Site | None:
     """The sum that a root is taken of, or the root that a number is added to."""
     first = made.get(id(site.args[0])) if site.args else None
-    if first is None:
-        return None
-    if _exponent(site.name, site.args) is not None and _epsilon(first):
-        return first
+    return first if first is not None and are_root_and_epsilon(first, site) else None
+
+
+def are_root_and_epsilon(first: Site, later: Site) -> bool:
+    """Whether one of two calls is a root, and the other adds a small number, under it or beside it."""
+    if _exponent(later.name, later.args) is not None and _epsilon(first):
+        return True
     is_root = first.name in DEVIATIONS or (_exponent(first.name, first.args) or 0) > 0
-    return first if is_root and _epsilon(site) else None
+    return is_root and bool(_epsilon(later))
 
 
 def _exponent(name: str, args: tuple[Any, ...]) -> float | None:

@@ -221,7 +221,9 @@ class Again:
 
     @functools.cached_property
     def later(self) -> WrongCall | None:
-        """The call on what an earlier one leaves."""
+        """The call on what an earlier one leaves, where the suspect has buffers."""
+        if not any(True for _ in self.first.replay.module.buffers()):
+            return None
         with contextlib.suppress(Exception):
             return self._seen(self.elsewhere.later())
         return None
