@@ -28,6 +28,12 @@ EXACT_OF_WHOLE = re.compile(r"_?(add|sub|rsub|mul|square|sum|cumsum|prod|mm|bmm|
 """Names of those that round nothing where all numbers are whole, as counts are."""
 INSIDE = re.compile(r"_?(linalg_|cholesky|lu_|slogdet|logdet|det$|inverse|triangular_solve|lstsq)\w*")
 """Names of those that round on their way more than in what they give: their arguments are moved, too."""
+CHOSEN = re.compile(r"(amax|amin|aminmax|max|min|median|nanmedian|linalg_vector_norm)")
+"""Names of those that look again, on their way back, for what they give among what they were given."""
+STEPS = re.compile(r"(ceil|floor|round|trunc|sign|sgn)")
+"""Names of those that give whole numbers, of which one that is a little less is another."""
+CUT = re.compile(r"(relu|threshold)")
+"""Names of those that tell by the sign of what they give, on their way back, what they have cut off."""
 FILL = 1e30  # from which on a number stands in for infinity: what is added to one that masks a score is lost in it
 COMPLEX = {"float64": torch.complex128, "float32": torch.complex64}
 
@@ -100,8 +106,8 @@ class MovedResults(_Moved):
 
 
 class NoExactValues(_Moved):
-    """Within it, each real number of float64 that an operation gives is moved by a little of the largest beside it,
-    zeros and equal ones, too: no value lies at a kink, and no two are tied.
+    """Within it, each real number of float64 that an operation computes is moved by a little of the largest beside it,
+    zeros and equal ones, too: no value lies at a kink, and no two are tied. Gradients are those of what is moved.
 
     Args:
       amount: of that largest one, or of one where all are zero.
@@ -113,14 +119,24 @@ class NoExactValues(_Moved):
         self.amount = amount
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        given = func(*args, **(kwargs or {}))
-        for result in _made(func, given, pytree.tree_leaves((args, kwargs))):
+        given, leaves = func(*args, **(kwargs or {})), pytree.tree_leaves((args, kwargs))
+        name = func.overloadpacket.__name__
+        if CHOSEN.fullmatch(name) or STEPS.fullmatch(name) or _counts(name, leaves):
+            return given
+        for result in _made(func, given, leaves):
             if result.dtype == torch.float64:
                 sizes = result.abs()
                 usual = sizes[sizes <= FILL]
                 scale = usual.max() if usual.numel() and usual.any() else 1.0
-                result.add_(self._noise(result) * self.amount * scale)
+                noise = self._noise(result) * self.amount * scale
+                result.add_(torch.where(result == 0, -noise.abs(), noise) if CUT.fullmatch(name) else noise)
         return given
+
+
+def _counts(name: str, leaves: list[Any]) -> bool:
+    """Whether an operation writes integers, or truth values, as real numbers."""
+    of = [x for x in leaves if isinstance(x, torch.Tensor)]
+    return name == "_to_copy" and not any(x.is_floating_point() or x.is_complex() for x in of)
 
 
 def _is_whole(x: Any) -> bool:

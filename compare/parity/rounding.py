@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import jax.tree_util as jtu
 import numpy as np
@@ -16,12 +15,10 @@ from ..dtypes import HALF_ULP
 from ..moved_results import MovedResults, NoExactValues
 from ..observation import Observation
 from ..quiet import quiet
+from ..torch_side import Snapshot, TorchSide
 from ..trees import is_floating
 from .judge import Judge, Key, Question, Truth, shares_scale
 from .yardstick import difference, magnitude
-
-if TYPE_CHECKING:
-    from ..torch_side import TorchSide
 
 MOVES = 6  # of PyTorch, to see which integers hang on rounding
 MOST_BESIDE = 10  # times as many elements as rounding moves: more of them are off for another reason
@@ -103,9 +100,10 @@ class Rounding:
             found = []
             with quiet():
                 for seed in range(NEARBY):
-                    with NoExactValues(NEAR, self.judge.seed + seed):
-                        inputs = self._beside(question, seed)
-                        found.append(self.judge.exact.run(inputs, question.mode, question.cotangents))
+                    inputs, exact = self._beside(question, seed), self.judge.exact
+                    # what keeps the buffers inside keeps moved ones
+                    with Snapshot.of_buffers(exact.module).restored(), NoExactValues(NEAR, self.judge.seed + seed):
+                        found.append(exact.run(inputs, question.mode, question.cotangents))
             self._near = question, found
         return self._near[1]
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 from flax import nnx
 from graphmode.compare import Case, check
+from graphmode.compare.parity.examination import Examination
 
 WIDTH = 12  # a mean of which is no number of few digits
 NOTE = "rounding alone moves it in the reference, too"
@@ -58,3 +59,35 @@ def test_a_sum_that_is_zero_but_for_rounding_is_told(port, is_told):
     (parity,) = check(case, draws=1).parity
     assert not parity.equal
     assert any(NOTE in note for note in parity.notes) == is_told
+
+
+class Counting(torch.nn.Module):
+    """A kink, and what is kept from call to call."""
+
+    def __init__(self):
+        super().__init__()
+        self.slope = torch.nn.Parameter(torch.ones(WIDTH))
+        self.register_buffer("mean", torch.zeros(WIDTH))
+
+    def forward(self, x):
+        h = torch.relu(x * self.slope)
+        with torch.no_grad():
+            self.mean += 0.1 * (h.mean(0) - self.mean)
+        return h
+
+
+def test_what_is_near_a_kink_leaves_the_reference_as_it_was():
+    case = Case(
+        name="c",
+        summary="s",
+        reference=Counting,
+        model=Port,
+        inputs=lambda rng: (rng.standard_normal((16, WIDTH)),),
+        modes=("forward_backward",),
+        adversarial=(),
+    )
+    exam = Examination(case, seed=0, draws=1, locate=False)
+    truth = exam.truths[0]
+    key = "parameter_gradient", "slope"
+    assert not exam.judge.rounding.is_at_a_kink(truth, key, truth.reference.get(key) + 1)
+    assert not exam.judge.exact.module.mean.any()
