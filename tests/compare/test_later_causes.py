@@ -242,3 +242,35 @@ class AddsBesideTheRoot(nnx.Module):
 
 def test_what_fits_the_first_running_statistics_alone_is_not_told():
     assert causes(Standardised, AddsBesideTheRoot, steps) == [("epsilon-place", "adds 0.001 to the root, not under it")]
+
+
+def added(x, y, sums):
+    """The sum of two points in a ball, of three sums."""
+    both, first, second = sums
+    return ((1 + 2 * both + second) * x + (1 - first) * y) / (1 + 2 * both + first * second)
+
+
+class Ball(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(WIDTH, WIDTH)
+        self.bias = torch.nn.Parameter(torch.randn(WIDTH) / WIDTH)
+
+    def forward(self, x):
+        x, y = torch.tanh(self.fc(x)), self.bias
+        return added(x, y, [product.sum(-1, keepdim=True) for product in (x * y, x * x, y * y)])
+
+
+class OtherBall(nnx.Module):
+    def __init__(self, rngs):
+        self.fc = gm.nn.Linear(WIDTH, WIDTH, rngs=rngs)
+        self.bias = nnx.Param(jnp.zeros(WIDTH))
+
+    def __call__(self, x):
+        x, y = jnp.tanh(self.fc(x)), self.bias[...]
+        return added(x, y, [product.sum(-1, keepdims=True) for product in (x * y, y * y, x * x)])
+
+
+def test_what_one_function_gives_for_a_batch_and_for_a_bias_in_place_of_one_another_is_named():
+    ((id, _), *_) = causes(Ball, OtherBall, steps)
+    assert id == "tensors-exchanged"

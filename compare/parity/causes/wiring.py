@@ -74,14 +74,21 @@ def _is_index(x: torch.Tensor) -> bool:
 
 
 def exchanged(ancestry: Ancestry) -> Iterator[tuple[Variant, Change]]:
-    """Two tensors of the module, each in place of the other."""
+    """Two tensors of the module, each in place of the other; of what one function gives also where the one is laid over
+    the other."""
     for (i, (one, _, a)), (j, (other, _, b)) in itertools.combinations(enumerate(ancestry.tensors), 2):
-        if a.shape == b.shape and a.dtype == b.dtype and not torch.equal(a, b):
+        fit = a.shape == b.shape or (one == other and _lie_over_one_another(a, b))
+        if fit and a.dtype == b.dtype and not torch.equal(a, b):
             says = f"takes {one} for {other}, and the other way round"
             if one == other:
                 says = f"takes two tensors for one another, each of which is {one}"
             change = Change(exchanged=(i, j), later=(a.detach(), b.detach()))
             yield Variant(EXCHANGED, says, HAND_ON, unused), change
+
+
+def _lie_over_one_another(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether they have the same number of elements, or one, along each axis."""
+    return all(1 in (n, m) or n == m for n, m in zip(reversed(a.shape), reversed(b.shape), strict=False))
 
 
 def moved(replay: Replay, target: Target, sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
