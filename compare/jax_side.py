@@ -339,6 +339,12 @@ class PortSide:
         other._compiled, other._is_sound, other._was_quick = {}, True, False
         return other
 
+    def by_operations(self) -> PortSide:
+        """The same port with nothing compiled as a whole: operation by operation."""
+        other = copy.copy(self)
+        other.compiled, other._compiled = False, {}
+        return other
+
     def _is_soon_run(self, lowered: jax.stages.Lowered) -> bool:
         """Whether compiling takes longer than running what is compiled without optimisations: float64 is there for
         the verdict alone, and nobody runs it."""

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..report.records import Tensor
 from .scales import Scales
 from .yardstick import Difference, difference, magnitude
 
 if TYPE_CHECKING:
     from graphmode.weights import Drop
 
-    from ..case import Case
+    from ..case import Case, Mode
     from ..observation import Observation
     from .judge import Judge, Key, Truth
 
@@ -79,3 +80,28 @@ class Differences:
         from graphmode.weights import Drop
 
         return next((rule for rule in self._case.weights if isinstance(rule, Drop) and rule.matches(name)), None)
+
+
+def as_tensor(mode: Mode, label: str, key: Key, apart: Difference, *, precise: bool) -> Tensor:
+    """What is found of one tensor on one input, for a report.
+
+    Args:
+      mode, label: of the question.
+      key: of the tensor.
+      apart: how far it is off.
+      precise: whether its rounding is as PyTorch's.
+    """
+    kind, name = key
+    return Tensor(
+        name=name,
+        kind=kind,  # type: ignore[arg-type]
+        mode=mode,
+        equal=apart.equal,
+        precise=precise,
+        error=apart.error if np.isfinite(apart.error) else None,
+        input=label,
+        index=apart.index,
+        port_value=apart.port,
+        reference_value=apart.reference,
+        note=apart.note,
+    )

@@ -14,7 +14,7 @@ import numpy as np
 from ..case import DEFAULT_VARIANT, Case, CaseError, Mode
 from ..draw import signature
 from ..endless import no_endless_loop
-from ..errors import describe_with_line
+from ..errors import describe_briefly, describe_with_line
 from ..observation import Observation
 from ..quiet import quiet
 from ..release import trim
@@ -28,6 +28,7 @@ from .differences import Differences
 from .doubts import settled, unequal
 from .dropout_rates import dropout_warnings
 from .effect import without_effect
+from .finite_by_rounding import finite_by_rounding
 from .further import Further
 from .judge import Judge, Key, Question, Truth
 from .lost_digits import diagnose_precision
@@ -212,6 +213,7 @@ class Examination:
                 left = second_call(self, port)
                 if left.tensors and (sound := port.soundly()) is not None:
                     left = second_call(self, self.keep(sound, variant))
+                tensors += self._finite_by_rounding(port, truths, notes)
                 if not left.tensors:
                     others = on_more_draws(self, variant, self.port_side(variant, "float64"))
                 if not (left.tensors or others.tensors):
@@ -263,6 +265,16 @@ class Examination:
         if self.locate and not all(t.precise for t in tensors):
             return diagnose_precision(self, variant, tensors)
         return look_inside(self, variant) if self.inside else Diagnosis()
+
+    def _finite_by_rounding(self, port: PortSide, truths: Sequence[Truth], notes: list[str]) -> list[Tensor]:
+        """Gradients that would be NaN without what a compiled graph rounds."""
+        asked = (t for t in truths if t.question.mode == "forward_backward" and t.question.is_random)
+        truth = next((t for t in asked if not t.question.is_timed), None)
+        try:
+            return finite_by_rounding(port, truth) if truth is not None else []
+        except Exception as error:  # what some primitive does operation by operation is no verdict
+            notes.append(f"whether gradients are finite by rounding alone was not found out: {describe_briefly(error)}")
+            return []
 
     def _untold(self, port: PortSide, truths: Sequence[Truth], tensors: Sequence[Tensor]) -> Iterator[str]:
         """What neither verdict tells of a port."""

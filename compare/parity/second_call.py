@@ -20,6 +20,7 @@ from ..case import CaseError, Inputs, Mode
 from ..observation import Observation
 from ..report.records import Cause, Divergence, Finding, Tensor
 from ..untraceable import port_failure
+from .differences import as_tensor
 from .explained import is_off_forward, place_of
 from .yardstick import difference, magnitude
 
@@ -189,19 +190,7 @@ def _wrong(exam: Examination, truth: Truth, label: str, ours: Observation, their
             scale = max(scale, exam.scales.of(truth, (kind, name)))
         apart = difference(given, wanted, scale)
         if not apart.equal:
-            yield Tensor(
-                name=name,
-                kind=kind,
-                mode=truth.question.mode,
-                equal=False,
-                precise=False,
-                error=apart.error if np.isfinite(apart.error) else None,
-                input=label,
-                index=apart.index,
-                port_value=apart.port,
-                reference_value=apart.reference,
-                note=apart.note,
-            )
+            yield as_tensor(truth.question.mode, label, (kind, name), apart, precise=False)
 
 
 def _divergence(exam: Examination, port: PortSide, tensors: Sequence[Tensor], cause: Cause, kept: Names) -> Divergence:

@@ -19,6 +19,7 @@ from ...quiet import quiet
 from ...report.records import Tensor
 from ...trees import is_floating
 from ..coverage import listed
+from ..differences import as_tensor
 from ..scales import allowed_unrest
 from ..yardstick import EQUAL_TOLERANCE, PRECISE_RATIO, Difference, difference, error_ratio, filled, magnitude
 from .inputs import BATCH_OF_ONE, FEW_VALUES, HOLES, KINDS, LARGEST, LEAST, adversarial_inputs
@@ -251,9 +252,9 @@ class OwnInputs:
             if not apart.equal and is_gradient and self._is_at_a_kink(truth, key, array):
                 kinks.append(f"{name} by {apart.error:.2g} of its scale")
             elif not apart.equal:
-                found.tensors.append(_failed(mode, label, key, apart))
+                found.tensors.append(as_tensor(mode, label, key, apart, precise=True))
             elif blame := _not_finite(rough, truth.torch.find(key)):
-                found.tensors.append(_failed(mode, label, key, Difference(0.0, note=blame), precise=False))
+                found.tensors.append(as_tensor(mode, label, key, Difference(0.0, note=blame), precise=False))
             elif (
                 label.startswith(PRECISION)
                 and kind == "output"
@@ -327,20 +328,3 @@ def _not_finite(ours: np.ndarray, theirs: np.ndarray | None) -> str:
         return ""
     new = ~_is_finite(ours) & _is_finite(theirs)
     return f"{int(new.sum())} of {ours.size} elements are not finite, and PyTorch's are" if new.any() else ""
-
-
-def _failed(mode: str, label: str, key: Key, apart: Difference, *, precise: bool = True) -> Tensor:
-    kind, name = key
-    return Tensor(
-        name=name,
-        kind=kind,  # type: ignore[arg-type]
-        mode=mode,
-        equal=apart.error <= EQUAL_TOLERANCE,
-        precise=precise,
-        error=apart.error if np.isfinite(apart.error) else None,
-        input=label,
-        index=apart.index,
-        port_value=apart.port,
-        reference_value=apart.reference,
-        note=apart.note,
-    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -83,6 +84,7 @@ class Graph:
 
     Attributes:
       closed: the graph, each module's path in the names of its operations.
+      args: what it takes, flat: what is trained, the rest of the port's variables, and the inputs.
       held: while it is evaluated, what it takes besides the inputs and what is trained: constants, and the rest of the
         port's variables.
     """
@@ -109,7 +111,7 @@ class Graph:
         given = program.params, program.rest, *batch.call
         with port.context():
             self.closed, shapes = jax.make_jaxpr(forward, return_shape=True)(*given)
-        self._args, self._structure = jax.tree.leaves(given), jax.tree.structure(shapes)
+        self.args, self._structure = jax.tree.leaves(given), jax.tree.structure(shapes)
         first = len(jax.tree.leaves(program.params))
         self._rest = slice(first, first + len(jax.tree.leaves(program.rest)))
         self.held: list[Any] = []
@@ -138,7 +140,9 @@ class Graph:
         """What `evaluate` gives, as the port's outputs."""
         return jax.tree.unflatten(self._structure, flat)[0]
 
-    def evaluate(self, visit: Visit | None = None, *, opened: bool = False) -> list[Any]:
+    def evaluate(
+        self, visit: Visit | None = None, *, opened: bool = False, args: Sequence[Any] | None = None
+    ) -> list[Any]:
         """Runs it with nothing narrower than float64; loops and branches are one operation, in its own dtypes.
 
         A branch on the platform is none: what this platform runs is a part of the graph.
@@ -146,12 +150,14 @@ class Graph:
         Args:
           visit: `(operation, arguments, in_float64)` gives its results, say `in_float64(arguments)`.
           opened: whether the branch that is taken is a part of the graph, too, and each turn of a `while_loop`.
+          args: in place of its own.
         """
         with self.port.context(), jax.enable_x64(True):
             self._count, self._opened, self._rules = 0, opened, 0
-            args, consts = list(map(_widened, self._args)), list(map(_widened, self.closed.consts))
-            self.held = [*consts, *args[self._rest]]
-            return self._run(self.closed.jaxpr, consts, args, NOWHERE, visit)
+            given = list(map(_widened, self.args if args is None else args))
+            consts = list(map(_widened, self.closed.consts))
+            self.held = [*consts, *given[self._rest]]
+            return self._run(self.closed.jaxpr, consts, given, NOWHERE, visit)
 
     def _run(
         self, jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], around: Place, visit: Visit | None
@@ -184,9 +190,15 @@ class Graph:
                 operation = Operation(self._count, eqn, *place, self._rules > 0)
                 self._count += 1
                 wide = _in_float64(operation, inner is not None)
-                results = wide(given) if visit is None else visit(operation, given, wide)
+                with self._platform_known(eqn):
+                    results = wide(given) if visit is None else visit(operation, given, wide)
             values.update(zip(eqn.outvars, map(_widened, results), strict=True))
         return [read(atom) for atom in jaxpr.outvars]
+
+    @staticmethod
+    def _platform_known(eqn: Any) -> contextlib.AbstractContextManager[None]:
+        """Within it, which platform this is, is a number, also where the graph is traced again."""
+        return jax.ensure_compile_time_eval() if eqn.primitive.name == "platform_index" else contextlib.nullcontext()
 
     def _turns(self, eqn: Any, given: list[Any], around: Place, visit: Visit | None) -> list[Any]:
         """A `while_loop`, turn by turn."""
