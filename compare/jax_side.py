@@ -7,9 +7,7 @@ import copy
 import dataclasses
 import functools
 import itertools
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -29,11 +27,9 @@ from .errors import describe_with_line, what_came
 from .functional_dropout import note_mode
 from .held_tracers import holds_tracers
 from .observation import Observation, changed
-from .port_program import PortProgram, TrainState, by_path, combine, partition, set_mode
-from .quick_compile import QUICKLY, SOUNDLY
+from .port_graphs import PortGraphs
+from .port_program import PortBatch, PortProgram, TrainState, by_path, combine, partition, set_mode
 from .trees import is_floating, named_leaves, to_arrays
-
-SOON_RUN_FLOPS = 2e7  # a convolution in float64 without optimisations makes some 1e8 a second
 
 
 def run_layers_in(dtype: str, model: nnx.Module, declared: str = "float32") -> None:
@@ -43,27 +39,6 @@ def run_layers_in(dtype: str, model: nnx.Module, declared: str = "float32") -> N
         fixed = getattr(layer, name, None)
         if fixed is not None and jnp.dtype(fixed).name in ("float32", declared):
             setattr(layer, name, JAX_DTYPES[dtype])
-
-
-@dataclass(frozen=True)
-class PortBatch:
-    """One set of inputs in the port's layout, on the device.
-
-    Attributes:
-      diff, rest: the inputs, `(args, kwargs)`, floating leaves in the one and all others in the other, None elsewhere.
-      cotangents: for each floating leaf of the port's outputs, in order; None for a loss.
-      source: the inputs in the reference's layout, placed; input gradients are taken back to it.
-    """
-
-    diff: Any
-    rest: Any
-    cotangents: list[jax.Array] | None
-    source: Any
-
-    @functools.cached_property
-    def call(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The inputs as the port takes them; put together once, since a row asks at each call."""
-        return combine(self.diff, self.rest)
 
 
 class PortSide:
@@ -108,11 +83,10 @@ class PortSide:
         self.case = case
         self.declared, self.asked = declared, asked
         self.dtype = dtype
-        self.compiled, self.ends = compiled, ends
-        self._is_tuned, self._is_sound, self._was_quick = False, not quickly, False
+        self.ends = ends
         self.device = jax.devices(device)[0]
         self._programs: dict[Mode, PortProgram] = {}
-        self._compiled: dict[tuple[Mode, str], Callable[..., Any]] = {}
+        self._graphs = PortGraphs(dtype, self.device, compiled=compiled, quickly=quickly)
         self._output_shapes: dict[tuple[Mode, str], Any] = {}
         with self.context(), as_float64("float32", "complex64") if fine else contextlib.nullcontext():
             self.model = self._build(variant, {k: self._cast(v) for k, v in state_dict.items()}, seed)
@@ -122,16 +96,15 @@ class PortSide:
         assert self.case.loss is not None
         other = copy.copy(self)
         other.case = dataclasses.replace(self.case, loss=(self.case.loss[0], loss))
-        other._programs, other._compiled, other._output_shapes = {}, {}, {}
+        other._programs, other._graphs, other._output_shapes = {}, self._graphs.anew(), {}
         return other
 
     def take_graphs(self, other: PortSide) -> None:
         """Takes what is compiled of the same port with other weights, where these are all that is other in it."""
-        self._is_sound, self._was_quick = other._is_sound, other._was_quick
         with self.context():
             same = {mode for mode, program in other._programs.items() if self.program(mode).is_like(program)}
-        for mine, theirs in ((self._compiled, other._compiled), (self._output_shapes, other._output_shapes)):
-            mine.update({key: value for key, value in theirs.items() if key[0] in same})
+        self._graphs.take(other._graphs, same)
+        self._output_shapes.update({key: shapes for key, shapes in other._output_shapes.items() if key[0] in same})
 
     def _build(self, variant: str, state_dict: Mapping[str, np.ndarray], seed: int) -> nnx.Module:
         """The module with the weights: abstract first, since initial values that are overwritten take seconds."""
@@ -228,29 +201,23 @@ class PortSide:
         try:
             return self._run(inputs, mode, cotangents)
         except jax.errors.JaxRuntimeError:
-            if self._options is None:
+            if not self._graphs.tune():  # a convolution for which the algorithm that is taken untried does not do
                 raise
-            self._compiled.clear()
-            self._is_tuned = True  # a convolution for which the algorithm that is taken untried does not do
             return self._run(inputs, mode, cotangents)
 
     def _run(self, inputs: Inputs, mode: Mode, cotangents: Mapping[str, np.ndarray] | None) -> Observation:
         with self.context():
             program = self.program(mode)
             batch = self.place(inputs, mode, cotangents)
-            key = mode, signature(inputs)
-            if key not in self._compiled:
-                self._compiled[key] = self._graph(mode, batch) if self.compiled else getattr(program, mode)
+            step = self._graphs.step(program, mode, signature(inputs), batch)
             if mode == "train_step":
                 state = program.start()
                 for _ in range(TRAIN_STEPS):
-                    outputs, state = self._compiled[key](state, batch.diff, batch.rest, batch.cotangents)
+                    outputs, state = step(state, batch.diff, batch.rest, batch.cotangents)
                 return self.observe_steps(outputs, state)
             if mode == "inference":
-                return self.observe(self._compiled[key](program.params, program.rest, *batch.call), batch)
-            outputs, gradients, state = self._compiled[key](
-                program.params, program.rest, batch.diff, batch.rest, batch.cotangents
-            )
+                return self.observe(step(program.params, program.rest, *batch.call), batch)
+            outputs, gradients, state = step(program.params, program.rest, batch.diff, batch.rest, batch.cotangents)
             return self.observe(outputs, batch, gradients, state)
 
     def called_after(
@@ -282,6 +249,17 @@ class PortSide:
             seen = self.observe(outputs, batch, gradients, None if gradients is None else after)
             return dataclasses.replace(seen, buffers=self.named_state(mode, after)), wrote
 
+    def each_call(self, asked: Iterable[tuple[Mode, Inputs, Mapping[str, np.ndarray] | None]]) -> Iterator[Observation]:
+        """What it gives in each of several calls, and its variables after it."""
+        rest = None
+        for mode, inputs, cotangents in asked:
+            with self.context():
+                batch = self.place(inputs, mode, cotangents)
+                rest = self.program(mode).rest if rest is None else rest
+                outputs, _, rest = self._call(mode, inputs, batch)(rest)
+                seen = self.observe(outputs, None)
+            yield dataclasses.replace(seen, buffers=self.named_state(mode, rest))
+
     def left_by(self, earlier: Sequence[tuple[Mode, Inputs, Mapping[str, np.ndarray] | None]], mode: Mode) -> PortSide:
         """The same, whose program of this mode begins with the state that these calls leave, if that is as theirs."""
         other, program = copy.copy(self), copy.copy(self.program(mode))
@@ -298,15 +276,14 @@ class PortSide:
     def _call(self, mode: Mode, inputs: Inputs, batch: PortBatch) -> Callable[[Any], tuple[Any, Any, Any]]:
         """Outputs, gradients where the mode has some, and state after a call, of the state before: by what is compiled
         already, where that tells."""
-        program, key = self.program(mode), (mode, signature(inputs))
+        program, given = self.program(mode), signature(inputs)
         if mode == "forward_backward":
-            if key not in self._compiled:
-                self._compiled[key] = self._graph(mode, batch) if self.compiled else program.forward_backward
-            step, given = self._compiled[key], (batch.diff, batch.rest, batch.cotangents)
-            return lambda rest: step(program.params, rest, *given)
-        if key in self._compiled and not program.writes(*batch.call):
-            return lambda rest: (self._compiled[key](program.params, rest, *batch.call), None, rest)
-        call = jax.jit(program.call, compiler_options=self._options) if self.compiled else program.call
+            step = self._graphs.step(program, mode, given, batch)
+            return lambda rest: step(program.params, rest, batch.diff, batch.rest, batch.cotangents)
+        if self._graphs.has(mode, given) and not program.writes(*batch.call):
+            forward = self._graphs.step(program, mode, given, batch)
+            return lambda rest: (forward(program.params, rest, *batch.call), None, rest)
+        call = self._graphs.call(program, mode)
 
         def without_gradients(rest: Any) -> tuple[Any, Any, Any]:
             outputs, after = call(program.params, rest, *batch.call)
@@ -318,46 +295,27 @@ class PortSide:
         """What the first `run` on inputs of these shapes would do. The program of the mode must have been made."""
         with self.context():
             batch = self.place(inputs, mode, cotangents)
-            self._compiled[mode, signature(inputs)] = self._graph(mode, batch)
-
-    def _graph(self, mode: Mode, batch: PortBatch) -> Callable[..., Any]:
-        program = self.program(mode)
-        given: Any = batch.call if mode == "inference" else (batch.diff, batch.rest, batch.cotangents)
-        state = (program.start(),) if mode == "train_step" else (program.params, program.rest)
-        lowered = jax.jit(getattr(program, mode)).lower(*state, *given)
-        if not self._is_soon_run(lowered):
-            return lowered.compile(self._options)
-        self._was_quick |= not self._is_sound
-        return lowered.compile(SOUNDLY if self._is_sound else QUICKLY)
+            self._graphs.step(self.program(mode), mode, signature(inputs), batch)
 
     def soundly(self) -> PortSide | None:
         """The same port with no graph compiled `QUICKLY`, on whose roundings nobody may be accused; None where none
         was."""
-        if not self._was_quick:
+        if not self._graphs.was_quick:
             return None
         other = copy.copy(self)
-        other._compiled, other._is_sound, other._was_quick = {}, True, False
+        other._graphs = self._graphs.anew(is_sound=True)
         return other
+
+    @property
+    def compiled(self) -> bool:
+        """Whether its runs are compiled graphs."""
+        return self._graphs.compiled
 
     def by_operations(self) -> PortSide:
         """The same port with nothing compiled as a whole: operation by operation."""
         other = copy.copy(self)
-        other.compiled, other._compiled = False, {}
+        other._graphs = self._graphs.anew(compiled=False)
         return other
-
-    def _is_soon_run(self, lowered: jax.stages.Lowered) -> bool:
-        """Whether compiling takes longer than running what is compiled without optimisations: float64 is there for
-        the verdict alone, and nobody runs it."""
-        if self.dtype != "float64" or self.device.platform != "cpu":
-            return False
-        cost: Any = lowered.cost_analysis() or {}
-        return cost.get("flops", math.inf) <= SOON_RUN_FLOPS
-
-    @property
-    def _options(self) -> dict[str, str | bool] | None:
-        """On a GPU XLA does not try out every algorithm of each product, for minutes: nothing is timed here, and what a
-        row computes with those that it finds is judged by the row's own gate."""
-        return {"xla_gpu_autotune_level": "0"} if self.device.platform == "gpu" and not self._is_tuned else None
 
     def observe(
         self, outputs: Any, batch: PortBatch | None, gradients: tuple[Any, Any] | None = None, state: Any = None

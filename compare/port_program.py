@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
@@ -32,6 +34,27 @@ class TrainState(NamedTuple):
     params: Any
     rest: Any
     opt_state: Any
+
+
+@dataclass(frozen=True)
+class PortBatch:
+    """One set of inputs in the port's layout, on the device.
+
+    Attributes:
+      diff, rest: the inputs, `(args, kwargs)`, floating leaves in the one and all others in the other, None elsewhere.
+      cotangents: for each floating leaf of the port's outputs, in order; None for a loss.
+      source: the inputs in the reference's layout, placed; input gradients are taken back to it.
+    """
+
+    diff: Any
+    rest: Any
+    cotangents: list[jax.Array] | None
+    source: Any
+
+    @functools.cached_property
+    def call(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The inputs as the port takes them; put together once, since a row asks at each call."""
+        return combine(self.diff, self.rest)
 
 
 class PortProgram:

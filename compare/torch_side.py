@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -283,11 +283,22 @@ class TorchSide:
     def call_each(self, earlier: Sequence[tuple[Mode, Inputs]]) -> list[str]:
         """Calls it one time after the other; the names of the buffers that are others afterwards."""
         before = self.buffers
-        with torch.no_grad():
-            for mode, inputs in earlier:
-                batch = self.place(inputs, mode)
-                self.set_mode(mode)(*batch.args, **batch.kwargs)
+        for _ in self.each_call(earlier):
+            pass
         return changed(before, self.buffers)
+
+    def each_call(self, asked: Iterable[tuple[Mode, Inputs]]) -> Iterator[Observation]:
+        """What it gives in each of several calls, without gradients, and its buffers, which stay as the last leaves
+        them."""
+        for mode, inputs in asked:
+            batch = self.place(inputs, mode)
+            with torch.no_grad():
+                seen = self.observe(self.set_mode(mode)(*batch.args, **batch.kwargs))
+            yield dataclasses.replace(seen, buffers=self.buffers)
+
+    def as_it_was(self) -> contextlib.AbstractContextManager[None]:
+        """Whatever its calls write inside, after this block its buffers are as they were."""
+        return Snapshot.of_buffers(self.module).restored()
 
     def run_recorded(
         self, inputs: Inputs, mode: Mode, cotangents: Mapping[str, np.ndarray] | None = None

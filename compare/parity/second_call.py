@@ -22,16 +22,18 @@ from ..report.records import Cause, Divergence, Finding, Tensor
 from ..untraceable import port_failure
 from .differences import as_tensor
 from .explained import is_off_forward, place_of
-from .yardstick import difference, magnitude
+from .yardstick import EQUAL_TOLERANCE, Difference, difference, magnitude
 
 if TYPE_CHECKING:
     from ..jax_side import PortSide
     from .examination import Examination
-    from .judge import Question, Truth
+    from .judge import Key, Question, Truth
 
 LONGEST_S = 30.0  # that the causes of a module are looked for
 LINE_S = 10.0  # likewise its line
 EARLIER = 3  # calls: what has room for two batches is written from its start again
+MANY, MANY_S = 40, 2.0  # calls, which no gradients are asked of: a count comes to a limit; and for how long
+STEADY = 1e-12  # of its scale, that rounding has moved a tensor by at most in many calls, where the next tells
 RESET = (
     "set it back at the start of a call, or take it as an argument and give it back: the reference gives the same for "
     "the same input"
@@ -74,6 +76,8 @@ def second_call(exam: Examination, port: PortSide) -> Again:
             if not _compare(exam, port, first, earlier[:1], found) or found.tensors:
                 continue
             _compare(exam, port, first, earlier, found)
+            if not found.tensors and (many := _until_they_part(exam, port, first, earlier)):
+                _compare(exam, port, replace(first, question=many[-1]), many[:-1], found)
             for truth in (t for t in asked if t.question.is_random or t.question.label in exam.case.edge_inputs):
                 if truth is not first:
                     _compare(exam, port, truth, [first.question], found)
@@ -118,6 +122,23 @@ def _compare(exam: Examination, port: PortSide, truth: Truth, earlier: Sequence[
         inside = inside or [_divergence(exam, port, tensors, cause, kept)]
         into.divergences += [each for each in inside if place_of(each) not in told]
     return True
+
+
+def _until_they_part(exam: Examination, port: PortSide, truth: Truth, drawn: Sequence[Question]) -> list[Question]:
+    """The calls, on these inputs in turns, of which the last one differs: none where all of `MANY` agree, as far as
+    there is time, or where rounding grows from call to call."""
+    end, asked = time.monotonic() + MANY_S, [drawn[i % len(drawn)] for i in range(MANY)]
+    reference = exam.judge.exact
+    with reference.as_it_was(), contextlib.suppress(Exception):  # one of them refuses so many calls
+        theirs = reference.each_call((each.mode, each.inputs) for each in asked)
+        ours = port.each_call((each.mode, each.inputs, each.cotangents) for each in asked)
+        for number, (given, wanted) in enumerate(zip(ours, theirs, strict=True)):
+            apart = max((d.error for _, d in _apart(exam, truth, given.renamed(wanted), wanted)), default=0.0)
+            if apart > EQUAL_TOLERANCE:
+                return asked[: number + 1]
+            if apart > STEADY or time.monotonic() > end:
+                break
+    return []
 
 
 def _looked_into(
@@ -181,6 +202,12 @@ def _written_in_training(exam: Examination, truth: Truth) -> Names:
 
 
 def _wrong(exam: Examination, truth: Truth, label: str, ours: Observation, theirs: Observation) -> Iterator[Tensor]:
+    for key, apart in _apart(exam, truth, ours, theirs):
+        if not apart.equal:
+            yield as_tensor(truth.question.mode, label, key, apart, precise=False)
+
+
+def _apart(exam: Examination, truth: Truth, ours: Observation, theirs: Observation) -> Iterator[tuple[Key, Difference]]:
     for kind, name, wanted in theirs.tensors():
         given = ours.find((kind, name))
         if given is None or name.endswith("num_batches_tracked"):
@@ -188,9 +215,7 @@ def _wrong(exam: Examination, truth: Truth, label: str, ours: Observation, their
         scale = magnitude(wanted)  # of the first call all may be zero
         if kind != "buffer":
             scale = max(scale, exam.scales.of(truth, (kind, name)))
-        apart = difference(given, wanted, scale)
-        if not apart.equal:
-            yield as_tensor(truth.question.mode, label, (kind, name), apart, precise=False)
+        yield (kind, name), difference(given, wanted, scale)
 
 
 def _divergence(exam: Examination, port: PortSide, tensors: Sequence[Tensor], cause: Cause, kept: Names) -> Divergence:

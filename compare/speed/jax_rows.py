@@ -10,8 +10,8 @@ from flax import nnx
 from graphmode.graph import graphed
 
 from ..case import Mode
-from ..jax_side import PortBatch, PortSide
-from ..port_program import PortProgram, split
+from ..jax_side import PortSide
+from ..port_program import PortBatch, PortProgram, split
 from .jax_training import DonatedStep, EagerStep, GraphedStep, NnxStep
 from .rows import Row, Step
 

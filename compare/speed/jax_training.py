@@ -11,9 +11,9 @@ from flax import nnx
 
 from graphmode.graph import graphed
 
-from ..jax_side import PortBatch, PortSide
+from ..jax_side import PortSide
 from ..observation import Observation
-from ..port_program import PortProgram, TrainState, combine, descending, is_trained, split
+from ..port_program import PortBatch, PortProgram, TrainState, combine, descending, is_trained, split
 
 
 class EagerStep:

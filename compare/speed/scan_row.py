@@ -13,9 +13,9 @@ from jax import lax
 from graphmode.graph import command_buffer_options
 
 from ..case import TRAIN_STEPS, Mode
-from ..jax_side import PortBatch, PortSide
+from ..jax_side import PortSide
 from ..observation import Observation
-from ..port_program import PortProgram, TrainState
+from ..port_program import PortBatch, PortProgram, TrainState
 from .jax_training import EagerStep
 from .rows import Row, Step
 
