@@ -30,6 +30,7 @@ from .explained import (
 )
 from .inside.calls import is_inside
 from .judge import Question
+from .raises import raises
 from .step_diagnosis import of_optimizer, of_steps
 
 if TYPE_CHECKING:
@@ -218,8 +219,11 @@ class _Looks:
             looks = [self._look(question, judge) for judge in self.judges]
             first, *others = sorted(looks, key=lambda look: len(look.suspects) + bool(look.outside))
         except Exception as error:
-            told = describe_briefly(error)
-            self.notes.append(f"{question.mode}: no look inside on {question.label!r}: {told}")
+            if (failed := raises(self.port, question, self.tensors)) is not None:
+                self.found.setdefault(place_of(failed), failed)
+            else:
+                told = describe_briefly(error)
+                self.notes.append(f"{question.mode}: no look inside on {question.label!r}: {told}")
             return None
         return _Seen(first, others, time.monotonic() - start)
 
