@@ -21,7 +21,7 @@ from graphmode.weights import as_numpy
 from ...checkpoints import no_checkpoints
 from ...torch_side import Snapshot
 from ...widened import in_float64
-from ..inside.calls import CallId, Calls
+from ..inside.calls import CallId, Calls, is_inside
 from ..inside.steps import Regrouped
 from .change import Change, Moved, Site
 from .changed import Changed, Evidence
@@ -68,6 +68,8 @@ class Replay:
         self.before_the_step = {name: named[name].detach().clone() for name in self.call.held if name in named}
         self.in_float64 = any(x.dtype == torch.float64 for x in floating)
         self.anchor = torch.zeros((), requires_grad=True)
+        if backward:  # of the gradients by their parameters only the sum is known, as of what runs and what does not
+            forced = forced - _with_hidden_calls(calls, at, forced)
         inside = [call for call in calls if call != at and self._around(call, forced) == at]
         self.children: dict[str, list[CallId]] = {}
         for call in filter(forced.__contains__, inside):
@@ -328,6 +330,12 @@ class Replay:
             other = self.model.get_submodule(each.to)
             usual = patched[other]
             patched[other] = lambda x, *args, **kwargs: usual(moved(x), *args, **kwargs)
+
+
+def _with_hidden_calls(calls: Calls, at: CallId, forced: set[CallId]) -> set[CallId]:
+    """The forced calls of modules of which others, in the same call of a module around, are not."""
+    hidden = {call.path for call in calls if call not in forced and is_inside(call.path, at.path)} - {at.path}
+    return {call for call in forced if call.path in hidden and call != at}
 
 
 def _in_order(forward: Callable[..., Any], order: tuple[int, ...] | None) -> Callable[..., Any]:
