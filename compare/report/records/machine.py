@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from .finite import require_measured
+
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
@@ -17,6 +19,9 @@ class Work:
     flops: float
     bytes: float
     how: str = ""
+
+    def __post_init__(self) -> None:
+        require_measured(self, "flops", "bytes", or_zero=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +37,10 @@ class Floors:
     launch_s: dict[str, float]
     cache_bytes: float = 0.0
     cache_bytes_per_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        require_measured(self, "bytes_per_s", "flops_per_s", "launch_s")
+        require_measured(self, "cache_bytes", "cache_bytes_per_s", or_zero=True)
 
     def of(self, work: Work) -> float | None:
         """Seconds below which no step with this work can be; None where no product of its dtype was measured.
