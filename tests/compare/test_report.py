@@ -226,7 +226,7 @@ def test_many_failed_tensors_are_counted_not_dropped_silently():
 def test_every_comparison_has_a_bar_that_leads_to_its_case(passing):
     page = html.render(passing)
     assert html.render(passing) == page
-    bars = re.findall(r'<a href="#(case-\d+)"><title>(.*?), (.*?): ', page)
+    bars = re.findall(r'<a href="#(case-\d+)"><svg[^>]*><title>(.*?), (.*?): ', page)
     found = {(name, mode) for _, name, mode in bars}
     assert found == {(case, mode) for case in SAMPLE["CASES"] for mode in ("inference", "forward + backward")}
     for anchor, name, _ in bars:
