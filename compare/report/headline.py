@@ -71,9 +71,8 @@ def failures(results: Results) -> tuple[str, ...]:
 
 
 def losses(compared: Sequence[Comparison]) -> tuple[str, ...]:
-    """Where JAX's fastest row takes longer than PyTorch's fastest, the worst first."""
-    slower = [c for c in compared if c.best is not None and c.best.value > 1]
-    return tuple(map(_told, sorted(slower, key=_value, reverse=True)))
+    """Everywhere JAX's fastest row is slower than PyTorch's fastest beyond the interval, the worst first."""
+    return tuple(map(_told, sorted((c for c in compared if c.verdict == "slower"), key=_value, reverse=True)))
 
 
 def wins(compared: Sequence[Comparison]) -> tuple[str, ...]:
@@ -99,9 +98,8 @@ def _told(one: Comparison) -> str:
     assert one.best is not None
     where = f"{plain(one.case)}, {mode_text(one.mode)} ({one.device}, {one.dtype})"
     times = f"{_row(one.fastest_jax)} takes {ratio_text(one.best)} times the time of {_row(one.fastest_torch)}"
-    level = ", level within its interval" if one.verdict == "level" else ""
     noisy = ", noisy" if one.noisy else ""
-    return f"{where}: {times}{level}{noisy}" + (f". Why: {plain(one.why)}" if one.reasons else "")
+    return f"{where}: {times}{noisy}" + (f". Why: {plain(one.why)}" if one.reasons else "")
 
 
 def _row(name: tuple[str, str] | None) -> str:

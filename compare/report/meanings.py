@@ -77,7 +77,7 @@ MEANINGS = {
     "warm start": "All of it in a fresh process that finds on disk what an earlier one left in the compiler's cache.",
     "pays back after": (
         "Calls after which JAX's fastest row has made up for what it compiles longer than PyTorch's fastest; - where "
-        "it never does, or a compile time is not known."
+        "it is not faster beyond the interval, or a compile time is not known."
     ),
     "peak, bytes, of the largest": (
         "The most that the row's own process held above what it held before: on a GPU by its framework's allocator, "

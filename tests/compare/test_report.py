@@ -260,6 +260,29 @@ def test_batch_sizes_are_never_mixed(passing):
     assert "cpu float32, batch 64" in table
 
 
+def test_what_is_level_is_no_loss(passing):
+    """As many are listed as are counted."""
+    scattered = [
+        replace(c, samples_s=[c.median_s * s for s in (0.5, 0.9, 1, 1.1, 1.5)]) for c in passing.cells if c.median_s
+    ]
+    for cells in (passing.cells, scattered):
+        results = replace(passing, cells=cells)
+        (mean,) = results.derived().means
+        head = headline(results)
+        assert len(head.losses) == mean.slower
+        assert len(head.wins) == min(5, mean.faster)
+        assert mean.slower + mean.level > 0
+
+
+def test_a_slow_start_elsewhere_hides_no_bar(passing):
+    """Each bar is a share of the longest of its own case and mode."""
+    starts = {"resnet18": 1e4, "lstm": 1.0}
+    cells = [replace(c, cold=Cold(compile_s=starts.get(c.case, 1.0))) for c in passing.cells if c.median_s]
+    (section,) = (s for s in contents(replace(passing, cells=cells)).sections if s.anchor == "cold")
+    table = next(block for block in section.blocks if isinstance(block, Table))
+    assert {len(row[3].graphic) for row in table.rows} == {len(table.rows[0][3].graphic)}
+
+
 def test_parity_line_is_one_line(passing, failing):
     lines = [terminal.parity_line(p).plain for p in passing.parity]
     assert all("\n" not in line and len(line) < 90 for line in lines)

@@ -56,6 +56,11 @@ BUSY = {"kernels": 212, "captured": 0.0, "enqueue": 0.3}
         (("torch.channels_last", {"kernels": 212, "captured": 0.0, "enqueue": 0.2}), BUSY, {"other kernels"}),
         (("torch.channels_last", {"kernels": 212, "captured": 0.0}), {"kernels": 212, "captured": 0.0}, set()),
         (
+            ("torch.trace", {"kernels": 1, "captured": 0.0, "enqueue": 0.43}),
+            {"kernels": 1, "captured": 0.0, "enqueue": 0.78},
+            set(),
+        ),
+        (
             ("torch.channels_last", {"kernels": 100, "captured": 0.0}),
             {"kernels": 212, "captured": 0.0},
             {"fewer kernels"},

@@ -5,6 +5,7 @@ import signal
 import sys
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import jax
@@ -19,6 +20,7 @@ from graphmode.compare.errors import describe, describe_briefly
 from graphmode.compare.interrupt import remembered
 from graphmode.compare.plan import Listener
 from graphmode.compare.speed.bench import Budget
+from graphmode.compare.speed.gate import Gate, Wrong
 from graphmode.compare.speed.rows import ROW_NAMES, RowError, all_rows, selected
 
 BUDGET = Budget(prepare_s=60, time_s=0.02)
@@ -142,6 +144,24 @@ def test_cuda_rows_and_channels_last_say_why_they_are_not_there(results):
     assert (cells["torch.cudagraph"].status, "CUDA" in cells["torch.cudagraph"].reason) == ("unavailable", True)
     assert cells["torch.channels_last"].status == "unavailable"
     assert "rank 4" in cells["torch.channels_last"].reason
+
+
+@pytest.mark.parametrize(
+    ("verdict", "told"),
+    [
+        ((10.189145137967795, False, ""), "output y: error ratio 10.2, at most 5 was wanted"),
+        ((None, False, "3 of 10 elements differ"), "output y: 3 of 10 elements differ"),
+        ((0.9, False, "3 of 10 elements differ"), "output y: 3 of 10 elements differ"),
+    ],
+)
+def test_a_row_that_is_wrong_is_told_by_what_tells_against_it(monkeypatch, verdict, told):
+    monkeypatch.setattr(Gate, "_gross_fault", lambda *_: "")
+    answer = SimpleNamespace(find=lambda key: 0, tensors=lambda: [("output", "y", 0)])
+    truth = SimpleNamespace(torch=answer, reference=answer)
+    exam: Any = SimpleNamespace(truths=[truth], precision=SimpleNamespace(verdict=lambda *_: verdict))
+    with pytest.raises(Wrong) as wrong:
+        Gate(exam).judge("inference", [0], {0: answer})
+    assert str(wrong.value) == told
 
 
 def test_expected_rows_do_not_fail_a_run():
