@@ -100,7 +100,9 @@ MEANINGS = {
     "to the floor, JAX to the floor, PyTorch to the floor": (
         "Median over floor: at 1, this machine has no more to give to the work as it is counted."
     ),
-    "measured, at best": "A large copy, a large matrix product, and empty launches, timed in this run.",
+    "measured, at best": (
+        "A large copy, a large matrix product, and empty launches, timed in this run: the best of several repeats."
+    ),
     "fixed part, each item, misfit, knee, in words": (
         "The line through a row's medians over the batch size; how far it misses one at most; and the batch at which "
         "both of its parts are equal, where that lies within the sizes measured."
