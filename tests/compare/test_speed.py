@@ -1,6 +1,8 @@
 """The speed side: timing, the gate before it, and what each cell says."""
 
 import contextlib
+import errno
+import os
 import signal
 import sys
 import time
@@ -19,6 +21,8 @@ from graphmode.compare.comparison import run
 from graphmode.compare.errors import describe, describe_briefly
 from graphmode.compare.interrupt import remembered
 from graphmode.compare.plan import Listener
+from graphmode.compare.report import ResultsError
+from graphmode.compare.report import results as report_results
 from graphmode.compare.speed.bench import Budget
 from graphmode.compare.speed.gate import Gate, Wrong
 from graphmode.compare.speed.rows import ROW_NAMES, RowError, all_rows, selected
@@ -321,6 +325,27 @@ def test_ctrl_c_that_was_swallowed_ends_the_run_at_the_next_step():
         run([scale_case()], Plan(rows=("torch.eager",)), listener=Listener(on_step=swallow))
     assert len(steps) == 1
     assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_a_full_disk_ends_the_run_and_is_no_fault_of_the_case(tmp_path, monkeypatch, caplog):
+    saved = []
+
+    def write(path, payload):
+        if len(saved) == 2:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        saved.append(payload)
+
+    monkeypatch.setattr(report_results, "write_atomically", write)
+    told: list[Any] = []
+    with pytest.raises(ResultsError, match=r"cannot write the results file .*results.json: No space left on device"):
+        run(
+            [scale_case(), scale_case(name="next")],
+            Plan(rows=("torch.eager",)),
+            listener=Listener(on_problem=told.append),
+            save_to=tmp_path / "results.json",
+        )
+    assert told == []
+    assert caplog.records == []
 
 
 @pytest.mark.usefixtures("ctrl_c")
