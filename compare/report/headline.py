@@ -30,13 +30,12 @@ def headline(results: Results, derived: Derived | None = None) -> Headline:
             *_parity_lines(results, derived),
             *map(_speed_line, derived.means),
             *_pass_lines(derived),
+            *_untimed_lines(results),
             *_left_out_lines(results),
         ),
         tiles=tuple(_tiles(derived)),
-        notes=(
-            *(text for text, holds in ((INTERRUPTED, not results.complete), (QUICK, results.quick)) if holds),
-            *_case_notes(results),
-        ),
+        notes=tuple(text for text, holds in ((INTERRUPTED, not results.complete), (QUICK, results.quick)) if holds),
+        remarks=tuple(_case_notes(results)),
         failures=failures(results),
         losses=losses(own),
         wins=wins(own),
@@ -139,6 +138,13 @@ def _verdict(results: Results, derived: Derived) -> tuple[str, Tone]:
         text = "every port is equal and precise, and nothing unexpected failed."
     text = so_far + text
     return text[0].upper() + text[1:], tone  # type: ignore[return-value]
+
+
+def _untimed_lines(results: Results) -> list[str]:
+    """Of a run that timed others."""
+    timed = {cell.case for cell in results.cells}
+    names = dict.fromkeys(p.case for p in results.parity if p.case not in timed) if timed else {}
+    return [f"Judged, and not timed: {', '.join(map(plain, names))}."] if names else []
 
 
 def _left_out_lines(results: Results) -> list[str]:

@@ -44,6 +44,9 @@ def _headline(headline: Headline) -> Iterable[str]:
     yield f"**{escape(headline.verdict)}**"
     if headline.lines:
         yield _bullets(headline.lines)
+    if headline.remarks:
+        yield "## Remarks"
+        yield _bullets(headline.remarks)
     if headline.failures:
         yield "## What fails this run"
         yield _bullets(headline.failures)

@@ -260,6 +260,26 @@ def test_batch_sizes_are_never_mixed(passing):
     assert "cpu float32, batch 64" in table
 
 
+def test_what_is_told_of_single_cases_stands_below_what_bears_on_all(passing):
+    first, *others = passing.cases
+    noted = replace(passing, complete=False, cases=[replace(first, notes=["no batch sweep"]), *others])
+    remark = f"{first.name}: no batch sweep"
+    assert headline(noted).notes == headline(replace(passing, complete=False)).notes
+    assert headline(noted).remarks == (remark,)
+    text, page = markdown.render(noted), html.render(noted)
+    assert text.index("was interrupted") < text.index("So far") < text.index("batch sweep")
+    assert page.index("was interrupted") < page.index('id="wins-and-losses"') < page.index(f"<li>{remark}</li>")
+    assert remark in shown(terminal.summary(noted))
+
+
+def test_what_was_judged_and_not_timed_is_told(passing):
+    untimed = replace(passing, cells=[c for c in passing.cells if c.case != "lstm"])
+    assert "Judged, and not timed: lstm." in headline(untimed).lines
+    judged = replace(passing, cells=[])  # a check times nothing
+    for results in (passing, judged):
+        assert "not timed" not in " ".join(headline(results).lines)
+
+
 def test_what_is_level_is_no_loss(passing):
     """As many are listed as are counted."""
     scattered = [
