@@ -118,6 +118,31 @@ def test_a_loss_of_jax_is_explained_as_well():
     assert told(*rows).startswith("torch.compile is faster than jax.jit: fewer kernels, 4 kernels a call in place of 9")
 
 
+LAUNCHES = {"empty graphed call": 62e-6, "empty jax.jit call": 95e-6, "empty ONNX Runtime call": 5e-6}
+
+
+@pytest.mark.parametrize(
+    ("slow", "median", "expected"),
+    [
+        ("jax.graphed", 81e-6, "an empty graphed call takes 62.0 us here, 77% of the time of jax.graphed"),
+        ("jax.jit", 110e-6, "an empty jax.jit call takes 95.0 us here, 86% of the time of jax.jit"),
+        ("jax.graphed", 100e-6, ""),  # without its call it would still be slower
+        ("jax.graphed", 60e-6, ""),  # it is faster than an empty call: that tells nothing
+        ("torch.eager", 81e-6, ""),
+        ("onnxruntime", 36e-6, ""),  # little of its time
+    ],
+)
+def test_what_a_call_costs_is_told_where_it_decides(slow, median, expected):
+    found = reasons(cell("torch.cudagraph", 34e-6), cell(slow, median), None, LAUNCHES)
+    assert [(r.kind, r.words) for r in found] == ([("what a call costs", expected)] if expected else [])
+    assert reasons(cell("torch.cudagraph", 34e-6), cell(slow, median)) == []
+
+
+def test_steps_that_share_a_launch_are_not_told_of_its_cost():
+    slow = cell("jax.graphed", 81e-6, steps_per_call=8)
+    assert reasons(cell("torch.cudagraph", 34e-6), slow, None, LAUNCHES) == []
+
+
 def test_shares_are_never_rounded_to_all_or_none():
     one = cell("torch.cudagraph", 0.5, kernels=1000, captured=0.999, enqueue=0.001)
     (group,) = ratios.groups([one, cell("torch.eager", 1.0, kernels=1000, captured=0.0, enqueue=0.999)])
