@@ -51,6 +51,7 @@
     if (header.matches(".graphic") || header.closest("table").tBodies[0].rows.length < 2) continue;
     const button = document.createElement("button");
     button.type = "button";
+    header.dataset.title = header.textContent; // for paper, where a head that is repeated shows no buttons
     button.append(...header.childNodes);
     header.append(button);
   }

@@ -245,6 +245,25 @@ def test_paper_shows_everything(show):
     assert page.pdf().count(b"/Type /Page\n") > 5
 
 
+def test_paper_names_the_columns_on_every_page(show):
+    """Chromium leaves out buttons where it repeats a table's head."""
+    page = show()
+    header = page.locator("#case-1 th", has_text="median").first
+    shown = """header => [
+        getComputedStyle(header, "::before").content, getComputedStyle(header.querySelector("button")).display
+    ]"""
+    assert header.evaluate(shown)[0] == "none"
+    page.emulate_media(media="print")
+    assert header.evaluate(shown) == ['"median"', "none"]
+
+
+def test_tables_that_scroll_have_a_name(show):
+    """A keyboard stops at each, and a reader hears where."""
+    page = show(anchor="speed")
+    assert page.get_by_role("region", name="Is it faster?").get_by_role("table").is_visible()
+    assert page.locator(".box:not([aria-label]), .box[aria-label='']").count() == 0
+
+
 def test_paper_can_break_between_the_bars(show):
     """A picture that is higher than a page would be cut, and what comes after it printed over its end."""
     page = show("zoo")
