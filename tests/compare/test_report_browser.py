@@ -156,6 +156,17 @@ def test_the_filter_leaves_what_matches(show):
     assert page.locator("#cases details.inner:visible").count() == len(SAMPLE["CASES"])
 
 
+def test_a_link_to_what_the_filter_hides_ends_it(show):
+    page = show()
+    page.fill("#filter", "lstm")
+    page.get_by_role("link", name="efficientnet_lite0, inference: ").click()
+    shown = page.locator("#cases details.inner:visible")
+    page.wait_for_function("document.querySelector('#cases details.inner[open]')")
+    assert shown.count() == len(SAMPLE["CASES"])
+    assert page.locator("#cases details.inner[open] > summary").text_content().strip() == "Every row of efficientnet_lite0"
+    assert page.input_value("#filter") == ""
+
+
 def test_open_all_and_close_all(show):
     page = show()
     page.click("#open-all")
