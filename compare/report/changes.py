@@ -182,6 +182,8 @@ def _ways(before: Results, after: Results) -> list[str]:
     for word, results in (("before", before), ("after", after)):
         if not results.complete:
             lines.append(f"the run {word} was interrupted")
+        if results.environment.is_busy:
+            lines.append(f"other programs were busy on the machine when the run {word} began")
         if results.quick:
             lines.append(f"the run {word} was a quick one, with few repeats")
     return lines

@@ -8,6 +8,7 @@ from .derived import Comparison, Derived, Reasons
 from .page import Headline, Plot, Tile, Tone
 from .plots.ratio_bars import ratio_bars, span
 from .ratios import Mean
+from .records.machine import LOAD
 from .results import Results
 from .speed_tables import case_anchors
 from .wording import DEFAULT_VARIANT, batch_text, count, dtype_text, mode_text, number, plain, ratio_text, reason_text
@@ -34,7 +35,7 @@ def headline(results: Results, derived: Derived | None = None) -> Headline:
             *_left_out_lines(results),
         ),
         tiles=tuple(_tiles(derived)),
-        notes=tuple(text for text, holds in ((INTERRUPTED, not results.complete), (QUICK, results.quick)) if holds),
+        notes=tuple(_notes(results)),
         remarks=tuple(_case_notes(results)),
         failures=failures(results),
         losses=losses(own),
@@ -43,6 +44,20 @@ def headline(results: Results, derived: Derived | None = None) -> Headline:
         plots=first,
         further_plots=further,
     )
+
+
+def _notes(results: Results) -> Iterator[str]:
+    if not results.complete:
+        yield INTERRUPTED
+    if results.quick:
+        yield QUICK
+    there = results.environment
+    if there.is_busy and results.cells:
+        load = f"load average {plain(there.moment[LOAD].split()[0])}, {count(there.threads, 'thread')}"
+        yield (
+            f"Other programs were busy on this machine when the run began ({load}): rows that share their work among "
+            "threads, most of PyTorch's, suffer most, and ratios with them."
+        )
 
 
 def _case_notes(results: Results) -> Iterator[str]:
@@ -206,7 +221,7 @@ def _tiles(derived: Derived) -> list[Tile]:
     for mean in averages:
         where = f", {mean.device} {mean.dtype}" if len(averages) > 1 else ""
         if mean.to_fastest is not None:
-            tone: Tone = "good" if mean.to_fastest < 1 else "bad"
+            tone: Tone = "" if mean.level == mean.count else "good" if mean.to_fastest < 1 else "bad"
             words = f"JAX's time over PyTorch's fastest row's, geometric mean of {mean.count}{where}"
             tiles.append(Tile(number(mean.to_fastest), words, tone))
         if mean is not averages[0]:  # a tile each: the others are among the lines

@@ -272,6 +272,29 @@ def test_what_is_told_of_single_cases_stands_below_what_bears_on_all(passing):
     assert remark in shown(terminal.summary(noted))
 
 
+@pytest.mark.parametrize(
+    ("load", "busy"),
+    [("5.74 6.10 4.43", True), ("1.01 0.2 0.1", True), ("1.00 6 6", False), ("", False), ("unknown", False)],
+)
+def test_a_machine_that_was_busy_is_told_above_all(passing, load, busy):
+    there = replace(passing.environment, threads=2, moment={"load average": load})
+    results = replace(passing, environment=there)
+    assert there.is_busy is busy
+    assert [f"load average {load.split()[0]}, 2 threads" in note for note in headline(results).notes] == [True] * busy
+    assert headline(replace(results, cells=[])).notes == ()  # what is equal does not hang on it
+
+
+def test_a_mean_of_what_is_level_is_neither_good_nor_bad(passing):
+    scatter = {"jax": (0.1, 0.5, 1, 2, 9), "torch": (9, 2, 1, 0.5, 0.1)}
+    scattered = [
+        replace(c, samples_s=[c.median_s * s for s in scatter[c.framework]])
+        for c in passing.cells
+        if c.median_s and c.case == "resnet18"
+    ]
+    tones = {t.words.partition(",")[0]: t.tone for t in headline(replace(passing, cells=scattered)).tiles}
+    assert tones["JAX's time over PyTorch's fastest row's"] == ""
+
+
 def test_what_was_judged_and_not_timed_is_told(passing):
     untimed = replace(passing, cells=[c for c in passing.cells if c.case != "lstm"])
     assert "Judged, and not timed: lstm." in headline(untimed).lines

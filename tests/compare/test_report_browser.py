@@ -163,7 +163,9 @@ def test_a_link_to_what_the_filter_hides_ends_it(show):
     shown = page.locator("#cases details.inner:visible")
     page.wait_for_function("document.querySelector('#cases details.inner[open]')")
     assert shown.count() == len(SAMPLE["CASES"])
-    assert page.locator("#cases details.inner[open] > summary").text_content().strip() == "Every row of efficientnet_lite0"
+    assert (
+        page.locator("#cases details.inner[open] > summary").text_content().strip() == "Every row of efficientnet_lite0"
+    )
     assert page.input_value("#filter") == ""
 
 

@@ -166,6 +166,12 @@ def test_what_was_not_timed_is_not_told_to_be_as_it_was(run):
     )
 
 
+def test_a_machine_that_was_busy_is_told(run):
+    busy = replace(run.environment, threads=2, moment={"load average": "3.10 2 1"})
+    found = changes(replace(run, environment=replace(busy, moment={})), replace(run, environment=busy))
+    assert found.circumstances == ["other programs were busy on the machine when the run after began"]
+
+
 def test_one_run_compared_with_itself_is_told(run):
     assert "Both files hold the same run" in changes_page(run, run, ("a", "b")).headline.lines[0]
     assert "same run" not in changes_page(run, again(run, 1), ("a", "b")).headline.lines[0]

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 from .finite import require_measured
 
+LOAD = "load average"  # of what differs by nature: over one, five and fifteen minutes
+
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
@@ -74,6 +76,14 @@ class Environment:
     flags: dict[str, str] = field(default_factory=dict)
     revision: str = ""
     moment: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether other programs had more than half of the processors when the run began."""
+        try:
+            return float(self.moment.get(LOAD, "").split()[0]) > self.threads / 2
+        except (IndexError, ValueError):
+            return False
 
     @property
     def facts(self) -> dict[str, str]:
