@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from .ratios import EAGER, Group, ratio
 from .records import Cell
-from .wording import duration, number, row_name, share
+from .wording import count, duration, number, row_name, share
 
 HOST_BOUND = 0.9  # of its time a call needs until it returns: the device waits for the host
 NOT_HOST_BOUND = 0.5
@@ -114,7 +114,7 @@ def _kernels(fast: Cell, slow: Cell) -> Iterator[Reason]:
     things = _things(fast)
     if few <= FEWER * many:
         kind = "fusion" if fast.row not in UNCOMPILED and slow.row in UNCOMPILED else f"fewer {things}"
-        yield Reason(kind, f"{kind}, {few:,} {things} a call in place of {many:,}")
+        yield Reason(kind, f"{kind}, {count(few, things[:-1])} a call in place of {many:,}")
     elif many < FEWER * few:
         yield Reason("", f"not by fewer {things}, {few:,} a call against {many:,}")
     else:

@@ -149,7 +149,7 @@ def _status_turns(pairs: Iterable[tuple[Cell, Cell]]) -> Iterable[Turn]:
 
 def _lacking(here: Results, there: Results) -> Iterable[str]:
     """What of `here` has no counterpart: a case, else a mode of it, else a row or a verdict."""
-    cases = {c.case for c in (*there.cells, *there.parity)}
+    cases = {c.case for c in there.cells} | {p.case for p in there.parity}
     places = {place(c) for c in there.cells}
     keys = {_key(c) for c in there.cells}
     verdicts = {_parity_name(p) for p in there.parity}

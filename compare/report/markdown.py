@@ -44,9 +44,6 @@ def _headline(headline: Headline) -> Iterable[str]:
     yield f"**{escape(headline.verdict)}**"
     if headline.lines:
         yield _bullets(headline.lines)
-    if headline.remarks:
-        yield "## Remarks"
-        yield _bullets(headline.remarks)
     if headline.failures:
         yield "## What fails this run"
         yield _bullets(headline.failures)
@@ -58,6 +55,9 @@ def _headline(headline: Headline) -> Iterable[str]:
         yield "## Where JAX loses"
         yield from filter(None, [escape(headline.why.get("slower", ""))])
         yield _bullets(headline.losses)
+    if headline.remarks:
+        yield "## Remarks"
+        yield _bullets(headline.remarks)
 
 
 def _section(section: Section) -> Iterable[str]:

@@ -126,10 +126,10 @@ def summary(results: Results) -> RenderableType:
     parts.append(Text(head.verdict, style=STYLES[head.tone] or "bold"))
     parts += [_bullet(line) for line in head.lines]
     for title, lines, style in (
-        ("Remarks", head.remarks, "yellow"),
         ("What fails this run", tuple(map(_first_line, head.failures)), "red"),
         ("Where JAX wins most", head.wins, ""),
         ("Where JAX loses", head.losses, ""),
+        ("Remarks", head.remarks, "yellow"),
     ):
         if lines:
             parts.append(Text(f"\n{title}", style="bold"))

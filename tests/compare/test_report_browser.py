@@ -273,7 +273,7 @@ def test_paper_names_the_columns_on_every_page(show):
 def test_tables_that_scroll_have_a_name(show):
     """A keyboard stops at each, and a reader hears where."""
     page = show(anchor="speed")
-    assert page.get_by_role("region", name="Is it faster?").get_by_role("table").is_visible()
+    assert page.get_by_role("group", name="Is it faster?").get_by_role("table").is_visible()
     assert page.locator(".box:not([aria-label]), .box[aria-label='']").count() == 0
 
 

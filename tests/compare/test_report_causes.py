@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 from graphmode.compare.report import ratios
@@ -96,6 +97,8 @@ def test_a_cpu_waits_for_no_host():
     )
     text = told(*rows)
     assert text == "jax.jit is faster than torch.eager: fusion, 3 operations a call in place of 50"
+    alone = rows[0], replace(rows[1], launches=Launches(kernels=1, captured=0.0))
+    assert told(*alone).endswith("fusion, 1 operation a call in place of 50")
 
 
 def test_sentences_name_the_faster_row_and_give_the_numbers():
