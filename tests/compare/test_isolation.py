@@ -213,7 +213,7 @@ def test_a_case_that_cannot_be_sent_runs_in_this_process_and_the_report_says_so(
     results = bench(unsent, plan)
     assert {cell.status for cell in results.cells} == {"ok"}
     assert f"all rows ran in one process: {reason}" in results.cases[0].notes[0]
-    assert results.cases[0].notes[0] in str(headline(results).notes)
+    assert results.cases[0].notes[0] in str(headline(results).remarks)
 
 
 def test_without_isolation_everything_runs_here(file):
