@@ -261,7 +261,8 @@ class Runs:
       units: in order of importance.
       arguments: of every run.
       sweep, swept: batch sizes, and the cases that are timed at them.
-      share_s: what a unit takes at most while others wait; what was broken off begins anew when all have had theirs.
+      share_s: what a unit takes at most while others wait; what was broken off, now or by an earlier start, begins anew
+        when all have had theirs and more time is left than it had.
       end: of `time.monotonic`.
       seed, quick: that results which are there already have to be of.
       at_once: how many units run at a time; where several do, they take turns to time.
@@ -321,7 +322,7 @@ class Runs:
         self._turn = None
         for unit in self.units:
             there = self.left[unit.name]
-            if there is not None and not there.complete and self._rest_s > self.share_s:
+            if there is not None and not there.complete and self._rest_s > there.duration_s:
                 self._run(unit, "again", self._rest_s)
         return gather(self.units, self.left, self.notes)
 

@@ -31,7 +31,7 @@ from .release import release
 from .report.certificates import CaseCertificate
 from .report.ratios import groups
 from .report.records import CaseInfo, Cell, Parity
-from .report.results import Results
+from .report.results import Results, ResultsError
 from .speed.bench import Budget, CaseBench
 from .speed.environment import choose_device, describe
 from .speed.forkserver import Died
@@ -138,6 +138,8 @@ class _Run:
                 before = len(self.results.cases)
                 try:
                     self._case(case.training(self.plan.modes), number)
+                except ResultsError:  # the disk is full: no fault of the case, and nothing further could be kept
+                    raise
                 # an exit in a user's code would end the run as if all were well
                 except (Exception, SystemExit) as error:
                     told = isinstance(error, CaseError | WeightsError)

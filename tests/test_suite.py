@@ -189,7 +189,8 @@ def test_what_is_broken_off_at_its_share_begins_anew_when_all_have_had_theirs(tm
         whole = place.name != "lstm" or limit_s > 60
         facts = {"device_name": "another"} if place.name == "bert" else {}
         place.mkdir(parents=True, exist_ok=True)
-        results_of(arguments[0], sample, complete=whole, **facts).save(place / "results.json")
+        left = replace(results_of(arguments[0], sample, complete=whole, **facts), duration_s=min(limit_s, 100.0))
+        left.save(place / "results.json")
         return "passed" if whole else f"broken off after {limit_s:.0f} s"
 
     monkeypatch.setattr(module, "run_case", run_case)
@@ -207,6 +208,27 @@ def test_what_is_broken_off_at_its_share_begins_anew_when_all_have_had_theirs(tm
     ran.clear()
     module.Runs(tmp_path, units, [], "", (), **options).run()
     assert [name for name, _ in ran] == ["bert"]
+
+
+def test_a_later_start_goes_on_with_what_an_earlier_one_broke_off(tmp_path, monkeypatch, module):
+    """Where it has more time for it, also where no case takes less than all of it, as on a CPU."""
+    sample = Results.load(ROOT / "benchmarks/results/cpu-2-threads/results.json")
+    ran = []
+
+    def run_case(place, arguments, limit_s, turn):
+        ran.append(place.name)
+        place.mkdir(parents=True, exist_ok=True)
+        left = results_of(arguments[0], sample, complete=limit_s > 200)
+        replace(left, duration_s=limit_s).save(place / "results.json")
+        return "passed" if left.complete else f"broken off after {limit_s:.0f} s"
+
+    monkeypatch.setattr(module, "run_case", run_case)
+    monkeypatch.setattr(module, "revision", lambda: sample.environment.revision)
+    for seconds, wanted, complete in ((150, ["lstm"], False), (140, [], False), (300, ["lstm"], True)):
+        ran.clear()
+        options = {"share_s": seconds, "end": time.monotonic() + seconds, "seed": 0, "quick": False}
+        results = module.Runs(tmp_path, [module.Unit("lstm", "float32")], [], "", (), **options).run()
+        assert (ran, results.complete) == (wanted, complete), seconds
 
 
 def test_for_what_there_was_no_time_is_no_failure(tmp_path, monkeypatch, module):

@@ -1,22 +1,30 @@
-"""What a gain came from, in words: launches removed, fusion, other kernels, nearness to the floor.
+"""What a gain came from, in words: launches removed, fusion, other kernels, what a call costs, nearness to the floor.
 
 Each sentence gives the counts and times that it rests on. Where they were not measured, nothing is said.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from .ratios import EAGER, Group, ratio
 from .records import Cell
-from .wording import number, row_name, share
+from .wording import count, duration, number, row_name, share
 
 HOST_BOUND = 0.9  # of its time a call needs until it returns: the device waits for the host
 NOT_HOST_BOUND = 0.5
 FEWER = 0.8  # of the other's kernels, at most
 REPLAYED = 0.5  # of a row's kernels, at least
 NEAR_FLOOR = 1.5
+MOSTLY_THE_CALL = 0.5  # of a row's time
+CALLS = {  # by row, what the floors name an empty call of it
+    "jax.jit": "empty jax.jit call",
+    "jax.graphed": "empty graphed call",
+    "jax.graphed.no_command_buffers": "empty graphed call",
+    "onnxruntime": "empty ONNX Runtime call",
+}
+NOT_KNOWN: Mapping[str, float] = {}
 UNCOMPILED = frozenset({EAGER, "torch.channels_last", "torch.cudagraph", "torch.graphed_callables", "jax.eager"})
 
 
@@ -29,35 +37,45 @@ class Reason:
     words: str
 
 
-def causes(group: Group, floor_s: float | None = None) -> list[str]:
+def causes(group: Group, floor_s: float | None = None, launch_s: Mapping[str, float] = NOT_KNOWN) -> list[str]:
     """A sentence for JAX's fastest row against PyTorch's fastest, and for each of the two against eager PyTorch, where
     their times differ beyond the interval and the cells hold evidence why.
 
     Args:
       group: the cells of one comparison.
       floor_s: seconds below which no step with this work can be on this machine, if known.
+      launch_s: by name, the seconds that one empty launch takes on it.
     """
     jax, torch, eager = group.fastest_jax, group.fastest_torch, group.eager
-    sentences = (sentence(a, b, floor_s) for a, b in ((jax, torch), (jax, eager), (torch, eager)))
+    sentences = (sentence(a, b, floor_s, launch_s) for a, b in ((jax, torch), (jax, eager), (torch, eager)))
     return list(dict.fromkeys(filter(None, sentences)))
 
 
-def sentence(one: Cell | None, other: Cell | None, floor_s: float | None = None) -> str:
+def sentence(
+    one: Cell | None, other: Cell | None, floor_s: float | None = None, launch_s: Mapping[str, float] = NOT_KNOWN
+) -> str:
     """Which of the two is faster, and why; `""` where their times are level or the cells do not tell."""
-    found = reasons(one, other, floor_s)
+    found = reasons(one, other, floor_s, launch_s)
     if not found:
         return ""
     fast, slow = _ordered(one, other)
     return f"{row_name(fast)} is faster than {row_name(slow)}: {'; '.join(reason.words for reason in found)}"
 
 
-def reasons(one: Cell | None, other: Cell | None, floor_s: float | None = None) -> list[Reason]:
+def reasons(
+    one: Cell | None, other: Cell | None, floor_s: float | None = None, launch_s: Mapping[str, float] = NOT_KNOWN
+) -> list[Reason]:
     """What the cells show of why one of the two is faster."""
     compared = ratio(one, other)
     if one is other or compared is None or compared.verdict == "level":
         return []
     fast, slow = _ordered(one, other)
-    return [*_host(fast, slow), *_kernels(fast, slow), *_floor(fast, slow, floor_s)]
+    return [
+        *_host(fast, slow),
+        *_kernels(fast, slow),
+        *_call(fast, slow, launch_s),
+        *_floor(fast, slow, floor_s),
+    ]
 
 
 def _ordered(one: Cell | None, other: Cell | None) -> tuple[Cell, Cell]:
@@ -96,14 +114,25 @@ def _kernels(fast: Cell, slow: Cell) -> Iterator[Reason]:
     things = _things(fast)
     if few <= FEWER * many:
         kind = "fusion" if fast.row not in UNCOMPILED and slow.row in UNCOMPILED else f"fewer {things}"
-        yield Reason(kind, f"{kind}, {few:,} {things} a call in place of {many:,}")
+        yield Reason(kind, f"{kind}, {count(few, things[:-1])} a call in place of {many:,}")
     elif many < FEWER * few:
         yield Reason("", f"not by fewer {things}, {few:,} a call against {many:,}")
     else:
         shares = _host_share(fast), _host_share(slow)
-        busy = all(s is not None and s < HOST_BOUND for s in shares)
+        busy = all(s is not None and s < NOT_HOST_BOUND for s in shares)  # beyond, the host may be what differs
         kind = f"other {things}" if busy else ""
         yield Reason(kind, f"{kind or f'about as many {things}'}, {few:,} a call against {many:,}")
+
+
+def _call(fast: Cell, slow: Cell, launch_s: Mapping[str, float]) -> Iterator[Reason]:
+    """Where the slower one would not be slower without what an empty call of it costs, and that is most of its time."""
+    name = CALLS.get(slow.row, "")
+    empty, before, now = launch_s.get(name), slow.median_s, fast.median_s
+    if not empty or not before or not now or slow.steps_per_call > 1:
+        return
+    if MOSTLY_THE_CALL * before <= empty < before and before - empty < now:
+        words = f"an {name} takes {duration(empty)} here, {share(empty / before)} of the time of {row_name(slow)}"
+        yield Reason("what a call costs", words)
 
 
 def _things(cell: Cell) -> str:

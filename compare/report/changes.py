@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
 from .bootstrap import MIN_SAMPLES
-from .drift import Together, own, together
+from .drift import Together, own, place, together
 from .ratios import Ratio
 from .records import Cell, Parity
 from .results import Results
-from .wording import batch_text, dtype_text, parity_verdict, plain, row_name, status_text
+from .wording import batch_text, count, dtype_text, parity_verdict, plain, row_name, status_text
 
 Key = tuple[str, str, str, str, str, str, int | None]
 
@@ -62,8 +63,11 @@ class Changes:
       together: how the rows of a framework moved in one case and mode, beyond those of the other, the most first.
       turns: parity verdicts and statuses that differ.
       untold: rows timed in both, as they were before, of which nothing can be said: with too few samples.
-      one_sided: rows and verdicts that only one of the runs has, with which one.
+      one_sided: rows and verdicts that only one of the runs has, with which one; a whole mode or case in a line.
       circumstances: what else differs between the runs: machine, versions, flags, seed.
+      facts: the names of those that are facts of the environment or the seed.
+      in_common: how many rows and verdicts both runs have.
+      is_one_run: both are the same run.
     """
 
     times: list[Change] = field(default_factory=list)
@@ -72,6 +76,9 @@ class Changes:
     untold: list[Cell] = field(default_factory=list)
     one_sided: list[str] = field(default_factory=list)
     circumstances: list[str] = field(default_factory=list)
+    facts: list[str] = field(default_factory=list)
+    in_common: int = 0
+    is_one_run: bool = False
 
     def resolved(self, change: float) -> int:
         """How many rows are steady enough that a change by this fraction would be beyond their noise."""
@@ -101,10 +108,7 @@ def changes(before: Results, after: Results) -> Changes:
     steady = [(a, b) for a, b in timed if not any(map(_is_untold, (a, b)))]
     verdicts = [{(p.case, p.side, p.variant, p.dtype): p for p in results.parity} for results in (before, after)]
     judged = [(parity, verdicts[1][key]) for key, parity in verdicts[0].items() if key in verdicts[1]]
-    names: list[dict[str, None]] = [
-        {**{_cell_name(c): None for c in results.cells}, **{_parity_name(p): None for p in results.parity}}
-        for results in (before, after)
-    ]
+    facts = _facts(before, after)
     return Changes(
         times=sorted(
             (Change(a, b, ratio) for (a, b), ratio in zip(steady, own(steady), strict=True)),
@@ -114,10 +118,16 @@ def changes(before: Results, after: Results) -> Changes:
         turns=[*_parity_turns(judged), *_status_turns(both)],
         untold=[a for a, b in timed if any(map(_is_untold, (a, b)))],
         one_sided=[
-            *(f"{name}: only before" for name in names[0] if name not in names[1]),
-            *(f"{name}: only after" for name in names[1] if name not in names[0]),
+            *(f"{name}: only before" for name in _lacking(before, after)),
+            *(f"{name}: only after" for name in _lacking(after, before)),
         ],
-        circumstances=_circumstances(before, after),
+        circumstances=[
+            *(f"{name}: {a} before, {b} after" for name, (a, b) in facts.items()),
+            *_ways(before, after),
+        ],
+        facts=list(facts),
+        in_common=len(both) + len(judged),
+        is_one_run=before == after,
     )
 
 
@@ -137,16 +147,43 @@ def _status_turns(pairs: Iterable[tuple[Cell, Cell]]) -> Iterable[Turn]:
             yield Turn(_cell_name(a), status_text(a), status_text(b), is_worse=a.status == "ok")
 
 
-def _circumstances(before: Results, after: Results) -> list[str]:
+def _lacking(here: Results, there: Results) -> Iterable[str]:
+    """What of `here` has no counterpart: a case, else a mode of it, else a row or a verdict."""
+    cases = {c.case for c in there.cells} | {p.case for p in there.parity}
+    places = {place(c) for c in there.cells}
+    keys = {_key(c) for c in there.cells}
+    verdicts = {_parity_name(p) for p in there.parity}
+    rows: Counter[str] = Counter()
+    for cell in here.cells:
+        if cell.case not in cases:
+            rows[plain(cell.case)] += 1
+        elif place(cell) not in places:
+            rows[f"{_mode_name(cell)} ({cell.device}, {cell.dtype})"] += 1
+        elif _key(cell) not in keys:
+            rows[_cell_name(cell)] = 0
+    for parity in here.parity:
+        if parity.case not in cases:
+            rows[plain(parity.case)] += 0
+        elif _parity_name(parity) not in verdicts:
+            rows[_parity_name(parity)] = 0
+    yield from (f"{name}, {count(number, 'row')}" if number else name for name, number in rows.items())
+
+
+def _facts(before: Results, after: Results) -> dict[str, tuple[str, str]]:
+    """By name, what differs of the environments and the seed, before and after."""
     sides = [results.environment.facts | {"seed": str(results.seed)} for results in (before, after)]
+    names = dict.fromkeys((*sides[0], *sides[1]))
+    pairs = {name: (sides[0].get(name) or "not known", sides[1].get(name) or "not known") for name in names}
+    return {name: (a, b) for name, (a, b) in pairs.items() if a != b}
+
+
+def _ways(before: Results, after: Results) -> list[str]:
     lines = []
-    for name in dict.fromkeys((*sides[0], *sides[1])):
-        a, b = (side.get(name, "") or "not known" for side in sides)
-        if a != b:
-            lines.append(f"{name}: {a} before, {b} after")
     for word, results in (("before", before), ("after", after)):
         if not results.complete:
             lines.append(f"the run {word} was interrupted")
+        if results.environment.is_busy:
+            lines.append(f"other programs were busy on the machine when the run {word} began")
         if results.quick:
             lines.append(f"the run {word} was a quick one, with few repeats")
     return lines
@@ -157,8 +194,11 @@ def _key(cell: Cell) -> Key:
 
 
 def _cell_name(cell: Cell) -> str:
-    where = f"{plain(cell.case)}, {cell.mode}{batch_text(cell.batch)}"
-    return f"{where}: {row_name(cell)} ({cell.device}, {cell.dtype})"
+    return f"{_mode_name(cell)}: {row_name(cell)} ({cell.device}, {cell.dtype})"
+
+
+def _mode_name(cell: Cell) -> str:
+    return f"{plain(cell.case)}, {cell.mode}{batch_text(cell.batch)}"
 
 
 def _parity_name(parity: Parity) -> str:

@@ -29,6 +29,8 @@ TOGETHER = (
 )
 SHOWN = 0.1
 NAMED = 2  # of those that moved together, in the verdict
+FACTS = 4  # of those that differ, above the changes
+UNTIMED = "No verdict and no status turned, and no row could be compared in time"
 TURNS = (Column("what"), Column("before"), Column("after"))
 
 
@@ -48,6 +50,8 @@ def changes_page(before: Results, after: Results, names: tuple[str, str]) -> Pag
 
 
 def _verdict(found: Changes) -> tuple[str, Tone]:
+    if not found.in_common:
+        return "Nothing could be compared: no row or verdict is in both runs.", "warn"
     slower = sum(change.verdict == "slower" for change in found.moved)
     faster = len(found.moved) - slower
     worse = sum(turn.is_worse for turn in found.turns)
@@ -64,12 +68,19 @@ def _verdict(found: Changes) -> tuple[str, Tone]:
         parts.append(
             f"{count(len(found.turns), 'verdict or status', 'verdicts or statuses')} turned, {worse} for the worse"
         )
-    text = "; ".join(filter(None, parts)) or "Nothing changed beyond noise"
+    text = "; ".join(filter(None, parts)) or ("Nothing changed beyond noise" if found.times else UNTIMED)
     is_worse = slower or worse or any(one.ratio.verdict == "slower" for one in moved)
     return f"{text[0].upper()}{text[1:]}.", "bad" if is_worse else "good"
 
 
 def _lines(found: Changes) -> Iterator[str]:
+    if found.is_one_run:
+        yield "Both files hold the same run: it is compared with itself."
+    if found.facts:
+        more = f" and {count(len(found.facts) - FACTS, 'further fact')}" if len(found.facts) > FACTS else ""
+        yield f"The runs differ in {', '.join(map(plain, found.facts[:FACTS]))}{more}: what moved may be due to that."
+    if not found.times:
+        return
     yield (
         f"{count(len(found.times), 'row')} could be compared in time, {found.resolved(SHOWN)} of them steady enough to "
         f"show a change of {SHOWN:.0%}."

@@ -129,7 +129,8 @@ def _reasons(comparisons: Sequence[Comparison], verdict: Verdict) -> Reasons:
 def _comparison(group: Group, floors: Floors | None, work: Work | None) -> Comparison:
     floor = floors.of(work) if floors is not None and work is not None else None
     best = group.best
-    found = reasons(group.fastest_jax, group.fastest_torch, floor)
+    launch_s = floors.launch_s if floors is not None else {}
+    found = reasons(group.fastest_jax, group.fastest_torch, floor, launch_s)
     return Comparison(
         case=group.case,
         mode=group.mode,
@@ -145,9 +146,9 @@ def _comparison(group: Group, floors: Floors | None, work: Work | None) -> Compa
         break_even_calls=group.break_even_calls,
         floor_s=floor,
         flops_per_byte=work.flops / work.bytes if work is not None and work.bytes else None,
-        why=sentence(group.fastest_jax, group.fastest_torch, floor),
+        why=sentence(group.fastest_jax, group.fastest_torch, floor, launch_s),
         reasons=list(dict.fromkeys(r.kind for r in found if r.kind)),
-        causes=causes(group, floor),
+        causes=causes(group, floor, launch_s),
         rows=list(_rows(group, floor, work)),
     )
 

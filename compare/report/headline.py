@@ -8,6 +8,7 @@ from .derived import Comparison, Derived, Reasons
 from .page import Headline, Plot, Tile, Tone
 from .plots.ratio_bars import ratio_bars, span
 from .ratios import Mean
+from .records.machine import LOAD
 from .results import Results
 from .speed_tables import case_anchors
 from .wording import DEFAULT_VARIANT, batch_text, count, dtype_text, mode_text, number, plain, ratio_text, reason_text
@@ -30,13 +31,12 @@ def headline(results: Results, derived: Derived | None = None) -> Headline:
             *_parity_lines(results, derived),
             *map(_speed_line, derived.means),
             *_pass_lines(derived),
+            *_untimed_lines(results),
             *_left_out_lines(results),
         ),
         tiles=tuple(_tiles(derived)),
-        notes=(
-            *(text for text, holds in ((INTERRUPTED, not results.complete), (QUICK, results.quick)) if holds),
-            *_case_notes(results),
-        ),
+        notes=tuple(_notes(results)),
+        remarks=tuple(_case_notes(results)),
         failures=failures(results),
         losses=losses(own),
         wins=wins(own),
@@ -44,6 +44,20 @@ def headline(results: Results, derived: Derived | None = None) -> Headline:
         plots=first,
         further_plots=further,
     )
+
+
+def _notes(results: Results) -> Iterator[str]:
+    if not results.complete:
+        yield INTERRUPTED
+    if results.quick:
+        yield QUICK
+    there = results.environment
+    if there.is_busy and results.cells:
+        load = f"load average {plain(there.moment[LOAD].split()[0])}, {count(there.threads, 'thread')}"
+        yield (
+            f"Other programs were busy on this machine when the run began ({load}): rows that share their work among "
+            "threads, most of PyTorch's, suffer most, and ratios with them."
+        )
 
 
 def _case_notes(results: Results) -> Iterator[str]:
@@ -71,9 +85,8 @@ def failures(results: Results) -> tuple[str, ...]:
 
 
 def losses(compared: Sequence[Comparison]) -> tuple[str, ...]:
-    """Where JAX's fastest row takes longer than PyTorch's fastest, the worst first."""
-    slower = [c for c in compared if c.best is not None and c.best.value > 1]
-    return tuple(map(_told, sorted(slower, key=_value, reverse=True)))
+    """Everywhere JAX's fastest row is slower than PyTorch's fastest beyond the interval, the worst first."""
+    return tuple(map(_told, sorted((c for c in compared if c.verdict == "slower"), key=_value, reverse=True)))
 
 
 def wins(compared: Sequence[Comparison]) -> tuple[str, ...]:
@@ -99,9 +112,8 @@ def _told(one: Comparison) -> str:
     assert one.best is not None
     where = f"{plain(one.case)}, {mode_text(one.mode)} ({one.device}, {one.dtype})"
     times = f"{_row(one.fastest_jax)} takes {ratio_text(one.best)} times the time of {_row(one.fastest_torch)}"
-    level = ", level within its interval" if one.verdict == "level" else ""
     noisy = ", noisy" if one.noisy else ""
-    return f"{where}: {times}{level}{noisy}" + (f". Why: {plain(one.why)}" if one.reasons else "")
+    return f"{where}: {times}{noisy}" + (f". Why: {plain(one.why)}" if one.reasons else "")
 
 
 def _row(name: tuple[str, str] | None) -> str:
@@ -141,6 +153,13 @@ def _verdict(results: Results, derived: Derived) -> tuple[str, Tone]:
         text = "every port is equal and precise, and nothing unexpected failed."
     text = so_far + text
     return text[0].upper() + text[1:], tone  # type: ignore[return-value]
+
+
+def _untimed_lines(results: Results) -> list[str]:
+    """Of a run that timed others."""
+    timed = {cell.case for cell in results.cells}
+    names = dict.fromkeys(p.case for p in results.parity if p.case not in timed) if timed else {}
+    return [f"Judged, and not timed: {', '.join(map(plain, names))}."] if names else []
 
 
 def _left_out_lines(results: Results) -> list[str]:
@@ -202,7 +221,7 @@ def _tiles(derived: Derived) -> list[Tile]:
     for mean in averages:
         where = f", {mean.device} {mean.dtype}" if len(averages) > 1 else ""
         if mean.to_fastest is not None:
-            tone: Tone = "good" if mean.to_fastest < 1 else "bad"
+            tone: Tone = "" if mean.level == mean.count else "good" if mean.to_fastest < 1 else "bad"
             words = f"JAX's time over PyTorch's fastest row's, geometric mean of {mean.count}{where}"
             tiles.append(Tile(number(mean.to_fastest), words, tone))
         if mean is not averages[0]:  # a tile each: the others are among the lines

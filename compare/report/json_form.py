@@ -64,11 +64,12 @@ def from_json(payload: bytes, kind: type[T]) -> T:
     """The record that `payload` holds. Fields that it does not know are passed over.
 
     Raises:
-      RecordError: where it is no JSON, or lacks a field that has no default, or a value has another type.
+      RecordError: where it is no JSON, or lacks a field that has no default, or a value has another type, or a number
+        is not finite: Python's json reads `NaN`, which is none of JSON's.
     """
     try:
         value = json.loads(payload)
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # of bytes that are no text, of text that is no JSON, of long numbers
         raise RecordError(f"{error}") from error
     return _read(value, kind, "$")
 
@@ -92,11 +93,21 @@ def _read(value: Any, kind: Any, where: str) -> Any:
             _refuse(value, "an object", where)
         each = typing.get_args(kind)[1] if origin else Any
         return {key: _read(item, each, f"{where}.{key}") for key, item in value.items()}
-    if kind is float and type(value) is int:
-        return float(value)
+    if kind is float and type(value) in (int, float):
+        return _finite(value, where)
     if type(value) is not kind:
         _refuse(value, "null" if kind is types.NoneType else kind.__name__, where)
     return value
+
+
+def _finite(value: float, where: str) -> float:
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise RecordError(f"{where} is {number}, and a finite number was wanted")
+    return number
 
 
 def _record(value: Any, kind: type, where: str) -> Any:

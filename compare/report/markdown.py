@@ -55,6 +55,9 @@ def _headline(headline: Headline) -> Iterable[str]:
         yield "## Where JAX loses"
         yield from filter(None, [escape(headline.why.get("slower", ""))])
         yield _bullets(headline.losses)
+    if headline.remarks:
+        yield "## Remarks"
+        yield _bullets(headline.remarks)
 
 
 def _section(section: Section) -> Iterable[str]:

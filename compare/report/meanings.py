@@ -77,7 +77,7 @@ MEANINGS = {
     "warm start": "All of it in a fresh process that finds on disk what an earlier one left in the compiler's cache.",
     "pays back after": (
         "Calls after which JAX's fastest row has made up for what it compiles longer than PyTorch's fastest; - where "
-        "it never does, or a compile time is not known."
+        "it is not faster beyond the interval, or a compile time is not known."
     ),
     "peak, bytes, of the largest": (
         "The most that the row's own process held above what it held before: on a GPU by its framework's allocator, "
@@ -100,7 +100,9 @@ MEANINGS = {
     "to the floor, JAX to the floor, PyTorch to the floor": (
         "Median over floor: at 1, this machine has no more to give to the work as it is counted."
     ),
-    "measured, at best": "A large copy, a large matrix product, and empty launches, timed in this run.",
+    "measured, at best": (
+        "A large copy, a large matrix product, and empty launches, timed in this run: the best of several repeats."
+    ),
     "fixed part, each item, misfit, knee, in words": (
         "The line through a row's medians over the batch size; how far it misses one at most; and the batch at which "
         "both of its parts are equal, where that lies within the sizes measured."
@@ -112,6 +114,7 @@ MEANINGS = {
         "90% of its time until it returns. Launches removed: the slower row is bound by its host, and the faster one "
         "replays most of its kernels from a captured graph. Less time of the host: the same without a captured graph. "
         "Fusion: a compiled row runs at most 80% of the kernels of one that is not. Other kernels: about as many, and "
-        "neither row is bound by its host."
+        "of neither row the host takes half of the time. What a call costs: an empty one takes at least half of the "
+        "slower row's time, without which it would not be slower."
     ),
 }

@@ -2,10 +2,15 @@
 (() => {
   const all = (selector, root = document) => [...root.querySelectorAll(selector)];
 
-  // A link into a closed part opens it.
+  // A link into a closed part opens it, and one into a part that the filter hides ends the filter.
+  const box = document.getElementById("filter");
   const reveal = () => {
     const target = document.getElementById(location.hash.slice(1));
     if (!target) return;
+    if (target.closest("[hidden]")) {
+      box.value = "";
+      filter([]);
+    }
     for (let part = target; part; part = part.parentElement) if (part.tagName === "DETAILS") part.open = true;
     target.scrollIntoView();
   };
@@ -51,6 +56,7 @@
     if (header.matches(".graphic") || header.closest("table").tBodies[0].rows.length < 2) continue;
     const button = document.createElement("button");
     button.type = "button";
+    header.dataset.title = header.textContent; // for paper, where a head that is repeated shows no buttons
     button.append(...header.childNodes);
     header.append(button);
   }
@@ -77,7 +83,6 @@
       }
     }
   };
-  const box = document.getElementById("filter");
   box.addEventListener("input", () => filter(box.value.toLowerCase().split(/\s+/).filter(Boolean)));
   const setAll = (open) => all("details").forEach((part) => (part.open = open));
   document.getElementById("open-all").addEventListener("click", () => setAll(true));

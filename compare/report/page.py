@@ -106,13 +106,14 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Headline:
-    """What a reader knows after ten seconds."""
+    """What a reader knows after ten seconds. `notes` bear on all of it and stand first, `remarks` on single cases."""
 
     verdict: str
     tone: Tone
     lines: tuple[str, ...]
     tiles: tuple[Tile, ...]
     notes: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
     failures: tuple[str, ...] = ()
     losses: tuple[str, ...] = ()
     wins: tuple[str, ...] = ()

@@ -96,14 +96,15 @@ class Group:
 
     @property
     def break_even_calls(self) -> int | None:
-        """Calls after which JAX's fastest row has paid back its longer compile time; None where it never does."""
-        jax, torch = self.fastest_jax, self.fastest_torch
+        """Calls after which JAX's fastest row has paid back its longer compile time; None where it never does, or is
+        not faster beyond the interval: what then looks like a gain may be none."""
+        jax, torch, best = self.fastest_jax, self.fastest_torch, self.best
         if jax is None or torch is None or jax.compile_s is None or torch.compile_s is None:
             return None
-        extra, gain = jax.compile_s - torch.compile_s, _median(torch) - _median(jax)
-        if gain <= 0:
+        if best is None or best.verdict != "faster":
             return None
-        return max(0, math.ceil(extra / gain))
+        extra, gain = jax.compile_s - torch.compile_s, _median(torch) - _median(jax)
+        return max(0, math.ceil(extra / gain)) if gain > 0 else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,6 +129,7 @@ def summary(results: Results) -> RenderableType:
         ("What fails this run", tuple(map(_first_line, head.failures)), "red"),
         ("Where JAX wins most", head.wins, ""),
         ("Where JAX loses", head.losses, ""),
+        ("Remarks", head.remarks, "yellow"),
     ):
         if lines:
             parts.append(Text(f"\n{title}", style="bold"))

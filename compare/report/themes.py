@@ -182,13 +182,20 @@ def _cold(pairs: Pairs, anchors: Mapping[str, str]) -> Section | None:
     told = [(g, figures, cell) for g, figures in pairs for cell in _fastest_and_eager(g) if cell.compile_s is not None]
     if not told:
         return None
-    longest = max(cold_total(cell.cold) for *_, cell in told)
-    rows = tuple(_cold_row(g, figures, cell, longest, anchors) for g, figures, cell in told)
+    rows = []
+    for group, figures, cell in told:
+        longest = max(cold_total(other.cold) for g, _, other in told if g is group)
+        rows.append(_cold_row(group, figures, cell, longest, anchors))
     lead = Paragraph(
-        "What comes before the first timed call, of JAX's fastest row and PyTorch's, and of eager PyTorch. A warm "
-        "start is the same in a fresh process that finds the compiler's cache on disk."
+        "What comes before the first timed call, of JAX's fastest row and PyTorch's, and of eager PyTorch; each bar is "
+        "a share of the longest of its case and mode. A warm start is the same in a fresh process that finds the "
+        "compiler's cache on disk."
     )
-    blocks: tuple[Block, ...] = (lead, *cold_legend(cell for *_, cell in told), _without_empty(Table(COLD, rows)))
+    blocks: tuple[Block, ...] = (
+        lead,
+        *cold_legend(cell for *_, cell in told),
+        _without_empty(Table(COLD, tuple(rows))),
+    )
     return Section("What does the start cost, and when is it paid back?", "cold", blocks)
 
 

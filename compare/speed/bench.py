@@ -25,6 +25,7 @@ from .timing import MOST_REPEATS, Timed, interleave
 LEAST_PATIENCE_S = 20.0
 LOAD_S = 90.0  # for a process to start and to load the case
 KEPT_BYTES = 150 * 2**20  # a process that held more is not kept for the next mode
+LATE_ROUNDS = 2  # after which a row that leads by a single process is left at that
 SECONDARY_S = 0.05  # of calls for each of the secondary times, where not even three take as long
 SECONDARY_CALLS = (3, 100)  # at least, and at most
 LONG_CALL_S = 0.03  # of which two are made at most
@@ -124,23 +125,44 @@ class CaseBench:
         on_row(f"{self.case.name} {mode}: timing {len(entrants)} rows in turn")
         with self.undisturbed():
             self._time([entrant.start_timing(self.budget.with_patience(None)) for entrant in entrants])
-            further = [] if self._processes == 1 else contenders(entrants)
-            if self._processes is None:
-                further = [entrant for entrant in further if entrant.ready.first_s < entrant.row.again_s]
+            further = self._worth_repeating(entrants)
             done = [entrant for entrant in entrants if entrant not in further]
             self._secondary(done)  # before there are more processes
         self._make_room(done)
-        more = (self._processes or 2) - 1 if further else 0
-        for left in reversed(range(more)):
+        self._repeat(further, mode, on_row, unexamined=further)
+        tried = set(further)
+        for _ in range(LATE_ROUNDS):  # who leads now has to show it in as many processes
+            further = [entrant for entrant in self._worth_repeating(entrants) if entrant not in tried]
+            tried.update(further)
+            self._repeat(further, mode, on_row)
+        for entrant in entrants:
+            cells[entrant.row.name, entrant.variant] = self._timed_cell(entrant, mode)
+        return [cells[key] for key in dict.fromkeys(order) if key in cells]
+
+    def _worth_repeating(self, entrants: Sequence[Entrant]) -> list[Entrant]:
+        """The contenders, where the run does not want one process alone, nor a second one takes too long."""
+        if self._processes == 1:
+            return []
+        found = contenders(entrants)
+        return [e for e in found if self._processes is not None or e.ready.first_s < e.row.again_s]
+
+    def _repeat(
+        self,
+        further: Sequence[Entrant],
+        mode: Mode,
+        on_row: Callable[[str], None],
+        unexamined: Sequence[Entrant] = (),
+    ) -> None:
+        """Times these in the further processes that they are to have, and last the `unexamined` by the other clocks."""
+        if not further:
+            return
+        for left in reversed(range((self._processes or 2) - 1)):
             added = self._added_processes(further, mode, on_row)
             with self.undisturbed():
                 self._time([entrant.start_timing(self.budget.with_patience(None)) for entrant in added])
                 if not left:
-                    self._secondary(further)
+                    self._secondary(unexamined)
         self._make_room(further)
-        for entrant in entrants:
-            cells[entrant.row.name, entrant.variant] = self._timed_cell(entrant, mode)
-        return [cells[key] for key in dict.fromkeys(order) if key in cells]
 
     def _refusal(self, row: Row, variant: str, mode: Mode) -> Refusal | None:
         """Why a row is not even tried."""

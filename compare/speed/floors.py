@@ -1,6 +1,6 @@
 """What this machine can do at best: bandwidth of memory, peak of a matrix product, and what an empty launch takes.
 
-A step cannot be faster than its least work over these. Each is the best that either framework reaches, over medians of
+A step cannot be faster than its least work over these. Each is the best that either framework reaches in any of several
 interleaved repeats, every repeat waited for, all processors of the run in use.
 """
 
@@ -47,8 +47,8 @@ class Probe:
 
     @property
     def seconds(self) -> float:
-        """The median of a call."""
-        return float(np.median(self.samples))
+        """Of a call, in the shortest sample: whatever else the machine does only adds to it."""
+        return min(self.samples)
 
 
 def measure_floors(device: str, dtypes: Sequence[str] = ("float32",)) -> Floors:

@@ -28,6 +28,15 @@ def _dot(a: Shape, b: Shape, **_: Any) -> int:
     return 2 * math.prod(a)
 
 
+def _convolution_backward(gradient: Shape, x: Shape, weight: Shape, *settings: Any, **_: Any) -> int:
+    """One product for the input's gradient and one for the weight's, each as large as the forward one. PyTorch's own
+    formula takes the weight's without its groups: of a depthwise convolution as many times too much as it has channels.
+    """
+    transposed, wanted = settings[4], settings[7][:2]
+    places = math.prod((x if transposed else gradient)[2:])
+    return sum(wanted) * 2 * gradient[0] * places * math.prod(weight)
+
+
 def _recurrent(passes: int, *args: Any, **_: Any) -> int:
     """Every weight matrix meets every item of every step once, forward; the backward pass has two products for it."""
     items, weights = math.prod(args[0][:-1]), args[1:3] if _is_shape(args[1]) else args[1]
@@ -63,6 +72,7 @@ FORMULAS: dict[Any, Callable[..., int]] = {
     aten.mv: _mv,
     aten.addmv: _addmv,
     aten.dot: _dot,
+    aten.convolution_backward: _convolution_backward,
     **{op: functools.partial(_recurrent, 1) for op in (aten.mkldnn_rnn_layer, aten._cudnn_rnn, aten.miopen_rnn)},
     **{
         op: functools.partial(_recurrent, 2)

@@ -56,7 +56,8 @@ class Gate:
                 raise Wrong(faults[0])
             ratio, precise, why = self.exam.precision.verdict(mode, key, rows, usual)
             if not precise:
-                raise Wrong(f"{kind} {name}: error ratio {ratio}, at most {PRECISE_RATIO:g} was wanted {why}", ratio)
+                told = why or f"error ratio {ratio:.3g}, at most {PRECISE_RATIO:g} was wanted"
+                raise Wrong(f"{kind} {name}: {told}", ratio)
             if ratio is not None and (worst is None or ratio > worst):
                 worst = ratio
         return worst

@@ -8,6 +8,8 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+from ..report.records.machine import LOAD
+
 USUAL_CACHE = 32 * 2**20
 USUAL_MEMORY = 4 * 2**30
 CPUS = Path("/sys/devices/system/cpu")
@@ -76,7 +78,7 @@ def cpu_moment() -> dict[str, str]:
     """What differs from moment to moment."""
     moment = {}
     if hasattr(os, "getloadavg"):
-        moment["load average"] = " ".join(f"{load:.2f}" for load in os.getloadavg())
+        moment[LOAD] = " ".join(f"{load:.2f}" for load in os.getloadavg())
     if clocks := [float(value) for value in _values("cpu MHz")]:
         moment["cpu clock"] = f"{min(clocks):.0f} to {max(clocks):.0f} MHz"
     if free := _memory("MemAvailable"):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from .choosing import choose, location
 from .telling import FAILURE, INTERRUPTED, USAGE, errors, open_console, show
@@ -118,7 +119,7 @@ def verify_certificate(path: Path, names: list[str] | None, tags: list[str] | No
             console.print(f"{case.name}: {verdict}", style="green" if passed and not differs else "bold red")
             for each in found:
                 style = "yellow" if each.is_of_environment else "red"
-                console.print(f"- {each}", style=style, markup=False, highlight=False)
+                console.print(f"- {each}", style=style, highlight=False)
     if not holds:
         raise typer.Exit(FAILURE)
 
@@ -126,21 +127,22 @@ def verify_certificate(path: Path, names: list[str] | None, tags: list[str] | No
 def _listener(console: Console, status: object, total: int, *, modules: bool) -> Listener:
     from graphmode.compare.plan import Listener
     from graphmode.compare.report.terminal import modules_table, parity_text, speed_table
+    from graphmode.compare.report.wording import plain
 
     start, seen = perf_counter(), iter(range(1, total + 1))
     told = [start]  # when something was printed last
 
     def on_case(case: Case) -> None:
         console.print()
-        console.print(f"[bold]{case.name}[/bold] ({next(seen)} of {total}, {perf_counter() - start:.0f} s): ", end="")
-        console.print(case.summary, markup=False)
+        console.print(plain(case.name), style="bold", end=" ")
+        console.print(f"({next(seen)} of {total}, {perf_counter() - start:.0f} s): {plain(case.summary)}")
         told[0] = perf_counter()
 
     def on_step(text: str) -> None:
         if status is not None:
-            status.update(text)  # type: ignore[attr-defined]
+            status.update(Text(plain(text)))  # type: ignore[attr-defined]
         elif perf_counter() - told[0] > QUIET_S:
-            console.print(f"... {text}", style="dim", markup=False, highlight=False)
+            console.print(f"... {text}", style="dim", highlight=False)
             told[0] = perf_counter()
 
     def on_parity(parity: Parity) -> None:
@@ -153,7 +155,7 @@ def _listener(console: Console, status: object, total: int, *, modules: bool) ->
         on_case=on_case,
         on_step=on_step,
         on_parity=on_parity,
-        on_told=lambda text: console.print(text, markup=False, highlight=False, soft_wrap=True),
+        on_told=lambda text: console.print(text, highlight=False, soft_wrap=True),
         on_cells=lambda cells: show(console, speed_table(cells[0].case, cells[0].mode, cells)) if cells else None,
-        on_problem=lambda info: console.print(info.problem, style="bold red", markup=False),
+        on_problem=lambda info: console.print(info.problem, style="bold red"),
     )

@@ -71,12 +71,12 @@ def show(console: Console, table: Table) -> None:
 
 
 def open_console() -> Console:
-    """Writes to standard output even while what models print there is caught."""
+    """Writes to standard output even while what models print there is caught; brackets in names are no markup."""
     stdout: TextIO = sys.stdout
     columns = os.environ.get("COLUMNS", "")
     width = int(columns) if columns.isdecimal() and int(columns) else WIDTH
     if stdout is sys.__stdout__:
         terminal = stdout.isatty()
         file = os.fdopen(os.dup(1), "w", buffering=1, encoding=stdout.encoding)
-        return _Console(file=file, force_terminal=terminal or None, width=None if terminal else width)
-    return Console(width=width)
+        return _Console(file=file, force_terminal=terminal or None, width=None if terminal else width, markup=False)
+    return Console(width=width, markup=False)

@@ -160,6 +160,6 @@ def test_every_case_of_a_run_is_counted_and_names_that_are_not_its_own_are_told(
     assert [bool(each.problem) for each in results.cases] == [True, False, True, False, True]
     lines = headline(results).lines
     assert lines[0].endswith("float32: 2 of 2 (2 cases; 3 further cases could not be compared).")
-    assert headline(results).notes == (
+    assert headline(results).remarks == (
         "gate: another case of this run has the same name, and pages show both as one: give each its own",
     )

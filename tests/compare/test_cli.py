@@ -7,12 +7,15 @@ import subprocess
 import sys
 import time
 from importlib.util import find_spec
+from types import SimpleNamespace
 
 import pytest
 from graphmode.models import zoo
+from rich.text import Text
 from typer.testing import CliRunner
 
 from graphmode.cli import app
+from graphmode.cli.running import _listener
 from graphmode.cli.telling import open_console
 
 CASE_FILE = """
@@ -139,6 +142,16 @@ def test_compare_of_a_users_file_writes_the_report(folder, command):
     partial = command("report", "partial.json", "--out", "partial")
     assert partial.exit_code == 0, partial.stderr
     assert "interrupted" in (folder / "partial" / "report.md").read_text().lower()
+
+
+def test_brackets_in_names_are_no_markup(capsys):
+    """`[/]` closes what nothing opened, and would end the run."""
+    case, steps = SimpleNamespace(name="a[/]b [bold]c", summary="[x] becomes [/y]"), []
+    listener = _listener(open_console(), SimpleNamespace(update=steps.append), 1, modules=False)
+    listener.on_case(case)
+    listener.on_step(f"{case.name}: checking parity")
+    assert "a[/]b [bold]c (1 of 1, 0 s): [x] becomes [/y]" in capsys.readouterr().out
+    assert steps == [Text("a[/]b [bold]c: checking parity")]  # a text is read as markup there, whatever the console
 
 
 @pytest.mark.slow

@@ -51,6 +51,11 @@ def test_probes_take_turns():
     assert all(probe.calls > 1 for probe in probes)  # a sample of next to nothing holds many calls
 
 
+def test_the_best_repeat_counts():
+    """What else a machine does makes a repeat longer, and what the machine can do no less."""
+    assert Probe(lambda: None, 1, samples=[3e-3, 1e-3, 2e-3]).seconds == 1e-3
+
+
 def test_few_repeats_where_time_has_run_out():
     probe = Probe(lambda: None, 1)
     interleave([probe], budget_s=0)

@@ -93,6 +93,11 @@ def test_an_integer_is_a_float_and_stays_none_of_another_kind():
         (b'{"parts": [], "count": true}', r"\$.count is true, and int was wanted"),
         (b'{"parts": [], "rate": true}', r"\$.rate is true, and float was wanted"),
         (b'{"parts": [], "rate": null}', r"\$.rate is null, and float was wanted"),
+        (b'{"parts": [], "rate": NaN}', r"\$.rate is nan, and a finite number was wanted"),
+        (b'{"parts": [], "rate": -Infinity}', r"\$.rate is -inf, and a finite number was wanted"),
+        (b'{"parts": [], "rate": 1e999}', r"\$.rate is inf, and a finite number was wanted"),
+        (b'{"parts": [], "rate": 1%s}' % (b"0" * 400), r"\$.rate is inf, and a finite number was wanted"),
+        (b'{"parts": [], "count": 1%s}' % (b"0" * 5000), "integer string"),
         (b'{"parts": [], "by_name": {"a": "b"}}', r"\$.by_name.a is \"b\", and float was wanted"),
     ],
 )

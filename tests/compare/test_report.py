@@ -226,7 +226,7 @@ def test_many_failed_tensors_are_counted_not_dropped_silently():
 def test_every_comparison_has_a_bar_that_leads_to_its_case(passing):
     page = html.render(passing)
     assert html.render(passing) == page
-    bars = re.findall(r'<a href="#(case-\d+)"><title>(.*?), (.*?): ', page)
+    bars = re.findall(r'<a href="#(case-\d+)"><svg[^>]*><title>(.*?), (.*?): ', page)
     found = {(name, mode) for _, name, mode in bars}
     assert found == {(case, mode) for case in SAMPLE["CASES"] for mode in ("inference", "forward + backward")}
     for anchor, name, _ in bars:
@@ -258,6 +258,72 @@ def test_batch_sizes_are_never_mixed(passing):
     table = shown(terminal.speed_table("resnet18", "inference", results.cells), width=120)
     assert "cpu float32, own inputs" in table
     assert "cpu float32, batch 64" in table
+
+
+def test_what_is_told_of_single_cases_stands_below_what_bears_on_all(passing):
+    first, *others = passing.cases
+    noted = replace(passing, complete=False, cases=[replace(first, notes=["no batch sweep"]), *others])
+    remark = f"{first.name}: no batch sweep"
+    assert headline(noted).notes == headline(replace(passing, complete=False)).notes
+    assert headline(noted).remarks == (remark,)
+    text, page = markdown.render(noted), html.render(noted)
+    assert text.index("was interrupted") < text.index("So far") < text.index("batch sweep")
+    assert page.index("was interrupted") < page.index('id="wins-and-losses"') < page.index(f"<li>{remark}</li>")
+    assert remark in shown(terminal.summary(noted))
+
+
+@pytest.mark.parametrize(
+    ("load", "busy"),
+    [("5.74 6.10 4.43", True), ("1.01 0.2 0.1", True), ("1.00 6 6", False), ("", False), ("unknown", False)],
+)
+def test_a_machine_that_was_busy_is_told_above_all(passing, load, busy):
+    there = replace(passing.environment, threads=2, moment={"load average": load})
+    results = replace(passing, environment=there)
+    assert there.is_busy is busy
+    assert [f"load average {load.split()[0]}, 2 threads" in note for note in headline(results).notes] == [True] * busy
+    assert headline(replace(results, cells=[])).notes == ()  # what is equal does not hang on it
+
+
+def test_a_mean_of_what_is_level_is_neither_good_nor_bad(passing):
+    scatter = {"jax": (0.1, 0.5, 1, 2, 9), "torch": (9, 2, 1, 0.5, 0.1)}
+    scattered = [
+        replace(c, samples_s=[c.median_s * s for s in scatter[c.framework]])
+        for c in passing.cells
+        if c.median_s and c.case == "resnet18"
+    ]
+    tones = {t.words.partition(",")[0]: t.tone for t in headline(replace(passing, cells=scattered)).tiles}
+    assert tones["JAX's time over PyTorch's fastest row's"] == ""
+
+
+def test_what_was_judged_and_not_timed_is_told(passing):
+    untimed = replace(passing, cells=[c for c in passing.cells if c.case != "lstm"])
+    assert "Judged, and not timed: lstm." in headline(untimed).lines
+    judged = replace(passing, cells=[])  # a check times nothing
+    for results in (passing, judged):
+        assert "not timed" not in " ".join(headline(results).lines)
+
+
+def test_what_is_level_is_no_loss(passing):
+    """As many are listed as are counted."""
+    scattered = [
+        replace(c, samples_s=[c.median_s * s for s in (0.5, 0.9, 1, 1.1, 1.5)]) for c in passing.cells if c.median_s
+    ]
+    for cells in (passing.cells, scattered):
+        results = replace(passing, cells=cells)
+        (mean,) = results.derived().means
+        head = headline(results)
+        assert len(head.losses) == mean.slower
+        assert len(head.wins) == min(5, mean.faster)
+        assert mean.slower + mean.level > 0
+
+
+def test_a_slow_start_elsewhere_hides_no_bar(passing):
+    """Each bar is a share of the longest of its own case and mode."""
+    starts = {"resnet18": 1e4, "lstm": 1.0}
+    cells = [replace(c, cold=Cold(compile_s=starts.get(c.case, 1.0))) for c in passing.cells if c.median_s]
+    (section,) = (s for s in contents(replace(passing, cells=cells)).sections if s.anchor == "cold")
+    table = next(block for block in section.blocks if isinstance(block, Table))
+    assert {len(row[3].graphic) for row in table.rows} == {len(table.rows[0][3].graphic)}
 
 
 def test_parity_line_is_one_line(passing, failing):

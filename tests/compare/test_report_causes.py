@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 from graphmode.compare.report import ratios
@@ -56,6 +57,11 @@ BUSY = {"kernels": 212, "captured": 0.0, "enqueue": 0.3}
         (("torch.channels_last", {"kernels": 212, "captured": 0.0, "enqueue": 0.2}), BUSY, {"other kernels"}),
         (("torch.channels_last", {"kernels": 212, "captured": 0.0}), {"kernels": 212, "captured": 0.0}, set()),
         (
+            ("torch.trace", {"kernels": 1, "captured": 0.0, "enqueue": 0.43}),
+            {"kernels": 1, "captured": 0.0, "enqueue": 0.78},
+            set(),
+        ),
+        (
             ("torch.channels_last", {"kernels": 100, "captured": 0.0}),
             {"kernels": 212, "captured": 0.0},
             {"fewer kernels"},
@@ -91,6 +97,8 @@ def test_a_cpu_waits_for_no_host():
     )
     text = told(*rows)
     assert text == "jax.jit is faster than torch.eager: fusion, 3 operations a call in place of 50"
+    alone = rows[0], replace(rows[1], launches=Launches(kernels=1, captured=0.0))
+    assert told(*alone).endswith("fusion, 1 operation a call in place of 50")
 
 
 def test_sentences_name_the_faster_row_and_give_the_numbers():
@@ -111,6 +119,31 @@ def test_sentences_name_the_faster_row_and_give_the_numbers():
 def test_a_loss_of_jax_is_explained_as_well():
     rows = cell("torch.eager", 1.0, kernels=10), cell("torch.compile", 0.2, kernels=4), cell("jax.jit", 0.4, kernels=9)
     assert told(*rows).startswith("torch.compile is faster than jax.jit: fewer kernels, 4 kernels a call in place of 9")
+
+
+LAUNCHES = {"empty graphed call": 62e-6, "empty jax.jit call": 95e-6, "empty ONNX Runtime call": 5e-6}
+
+
+@pytest.mark.parametrize(
+    ("slow", "median", "expected"),
+    [
+        ("jax.graphed", 81e-6, "an empty graphed call takes 62.0 us here, 77% of the time of jax.graphed"),
+        ("jax.jit", 110e-6, "an empty jax.jit call takes 95.0 us here, 86% of the time of jax.jit"),
+        ("jax.graphed", 100e-6, ""),  # without its call it would still be slower
+        ("jax.graphed", 60e-6, ""),  # it is faster than an empty call: that tells nothing
+        ("torch.eager", 81e-6, ""),
+        ("onnxruntime", 36e-6, ""),  # little of its time
+    ],
+)
+def test_what_a_call_costs_is_told_where_it_decides(slow, median, expected):
+    found = reasons(cell("torch.cudagraph", 34e-6), cell(slow, median), None, LAUNCHES)
+    assert [(r.kind, r.words) for r in found] == ([("what a call costs", expected)] if expected else [])
+    assert reasons(cell("torch.cudagraph", 34e-6), cell(slow, median)) == []
+
+
+def test_steps_that_share_a_launch_are_not_told_of_its_cost():
+    slow = cell("jax.graphed", 81e-6, steps_per_call=8)
+    assert reasons(cell("torch.cudagraph", 34e-6), slow, None, LAUNCHES) == []
 
 
 def test_shares_are_never_rounded_to_all_or_none():

@@ -150,6 +150,48 @@ def test_what_turned_is_told(run):
         assert (part in text) == (part != "out of memory")
 
 
+def test_runs_with_nothing_in_common_are_not_told_to_be_the_same(run):
+    elsewhere = replace(run.environment, device="gpu", device_name="a GPU", threads=64)
+    other = replace(run, cells=[replace(c, device="gpu") for c in run.cells], parity=[], environment=elsewhere)
+    page = changes_page(run, other, ("a", "b"))
+    assert page.headline.verdict == "Nothing could be compared: no row or verdict is in both runs."
+    assert page.headline.tone == "warn"
+    assert page.headline.lines == ("The runs differ in device, cpu: what moved may be due to that.",)
+
+
+def test_what_was_not_timed_is_not_told_to_be_as_it_was(run):
+    few = replace(run, cells=[replace(c, samples_s=c.samples_s[:3], process_of=[]) for c in run.cells])
+    assert changes_page(run, few, ("a", "b")).headline.verdict == (
+        "No verdict and no status turned, and no row could be compared in time."
+    )
+
+
+def test_a_machine_that_was_busy_is_told(run):
+    busy = replace(run.environment, threads=2, moment={"load average": "3.10 2 1"})
+    found = changes(replace(run, environment=replace(busy, moment={})), replace(run, environment=busy))
+    assert found.circumstances == ["other programs were busy on the machine when the run after began"]
+
+
+def test_one_run_compared_with_itself_is_told(run):
+    assert "Both files hold the same run" in changes_page(run, run, ("a", "b")).headline.lines[0]
+    assert "same run" not in changes_page(run, again(run, 1), ("a", "b")).headline.lines[0]
+
+
+def test_a_case_that_only_one_run_has_is_one_line(run):
+    gone = [c for c in run.cells if c.case != "lstm" and (c.case, c.mode) != ("resnet18", "inference")]
+    found = changes(run, replace(run, cells=gone, parity=[p for p in run.parity if p.case != "lstm"]))
+    rows = sum(c.case == "lstm" for c in run.cells)
+    modes = sum((c.case, c.mode) == ("resnet18", "inference") for c in run.cells)
+    assert found.one_sided == [
+        f"lstm, {rows} rows: only before",
+        f"resnet18, inference (cpu, float32), {modes} rows: only before",
+    ]
+    assert (
+        changes(replace(run, cells=gone), run).one_sided[0]
+        == f"lstm, inference (cpu, float32), {rows // 2} rows: only after"
+    )
+
+
 def test_the_command_tells_what_changed(run, tmp_path):
     key = ("lstm", "inference", "torch.eager")
     for name, results in (("a", run), ("b", again(run, 1, slower=key, factor=2))):

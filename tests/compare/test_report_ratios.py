@@ -36,6 +36,20 @@ def test_by_hand():
     assert g.break_even_calls == 3
 
 
+def test_what_may_be_no_gain_pays_nothing_back():
+    """A difference of a tenth within samples that scatter by a half."""
+    scattered = [1 + n / 10 for n in range(6)] * 2
+    jax = [0.9 * s for s in reversed(scattered)]
+    cells = [cell("torch.eager", 1.25, scattered, compile_s=0.0), cell("jax.jit", 1.125, jax, compile_s=10.0)]
+    assert group(*cells).best.verdict == "level"
+    assert group(*cells).break_even_calls is None
+    steady = [
+        cell("torch.eager", 1.25, [1.25] * 12, compile_s=0.0),
+        cell("jax.jit", 1.125, [1.125] * 12, compile_s=10.0),
+    ]
+    assert group(*steady).break_even_calls == 80
+
+
 def test_no_ratio_without_both_sides():
     only_torch = group(cell("torch.eager", 8.0), cell("jax.jit", status="wrong", reason="no"))
     assert only_torch.best is None

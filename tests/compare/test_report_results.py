@@ -69,6 +69,8 @@ def test_not_json(file, payload):
         ({"environment": None}, "does not hold to its schema.*environment"),
         ({"cells": [CELL | {"status": "splendid"}]}, "does not hold to its schema.*splendid"),
         ({"cells": [CELL | {"status": "wrong", "median_s": 0.1}]}, "does not hold to its schema.*has a speed"),
+        ({"seed": float("nan")}, "does not hold to its schema.*seed is NaN"),
+        ({"duration_s": float("inf")}, "duration_s is inf, and a finite number was wanted"),
     ],
 )
 def test_files_that_are_not_ours(file, changes, message):
@@ -98,6 +100,52 @@ def test_a_reason_with_bytes_that_are_no_text_is_saved(tmp_path):
     results.cells = [Cell(**CELL, status="failed", reason="path \udcff")]
     results.save(tmp_path / "results.json")
     assert Results.load(tmp_path / "results.json").cells[0].reason == "path ?"
+
+
+@pytest.mark.parametrize(
+    "measured",
+    [
+        *({name: value} for name in ("median_s", "samples_s") for value in (-1e-3, 0.0, 1e-320, 1e300)),
+        *(
+            {name: value}
+            for name in ("iqr_s", "p95_s", "compile_s", "enqueue_s", "steady_s")
+            for value in (-1.0, 1e300)
+        ),
+        {"process_of": [0]},
+        {"process_of": [0] * 9},
+        {"steps_per_call": 0},
+        {"batch": 0},
+        {"batch": -8},
+    ],
+    ids=str,
+)
+def test_what_cannot_have_been_measured_is_refused_by_its_name(file, measured):
+    """It would reach logarithms and shares on the pages."""
+    (name, value), *_ = measured.items()
+    cell = CELL | {"status": "ok", "median_s": 1e-3, "samples_s": [1e-3] * 6, "process_of": [0, 1] * 3}
+    cell |= {name: [value] * 6 if name == "samples_s" else value}
+    with pytest.raises(ResultsError, match=r"does not hold to its schema: \$\.cells\[0\]: "):
+        Results.load(edited(file, cells=[cell]))
+
+
+@pytest.mark.parametrize(
+    ("part", "changes"),
+    [
+        *(("floors", {"bytes_per_s": value}) for value in (0.0, -1.0, 1e-320, 1e308)),
+        *(("floors", {"flops_per_s": {"float32": value}}) for value in (0.0, -1.0)),
+        ("floors", {"launch_s": {"empty": 0.0}}),
+        *(("floors", {name: -1.0}) for name in ("cache_bytes", "cache_bytes_per_s")),
+        *(("work", {name: value}) for name in ("flops", "bytes") for value in (-1.0, 1e308)),
+    ],
+    ids=str,
+)
+def test_floors_and_work_that_cannot_be_are_refused(file, part, changes):
+    floors = {"bytes_per_s": 1e9, "flops_per_s": {"float32": 1e12}, "launch_s": {}}
+    work = {"case": "c", "mode": "inference", "dtype": "float32", "flops": 1e6, "bytes": 0}
+    Results.load(edited(file, floors=floors, work=[work]))
+    changed = {"floors": floors | changes} if part == "floors" else {"work": [work | changes]}
+    with pytest.raises(ResultsError, match="which cannot have been measured"):
+        Results.load(edited(file, **changed))
 
 
 @pytest.mark.parametrize("status", ["wrong", "unsupported", "unavailable", "failed", "timeout"])

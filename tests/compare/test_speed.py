@@ -1,10 +1,13 @@
 """The speed side: timing, the gate before it, and what each cell says."""
 
 import contextlib
+import errno
+import os
 import signal
 import sys
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import jax
@@ -18,7 +21,10 @@ from graphmode.compare.comparison import run
 from graphmode.compare.errors import describe, describe_briefly
 from graphmode.compare.interrupt import remembered
 from graphmode.compare.plan import Listener
+from graphmode.compare.report import ResultsError
+from graphmode.compare.report import results as report_results
 from graphmode.compare.speed.bench import Budget
+from graphmode.compare.speed.gate import Gate, Wrong
 from graphmode.compare.speed.rows import ROW_NAMES, RowError, all_rows, selected
 
 BUDGET = Budget(prepare_s=60, time_s=0.02)
@@ -142,6 +148,24 @@ def test_cuda_rows_and_channels_last_say_why_they_are_not_there(results):
     assert (cells["torch.cudagraph"].status, "CUDA" in cells["torch.cudagraph"].reason) == ("unavailable", True)
     assert cells["torch.channels_last"].status == "unavailable"
     assert "rank 4" in cells["torch.channels_last"].reason
+
+
+@pytest.mark.parametrize(
+    ("verdict", "told"),
+    [
+        ((10.189145137967795, False, ""), "output y: error ratio 10.2, at most 5 was wanted"),
+        ((None, False, "3 of 10 elements differ"), "output y: 3 of 10 elements differ"),
+        ((0.9, False, "3 of 10 elements differ"), "output y: 3 of 10 elements differ"),
+    ],
+)
+def test_a_row_that_is_wrong_is_told_by_what_tells_against_it(monkeypatch, verdict, told):
+    monkeypatch.setattr(Gate, "_gross_fault", lambda *_: "")
+    answer = SimpleNamespace(find=lambda key: 0, tensors=lambda: [("output", "y", 0)])
+    truth = SimpleNamespace(torch=answer, reference=answer)
+    exam: Any = SimpleNamespace(truths=[truth], precision=SimpleNamespace(verdict=lambda *_: verdict))
+    with pytest.raises(Wrong) as wrong:
+        Gate(exam).judge("inference", [0], {0: answer})
+    assert str(wrong.value) == told
 
 
 def test_expected_rows_do_not_fail_a_run():
@@ -301,6 +325,27 @@ def test_ctrl_c_that_was_swallowed_ends_the_run_at_the_next_step():
         run([scale_case()], Plan(rows=("torch.eager",)), listener=Listener(on_step=swallow))
     assert len(steps) == 1
     assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_a_full_disk_ends_the_run_and_is_no_fault_of_the_case(tmp_path, monkeypatch, caplog):
+    saved = []
+
+    def write(path, payload):
+        if len(saved) == 2:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        saved.append(payload)
+
+    monkeypatch.setattr(report_results, "write_atomically", write)
+    told: list[Any] = []
+    with pytest.raises(ResultsError, match=r"cannot write the results file .*results.json: No space left on device"):
+        run(
+            [scale_case(), scale_case(name="next")],
+            Plan(rows=("torch.eager",)),
+            listener=Listener(on_problem=told.append),
+            save_to=tmp_path / "results.json",
+        )
+    assert told == []
+    assert caplog.records == []
 
 
 @pytest.mark.usefixtures("ctrl_c")

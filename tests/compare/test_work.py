@@ -140,6 +140,24 @@ def test_convolutions_as_pytorch_counts_them(module):
     assert work_of(module, (x,)).flops == counter.get_total_flops() > 0
 
 
+@pytest.mark.parametrize(("mode", "passes"), [("inference", 1), ("forward_backward", 3)])
+@pytest.mark.parametrize(
+    ("module", "multiplications"),
+    [
+        (nn.Conv2d(6, 8, 3, padding=1), 10 * 12 * 8 * 6 * 9),
+        (nn.Conv2d(6, 8, 3, padding=1, groups=2), 10 * 12 * 8 * 3 * 9),
+        (nn.Conv2d(6, 6, 3, padding=1, groups=6), 10 * 12 * 6 * 9),
+        (nn.Conv2d(6, 12, 3, stride=2, padding=1, groups=6), 5 * 6 * 12 * 9),
+        (nn.ConvTranspose2d(6, 8, 3), 10 * 12 * 6 * 8 * 9),
+        (nn.ConvTranspose2d(6, 8, 3, groups=2), 10 * 12 * 6 * 4 * 9),
+    ],
+    ids=str,
+)
+def test_convolutions_by_hand(module, multiplications, mode, passes):
+    """Forward one product, backward two: the gradients of the input and of the weight."""
+    assert work_of(module, (normal(2, 6, 10, 12),), mode).flops == passes * 2 * 2 * multiplications
+
+
 def test_a_table_is_read_where_it_is_looked_up():
     rows, width = 1000, 8
     work = work_of(nn.Embedding(rows, width), (np.array([[1, 5], [5, 7]]),))

@@ -14,8 +14,9 @@ TONES = {"faster": "jax", "slower": "torch", "level": "level"}
 
 
 def ratio_bars(compared: Sequence[Comparison], span: tuple[float, float], anchors: Mapping[str, str]) -> str:
-    """The bars of one mode, device and dtype, JAX's largest win first. Widths are shares of the page's own, so that the
-    text keeps its size on a phone.
+    """The bars of one mode, device and dtype, JAX's largest win first, each a link and a picture of its own: so they
+    are read out one by one, and paper may break between them. Widths are shares of the page's own, so that the text
+    keeps its size on a phone.
 
     Args:
       compared: comparisons that have a ratio, one at least.
@@ -23,13 +24,19 @@ def ratio_bars(compared: Sequence[Comparison], span: tuple[float, float], anchor
       anchors: where each case is told at length.
     """
     scale = LogScale(*span, 0, 100)
-    height = HEAD + ROW * len(compared) + FOOT
-    parts = [*_axis(scale, height)]
-    for position, one in enumerate(sorted(compared, key=lambda c: c.best.value if c.best else 0)):
-        bar = "".join(_bar(one, scale, HEAD + ROW * position))
+    ticks = [v for v in scale.ticks(7) if 3 < scale(v) < 97]  # a label at the edge would be cut
+    places = [(value, f"{short(scale(value))}%") for value in ticks]
+    grid = "".join(
+        element("line", x1=at, x2=at, y2="100%", class_="axis" if value == 1 else "grid") for value, at in places
+    )
+    parts = [_row("".join(_sides()), HEAD, class_="head", aria_hidden="true")]
+    for one in sorted(compared, key=lambda c: c.best.value if c.best else 0):
+        bar = _row(title(_told(one)) + grid + "".join(_bar(one, scale)), ROW, role="img")
         parts.append(element("a", bar, href=f"#{anchors[one.case]}"))
+    labels = "".join(text(f"{value:g}", at, FOOT - 6, class_="tick", text_anchor="middle") for value, at in places)
+    parts.append(_row(labels, FOOT, class_="foot", aria_hidden="true"))
     label = "JAX's fastest row over PyTorch's fastest row, by case"
-    return element("svg", "".join(parts), class_="bars", width="100%", height=height, role="img", aria_label=label)
+    return element("div", "".join(parts), class_="bars", role="group", aria_label=label)
 
 
 def span(compared: Sequence[Comparison]) -> tuple[float, float]:
@@ -38,32 +45,35 @@ def span(compared: Sequence[Comparison]) -> tuple[float, float]:
     return min(*ends, 0.8) / 1.15, max(*ends, 1.25) * 1.15
 
 
-def _axis(scale: LogScale, height: float) -> Iterator[str]:
-    for value in (v for v in scale.ticks(7) if 3 < scale(v) < 97):  # a label at the edge would be cut
-        at = f"{short(scale(value))}%"
-        yield element("line", x1=at, x2=at, y1=HEAD, y2=height - FOOT, class_="axis" if value == 1 else "grid")
-        yield text(f"{value:g}", at, height - 6, class_="tick", text_anchor="middle")
+def _row(content: str, height: float, **attributes: str) -> str:
+    return element("svg", content, width="100%", height=height, **attributes)
+
+
+def _sides() -> Iterator[str]:
     yield text("\N{LEFTWARDS ARROW} JAX faster", 0, 11, class_="jax side")
     yield text("PyTorch faster \N{RIGHTWARDS ARROW}", "100%", 11, class_="torch side", text_anchor="end")
 
 
-def _bar(one: Comparison, scale: LogScale, top: float) -> Iterator[str]:
+def _told(one: Comparison) -> str:
+    fastest = " over ".join(f"{row} [{variant}]" for row, variant in (one.fastest_jax, one.fastest_torch) if row)  # type: ignore[misc]
+    ratio = f"{number(one.best.value if one.best else None)} ({bounds(one.best)})"
+    noisy = ", noisy" if one.noisy else ""
+    return f"{plain(one.case)}, {mode_text(one.mode)}: {ratio}{noisy}, {plain(fastest)}"
+
+
+def _bar(one: Comparison, scale: LogScale) -> Iterator[str]:
     best = one.best
     assert best is not None
-    fastest = " over ".join(f"{row} [{variant}]" for row, variant in (one.fastest_jax, one.fastest_torch) if row)  # type: ignore[misc]
-    yield title(f"{plain(one.case)}, {mode_text(one.mode)}: {number(best.value)} ({bounds(best)}), {plain(fastest)}")
-    yield element("rect", width="100%", y=top, height=ROW, class_="hit")
     name = plain(one.case)
-    yield text(name if len(name) <= NAME else f"{name[: NAME - 3]}...", 0, top + 12, class_="label")
-    yield text(number(best.value), "100%", top + 12, class_="figure", text_anchor="end")
+    yield text(name if len(name) <= NAME else f"{name[: NAME - 3]}...", 0, 12, class_="label")
+    yield text(number(best.value), "100%", 12, class_="figure", text_anchor="end")
     if one.noisy:
-        yield text("noisy", "100%", top + 12, dx=-10 - 7.5 * len(number(best.value)), class_="tick", text_anchor="end")
+        yield text("noisy", "100%", 12, dx=-10 - 7.5 * len(number(best.value)), class_="tick", text_anchor="end")
     left, right = sorted((scale(best.value), scale(1)))
     tone = TONES[one.verdict or "level"]
-    yield element("rect", x=f"{short(left)}%", width=f"{short(right - left)}%", y=top + 17, height=9, class_=tone)
+    yield element("rect", x=f"{short(left)}%", width=f"{short(right - left)}%", y=17, height=9, class_=tone)
     if best.low and best.high:
         low, high = f"{short(scale(best.low))}%", f"{short(scale(best.high))}%"
-        middle = top + 21.5
-        yield element("line", x1=low, x2=high, y1=middle, y2=middle, class_="whisker")
+        yield element("line", x1=low, x2=high, y1=21.5, y2=21.5, class_="whisker")
         for end in (low, high):
-            yield element("line", x1=end, x2=end, y1=middle - 3, y2=middle + 3, class_="whisker")
+            yield element("line", x1=end, x2=end, y1=18.5, y2=24.5, class_="whisker")

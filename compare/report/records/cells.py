@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from .finite import drop_non_finite
+from .finite import drop_non_finite, require_measured
 
 Status = Literal["ok", "wrong", "unsupported", "unavailable", "failed", "timeout"]
 
@@ -115,6 +115,18 @@ class Cell:
             raise ValueError(f"cell {self.case}/{self.row} has a speed though its status is {self.status!r}")
         if self.status == "ok" and self.equal is False:
             raise ValueError(f"cell {self.case}/{self.row} is 'ok' though its function is not equal to the reference")
+        if self.process_of and len(self.process_of) != len(self.samples_s):
+            raise ValueError(
+                f"cell {self.case}/{self.row} has {len(self.samples_s)} samples of {len(self.process_of)} processes: "
+                "each has the index of its own"
+            )
+        if self.steps_per_call < 1 or (self.batch is not None and self.batch < 1):
+            raise ValueError(
+                f"cell {self.case}/{self.row} has {self.steps_per_call} steps a call and the batch size {self.batch}: "
+                "both start at 1"
+            )
+        require_measured(self, "median_s", "samples_s")
+        require_measured(self, "iqr_s", "p95_s", "enqueue_s", "steady_s", "compile_s", or_zero=True)
         drop_non_finite(self, "error_ratio")
 
     @property

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from .finite import require_measured
+
+LOAD = "load average"  # of what differs by nature: over one, five and fifteen minutes
+
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
@@ -17,6 +21,9 @@ class Work:
     flops: float
     bytes: float
     how: str = ""
+
+    def __post_init__(self) -> None:
+        require_measured(self, "flops", "bytes", or_zero=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +39,10 @@ class Floors:
     launch_s: dict[str, float]
     cache_bytes: float = 0.0
     cache_bytes_per_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        require_measured(self, "bytes_per_s", "flops_per_s", "launch_s")
+        require_measured(self, "cache_bytes", "cache_bytes_per_s", or_zero=True)
 
     def of(self, work: Work) -> float | None:
         """Seconds below which no step with this work can be; None where no product of its dtype was measured.
@@ -65,6 +76,14 @@ class Environment:
     flags: dict[str, str] = field(default_factory=dict)
     revision: str = ""
     moment: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether other programs had more than half of the processors when the run began."""
+        try:
+            return float(self.moment.get(LOAD, "").split()[0]) > self.threads / 2
+        except (IndexError, ValueError):
+            return False
 
     @property
     def facts(self) -> dict[str, str]:
