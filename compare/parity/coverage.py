@@ -231,14 +231,14 @@ def nan_notes(truths: Sequence[Truth]) -> Iterable[str]:
 
 
 def _constant_outputs(asked: Sequence[Truth]) -> Iterable[str]:
-    """Those with the same elements for every random input; of integers and booleans, for every input."""
-    for name, array in asked[0].reference.outputs.items():
-        among = [t for t in asked if t.question.is_random or not is_floating(array)]
-        others = [t.reference.outputs[name] for t in among[1:] if name in t.reference.outputs]
+    """Those with the same elements for every input."""
+    first, *others = (truth.reference.outputs for truth in asked)
+    for name, array in first.items():
+        arrays = [outputs[name] for outputs in others if name in outputs]
         if (
             array.size
-            and others
-            and all(np.array_equal(other, array, equal_nan=is_floating(array)) for other in others)
+            and arrays
+            and all(np.array_equal(other, array, equal_nan=is_floating(array)) for other in arrays)
         ):
             yield (
                 f"the output {name} is the same for every input: a port that returns it as a constant would pass; add "

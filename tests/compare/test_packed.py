@@ -59,6 +59,17 @@ class Bent(Port):
         return jnp.abs(y) - jnp.square(y) / 3  # no known cause
 
 
+class BentOfPacked(Bent):
+    """It packs, too."""
+
+    def __call__(self, words, lengths):
+        packed = nn.utils.rnn.pack_padded_sequence(
+            self.embedding(words), lengths, batch_first=True, enforce_sorted=False
+        )
+        padded, _ = nn.utils.rnn.pad_packed_sequence(self.rnn(packed)[0], batch_first=True, total_length=TIME)
+        return self.last(self.out(padded))
+
+
 class OneMore(Port):
     def lengths(self, lengths):
         return jnp.minimum(lengths + 1, TIME)
@@ -109,8 +120,9 @@ def test_packing_is_no_sorting_among_ties():
     assert "few values" in parity.inputs, parity.notes
 
 
-def test_the_line_is_looked_for_where_a_packed_layer_lies_within_what_is_wrong():
-    report = check(case(Bent), compiled=False, hasty=True)
+@pytest.mark.parametrize("port", [Bent, BentOfPacked])
+def test_the_line_is_looked_for_where_a_packed_layer_lies_within_what_is_wrong(port):
+    report = check(case(port), compiled=False, hasty=True)
     assert not report.passed
     assert "was not found" not in str(report)
     bent = next(i for i, line in enumerate(Path(__file__).read_text().splitlines(), 1) if "# no known cause" in line)

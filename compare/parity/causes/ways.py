@@ -256,11 +256,10 @@ class _Port:
         borders = look.run.borders(call)
         received, put_in = taken_apart((args, kwargs))
         there = look.calls[look.matches[call]]
-        args, kwargs = put_in(
-            self._handed_on(received, unpacked(there.inputs)[0], borders.inputs, borders.around == self.at)
-        )
+        inputs, outputs = (unpacked(each)[0] for each in (there.inputs, there.outputs))
+        args, kwargs = put_in(self._handed_on(received, inputs, borders.inputs, borders.around == self.at))
         given, put_out = taken_apart(run_it(module, *args, **kwargs))
-        return put_out(self._handed_on(given, there.outputs, borders.outputs, call == self.at))
+        return put_out(self._handed_on(given, outputs, borders.outputs, call == self.at))
 
     def _handed_on(self, lanes: list[Any], theirs: dict[str, np.ndarray], pairs: list[Pair], noted: bool) -> list[Any]:
         self._handed += [theirs[pair.name] for pair in pairs]
