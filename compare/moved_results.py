@@ -26,6 +26,10 @@ EXACT = re.compile(
 """Names of operations that round nothing: they give numbers that they were given, or that nobody computed."""
 EXACT_OF_WHOLE = re.compile(r"_?(add|sub|rsub|mul|square|sum|cumsum|prod|mm|bmm|mv|dot|addmm|index_add|scatter_add)_?")
 """Names of those that round nothing where all numbers are whole, as counts are."""
+EXACT_AT_WHOLE = re.compile(
+    r"_?(div|exp2?|cos|cosh|log(2|10|1p)?|expm1|pow|reciprocal|rsqrt|sigmoid|sqrt|sin|sinh|tan|tanh|acos|asin|atan|erf|erfc)_?"
+)
+"""Names of those, element by element, that round nothing where they make one whole number of another, as exp(0) is."""
 INSIDE = re.compile(r"_?(linalg_|cholesky|lu_|slogdet|logdet|det$|inverse|triangular_solve|lstsq)\w*")
 """Names of those that round on their way more than in what they give: their arguments are moved, too."""
 CHOSEN = re.compile(r"(amax|amin|aminmax|max|min|median|nanmedian|linalg_vector_norm)")
@@ -91,7 +95,10 @@ class MovedResults(_Moved):
             return given
         for result in _made(func, given, leaves):
             if result.dtype in self.dtypes:
+                exact = _exact_elements(name, result, leaves)
+                kept = result[exact]
                 self._move(result)
+                result[exact] = kept
         return given
 
     def _moved(self, argument: torch.Tensor) -> torch.Tensor:
@@ -131,6 +138,17 @@ class NoExactValues(_Moved):
                 noise = self._noise(result) * self.amount * scale
                 result.add_(torch.where(result == 0, -noise.abs(), noise) if CUT.fullmatch(name) else noise)
         return given
+
+
+def _exact_elements(name: str, result: torch.Tensor, leaves: list[Any]) -> torch.Tensor:
+    """Where an operation rounds nothing: a result is whole, and all that it is made of."""
+    if not EXACT_AT_WHOLE.fullmatch(name) or result.is_complex():
+        return torch.zeros(result.shape, dtype=torch.bool, device=result.device)
+    exact = result == result.trunc()
+    for x in leaves:
+        if isinstance(x, torch.Tensor) and not x.is_complex():
+            exact = exact & (x == x.trunc())
+    return exact
 
 
 def _counts(name: str, leaves: list[Any]) -> bool:

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from graphmode.compare.moved_results import NoExactValues
+from graphmode.compare.moved_results import MovedResults, NoExactValues
 from torch.nn import functional as F
 
 NEAR = 1e-7
@@ -55,3 +55,17 @@ def test_at_a_kink_they_are_others(function):
     with NoExactValues(NEAR, 0):
         moved = gradient()
     assert (usual - moved).abs().max() > 0.1
+
+
+def test_what_is_exact_is_not_moved():
+    whole, others = torch.arange(60, dtype=torch.float64), torch.linspace(0.01, 0.99, 60, dtype=torch.float64)
+
+    def rounded():
+        return [whole.exp()[1:], whole.sqrt()[50:], (whole / 7)[1:7], others.exp(), others / 3, torch.fft.fft(others)]
+
+    with MovedResults("float64", 0):
+        assert whole.exp()[0] == 1
+        assert (whole * whole).sqrt().tolist() == whole.tolist()
+        assert (whole / 2)[::2].tolist() == list(range(30))
+        moved = rounded()
+    assert all((a != b).any() for a, b in zip(moved, rounded(), strict=True))
