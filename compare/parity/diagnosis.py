@@ -389,8 +389,9 @@ class _Looks:
         return None if question is None else self._look(question, look.judge)
 
     def _with_its_line(self, divergence: Divergence, deadline: float) -> Divergence:
-        """A divergence with the line where the port leaves the reference's way; not for long where a cause is known."""
-        from .causes import alike, astray
+        """A divergence with the line where the port leaves the reference's way; not for long where a cause is known.
+        Where none is, what makes NaN in it is one."""
+        from .causes import alike, astray, nan_value
 
         off = is_off_forward(divergence)
         if not (off or divergence.causes) or time.monotonic() > deadline:
@@ -405,7 +406,9 @@ class _Looks:
                 found = astray(seen.first, divergence, deadline, seen.others, seconds=seconds)
             else:
                 found = alike(seen.first, divergence, deadline, seconds=seconds)
-            return replace(divergence, astray=found)
+            nan = None if divergence.causes else nan_value(seen.first, divergence, deadline)
+            causes = divergence.causes if nan is None else [nan]
+            return replace(divergence, astray=found, causes=causes, cut_short=divergence.cut_short and not causes)
         except Exception as error:
             told = describe_briefly(error)
             self.notes.append(f"the line of {divergence.module or 'the model'} was not found: {told}")

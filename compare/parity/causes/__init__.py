@@ -5,6 +5,7 @@ from .digits import explain_digits
 from .explain import explain
 from .first_line import alike, astray
 from .nan_gradient import nan_gradients
+from .nan_value import nan_value
 from .optimizer import explain_optimizer, explain_optimizer_digits
 from .trial import OF_A_CHOICE
 from .wiring import EXCHANGED
@@ -26,4 +27,5 @@ __all__ = [
     "explain_optimizer",
     "explain_optimizer_digits",
     "nan_gradients",
+    "nan_value",
 ]
