@@ -211,6 +211,15 @@ class Judge:
 
         return TorchSide(self.references[self.name], self.case, dtype=dtype, device=self.torch_device)
 
+    def hold(self, state: Mapping[str, np.ndarray]) -> None:
+        """Puts these values in the reference's state, by name, before it has answered anything."""
+        import torch
+
+        module = self.references[self.name]
+        held = {name: torch.tensor(value) for name, value in state.items()}
+        module.load_state_dict({**module.state_dict(), **held})
+        self.state_dict = {name: as_numpy(value) for name, value in module.state_dict().items()}
+
     def truths(self, draws: int) -> list[Truth]:
         """Its answers on random inputs and every edge input, in every mode of the case.
 

@@ -1,13 +1,13 @@
 """A port with other weights than the first: what one initialisation hides, such as a branch that no input takes then.
 
 A network whose densities are all below zero renders nothing, and nothing that is wrong behind them is seen, whatever
-its inputs are.
+its inputs are. An average of the weights that begins as their copy stays one whatever its share is.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from .further import Further, further
 from .judge import Judge, Truth
 from .more_draws import on_more_draws
 from .scales import Scales
+from .second_call import second_call
 
 if TYPE_CHECKING:
     from ..jax_side import PortSide
@@ -30,7 +31,7 @@ LABEL = "other weights"
 
 def with_other_weights(exam: Examination, variant: str, port: PortSide) -> Further:
     """Asks a port that is equal on all that it was asked the first random input again, with the weights that the
-    reference draws from another seed.
+    reference draws from another seed; beside copies of the first ones, where its buffers are such, several times.
 
     Nothing is asked where it draws none, where the case brings weights of its own, and where the reference does not
     answer in finite numbers.
@@ -40,16 +41,28 @@ def with_other_weights(exam: Examination, variant: str, port: PortSide) -> Furth
       variant: of the port.
       port: in float64.
     """
-    other = _examined_with_other_weights(exam)
+    copies = _copies(exam.judge)
+    other = _examined_with_other_weights(exam, copies)
     if other is None:
         return Further()
     exact = other.port_side(variant, "float64")
     exact.take_graphs(port)
     found = further(other, variant, exact)
+    if copies and not found.tensors:
+        again = second_call(other, exact)
+        found.tensors, found.divergences = again.tensors, again.divergences
     return found if found.tensors else on_more_draws(other, variant, exact, found)
 
 
-def _examined_with_other_weights(exam: Examination) -> Examination | None:
+def _copies(judge: Judge) -> dict[str, np.ndarray]:
+    """The reference's buffers that are copies of its parameters, which are not all one number, by name."""
+    learned = [judge.state_dict[name] for name in judge.exact.parameters if name in judge.state_dict]
+    told = [array for array in learned if array.size and np.ptp(array)]
+    held = {name: judge.state_dict[name] for name in judge.exact.buffers if name in judge.state_dict}
+    return {name: array for name, array in held.items() if any(np.array_equal(array, each) for each in told)}
+
+
+def _examined_with_other_weights(exam: Examination, copies: Mapping[str, np.ndarray]) -> Examination | None:
     case = exam.case
     if case.pretrained is not None and not exam.judge.missing_weights:
         return None
@@ -59,6 +72,7 @@ def _examined_with_other_weights(exam: Examination) -> Examination | None:
         return None
     if judge.state_dict.keys() != exam.judge.state_dict.keys() or _are_same(judge, exam.judge):
         return None
+    judge.hold(copies)
     truths = _answers(judge, exam.truths)
     if not truths:
         return None

@@ -69,7 +69,7 @@ def second_call(exam: Examination, port: PortSide) -> Again:
     found = Again()
     for mode in (mode for mode in exam.case.modes if mode != "train_step"):
         asked = [t for t in exam.truths if t.question.mode == mode and not t.question.is_timed]
-        for first in (t for t in asked if _is_first(t.question, mode)):
+        for first in _first(asked):
             others = (exam.judge.other_inputs(first.question, number) for number in range(EARLIER))
             drawn = [replace(first.question, inputs=inputs) for inputs in others if inputs is not None]
             earlier = drawn or [first.question] * EARLIER
@@ -82,14 +82,14 @@ def second_call(exam: Examination, port: PortSide) -> Again:
                 if truth is not first:
                     _compare(exam, port, truth, [first.question], found)
             if mode == "forward_backward" and "inference" in exam.case.modes and not found.tensors:
-                evaluated = (t for t in exam.truths if _is_first(t.question, "inference"))
-                for truth in evaluated:
+                for truth in _first([t for t in exam.truths if t.question.mode == "inference"]):
                     _compare(exam, port, truth, earlier, found)
     return found
 
 
-def _is_first(question: Question, mode: str) -> bool:
-    return question.mode == mode and question.label == "random 0" and not question.is_timed
+def _first(truths: Sequence[Truth]) -> Sequence[Truth]:
+    """The one on the first random input, if there is one."""
+    return [t for t in truths if t.question.is_random and not t.question.is_timed][:1]
 
 
 def _compare(exam: Examination, port: PortSide, truth: Truth, earlier: Sequence[Question], into: Again) -> bool:

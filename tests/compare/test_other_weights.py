@@ -1,5 +1,6 @@
 """What the first weights hide shows with others."""
 
+import jax
 import jax.numpy as jnp
 import pytest
 import torch
@@ -105,3 +106,54 @@ def test_weights_of_the_cases_own_stay():
     report = check(case(port=Thrice, pretrained=lambda: {"gate": torch.tensor(FIRST)}))
     assert report.passed, report
     assert not asked(report)
+
+
+class Averaged(torch.nn.Module):
+    """Answers by an average of its weights, which begins as a copy of them."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(3, 3))
+        self.register_buffer("average", self.weight.detach().clone())
+
+    def forward(self, x):
+        if self.training:
+            self.average.mul_(0.9).add_(self.weight.detach(), alpha=0.1)
+            return x @ self.weight
+        return x @ self.average
+
+
+class PortOfAveraged(nnx.Module):
+    share = 0.1
+
+    def __init__(self, rngs):
+        self.weight = nnx.Param(jnp.zeros((3, 3)))
+        self.average = nnx.BatchStat(jnp.zeros((3, 3)))
+        self.training = True
+
+    def __call__(self, x):
+        if self.training:
+            now = jax.lax.stop_gradient(self.weight[...])
+            self.average[...] = (1 - self.share) * self.average[...] + self.share * now
+            return x @ self.weight[...]
+        return x @ self.average[...]
+
+
+class OtherShare(PortOfAveraged):
+    share = 0.2
+
+
+@pytest.mark.parametrize(("port", "is_right"), [(PortOfAveraged, True), (OtherShare, False)])
+def test_an_average_of_the_weights_is_seen_beside_others(port, is_right):
+    case = Case(
+        name="c",
+        summary="s",
+        reference=Averaged,
+        model=port,
+        inputs=lambda rng: (rng.standard_normal((4, 3)),),
+        adversarial=(),
+    )
+    report = check(case)
+    assert report.passed == is_right
+    wrong = {(t.name, t.input) for parity in report.parity for t in parity.tensors if not t.equal}
+    assert is_right or ("average", LABEL) in wrong
