@@ -129,6 +129,7 @@ class _Looks:
                 told = describe_briefly(error)
                 self.notes.append(f"{question.mode}: the look inside on {question.label!r} ended early: {told}")
         self._note_checkpoints()
+        self._note_kinks()
         found = {place: each for place, each in self.found.items() if not self._stands_for_another(place)}
         update = next((t for t in self.tensors if t.kind == "update" and not t.equal), None)
         if update is not None:
@@ -152,6 +153,27 @@ class _Looks:
                     f"{question.mode}: torch.utils.checkpoint calls modules of the reference again in the backward "
                     f"pass, which writes {listed(twice)} twice; a port writes them once, as the reference does without "
                     "it"
+                )
+                return
+
+    def _note_kinks(self) -> None:
+        """Says where gradients alone are off, nothing explains them, and inputs lie where either side may be right."""
+        if self.exam.judge.is_large or any(each.causes for each in self.found.values()):
+            return
+        for truth in self.exam.truths:
+            question = truth.question
+            wrong = [t for t in self.tensors if not t.equal and t.mode == question.mode]
+            here = [t for t in wrong if t.input == question.label and t.kind.endswith("gradient")]
+            if not here or not self._are_gradients_alone(question.mode):
+                continue
+            answer = self.exam.answer(self.port, truth, "jax", self.variant)
+            pairs = [((t.kind, t.name), answer.find((t.kind, t.name))) for t in here]
+            rounding = self.exam.judge.rounding
+            if all(array is not None and rounding.is_at_a_kink(truth, key, array) for key, array in pairs):
+                self.notes.append(
+                    f"{question.mode}: on {question.label!r} the reference's own gradient of "
+                    f"{listed([t.name for t in here])} is another one beside these inputs: they lie at a kink or a "
+                    "tie, where the two may part without a fault; give inputs that keep off it"
                 )
                 return
 

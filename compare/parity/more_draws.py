@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .examination import Examination
     from .judge import Question
 
-FIRST, MOST = 10, 40  # draws, after those that earlier calls are made on
+MOST = 40  # draws
 LONGEST_S = 1.0  # for all of them
 LONGER_S = 4.0  # where outputs are integers, which a rare branch makes others
 
@@ -58,7 +58,7 @@ def on_more_draws(exam: Examination, variant: str, port: PortSide, before: Furth
 def _where_they_differ(exam: Examination, port: PortSide, first: Question) -> Question | None:
     known = next(t.reference.outputs for t in exam.truths if t.question is first)
     end = time.monotonic() + (LONGER_S if any(x.dtype.kind in "iub" for x in known.values()) else LONGEST_S)
-    for number in range(FIRST, FIRST + MOST):
+    for number in range(MOST):
         inputs = exam.judge.other_inputs(first, number)
         if inputs is None or time.monotonic() > end:
             return None
@@ -69,6 +69,6 @@ def _where_they_differ(exam: Examination, port: PortSide, first: Question) -> Qu
             continue
         pairs = ((ours[name], wanted) for name, wanted in theirs.items() if name in ours)
         if not all(difference(given, wanted, magnitude(wanted)).equal for given, wanted in pairs):
-            label = f"{first.label}, draw {number - FIRST + 1} of more"
+            label = f"{first.label}, draw {number + 1} of more"
             return next(iter(exam.judge.questions([(label, inputs, True)], [first.mode])))
     return None

@@ -243,3 +243,31 @@ def test_statistics_over_the_batch_are_named_for_an_instance_norm():
 
     found = cause_of(TF.instance_norm, over_the_batch, lambda rng: (rng.standard_normal((4, 3, 8)),))
     assert found == ("norm-axis", "takes the statistics over the batch, too, as BatchNorm")
+
+
+class Ranked(torch.nn.Module):
+    """What comes first counts most; of what ties, PyTorch says nothing."""
+
+    def forward(self, x):
+        return (x.sort(dim=-1, descending=True, stable=True).values / torch.arange(1, x.shape[-1] + 1)).sum(-1)
+
+
+class RankedOtherwise(nnx.Module):
+    def __init__(self, rngs):
+        pass
+
+    def __call__(self, x):
+        return (jnp.sort(x)[..., ::-1] / jnp.arange(1, x.shape[-1] + 1)).sum(-1)
+
+
+@pytest.mark.parametrize("ties", [True, False])
+def test_a_gradient_that_ties_decide_is_said_to_be_one(ties):
+    def inputs(rng):
+        return ((rng.integers(0, 3, (4, 9)) if ties else rng.standard_normal((4, 9))).astype(np.float64),)
+
+    case = Case(name="c", summary="s", reference=Ranked, model=RankedOtherwise, inputs=inputs, adversarial=())
+    (parity,) = check(case, hasty=True).parity
+    assert parity.equal == (not ties)
+    told = [note for note in parity.notes if "they lie at a kink or a tie" in note]
+    assert bool(told) == ties
+    assert all("the reference's own gradient of input.0 is another one" in note for note in told)
