@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .judge import Truth
 
 NAMED = 3  # of the tensors that one warning is about
+STRICT = ("<", ">=")  # what is equal is on the upper side
 FAR = 0.25  # of a number that is compared with: so far apart may the nearest values on either side of it lie
 
 
@@ -33,8 +34,8 @@ class Sides:
       seen: by the same and kink, whether an input was below it, and whether one was above.
       entered: by the mode and the inputs of the reference, and then by the same and kink, what entered there; all in
         short.
-      compared: by the sign, the line and the number that floats are compared with, the nearest to it of those that are
-        no larger, and of those that are.
+      compared: by the sign, the line and the number that floats are compared with, the nearest to it of those on its
+        lower side, and of those on its upper one; what is equal to it is on the side that the sign puts it on.
       padding: by the path of an embedding that has a padding_idx, that, and whether an input held it.
     """
 
@@ -84,7 +85,8 @@ class Sides:
     def _note_compared(self, sign: str, place: str, x: torch.Tensor, number: float) -> None:
         values = x.detach()
         low, high = self.compared.get((sign, place, number), (-np.inf, np.inf))
-        below, above = values[values <= number], values[values > number]
+        lower = values < number if sign in STRICT else values <= number
+        below, above = values[lower], values[~lower & ~values.isnan()]
         low = max(low, float(below.max())) if below.numel() else low
         high = min(high, float(above.min())) if above.numel() else high
         self.compared[sign, place, number] = low, high
@@ -149,7 +151,8 @@ class Sides:
     def _numbers(self) -> Iterable[str]:
         """What another number in a comparison would not be told by."""
         for (sign, place, number), (low, high) in self.compared.items():
-            for side, nearest in (("at most", low), ("above", high)):
+            sides = ("below", "at least") if sign in STRICT else ("at most", "above")
+            for side, nearest in zip(sides, (low, high), strict=True):
                 if not np.isfinite(nearest):
                     yield (
                         f"nothing that is compared by {sign} {number:g} at {place} is {side} that on any input: what "

@@ -128,6 +128,8 @@ def test_inputs_that_cover_everything_are_not_accused():
     assert warnings(reference=limited(lambda h: h.clamp(min=0).clamp(min=-1e-6))) == []  # met, and a mere guard
     counts = limited(lambda h: torch.where((h > 0).float() + 1 < 1, 0, h))
     assert not [w for w in warnings(reference=counts) if "no nearer" in w]  # 1 and 2, and a count is nothing between
+    limit = limited(lambda h: torch.where(h.clamp(max=0.5) < 0.5, h, 0))
+    assert not [w for w in warnings(reference=limit) if "compared" in w]  # nothing is above it, and some are no less
 
 
 @pytest.mark.parametrize("what", UNCOVERED)

@@ -45,10 +45,5 @@ class Port(nnx.Module):
 def test_what_makes_nan_of_numbers_is_named_with_what_makes_its_infinity():
     line = inspect.getsourcelines(Port.energy)[1] + 2
     told = causes(Forces, Port, lambda rng: (rng.standard_normal((4, WIDTH)),), modes=("inference",))
-    assert told == [
-        (
-            "nan",
-            f"makes NaN in mul at test_nan_value.py:{line}, of 0, inf; the infinity is from div at "
-            f"test_nan_value.py:{line}, of 0.5, 0",
-        )
-    ]
+    at = f"test_nan_value.py:{line}"
+    assert told == [("nan", f"makes NaN in mul at {at}, of 0, inf; the infinity is from div at {at}, of 0.5, 0")]
