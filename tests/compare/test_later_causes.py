@@ -274,3 +274,28 @@ class OtherBall(nnx.Module):
 def test_what_one_function_gives_for_a_batch_and_for_a_bias_in_place_of_one_another_is_named():
     ((id, _), *_) = causes(Ball, OtherBall, steps)
     assert id == "tensors-exchanged"
+
+
+class Filling(torch.nn.Module):
+    """A count of what is stored and alike: nothing is stored at first, and what there is no room for is zero."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("kinds", torch.zeros(4))
+        self.register_buffer("filled", torch.zeros((), dtype=torch.long))
+
+    def forward(self, x):
+        return x + (self.kinds[: int(self.filled)] == 0).sum()
+
+
+class OneTooMany(nnx.Module):
+    def __init__(self, rngs):
+        self.kinds, self.filled = nnx.BatchStat(jnp.zeros(4)), nnx.BatchStat(jnp.zeros((), int))
+
+    def __call__(self, x):
+        return x + ((self.kinds[...] == 0) & (jnp.arange(4) <= self.filled[...])).sum()
+
+
+def test_a_count_that_is_zero_as_yet_is_no_number_of_the_line():
+    told = causes(Filling, OneTooMany, lambda rng: (rng.standard_normal((2, 3)),))
+    assert not [says for id, says in told if id == "index"]

@@ -57,6 +57,8 @@ def element(call: Called) -> Iterator[Variant]:
     x, index = call.args[0], call.args[1] if len(call.args) > 1 else None
     if not isinstance(x, torch.Tensor) or call.name != "__getitem__":
         return
+    if not call.site.result.numel():
+        return  # up to what a count says, which is none as yet: its value here is no number of the line
     parts = index if isinstance(index, tuple) else (index,)
     if any(isinstance(part, torch.Tensor) for part in parts):
         return
