@@ -72,7 +72,8 @@ def _examined_with_other_weights(exam: Examination, copies: Mapping[str, np.ndar
         return None
     if judge.state_dict.keys() != exam.judge.state_dict.keys() or _are_same(judge, exam.judge):
         return None
-    judge.hold(copies)
+    if copies:
+        judge.hold(copies)
     truths = _answers(judge, exam.truths)
     if not truths:
         return None
