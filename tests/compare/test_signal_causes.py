@@ -110,6 +110,24 @@ class Summed(torch.nn.Module):
         return torch.zeros(6, 3, dtype=x.dtype).index_add(0, to, x)
 
 
+class Counted(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.start = torch.nn.Parameter(torch.randn(6, 3))
+
+    def forward(self, x, to):
+        return self.start.index_add(0, to, x)
+
+
+class AddsOneAlone(nnx.Module):
+    def __init__(self):
+        self.start = nnx.Param(jnp.zeros((6, 3)))
+
+    def __call__(self, x, to):
+        start = self.start[...]
+        return start.at[to].set(start[to] + x)
+
+
 def scattered(how):
     class Scattered(nnx.Module):
         def __call__(self, x, to):
@@ -148,6 +166,11 @@ def edges(rng):
 def test_what_becomes_of_several_at_one_place_is_named(how, says):
     (cause,) = check(case(Summed, scattered(how), edges), hasty=True).divergences[0].causes
     assert (cause.id, cause.says) == ("scatter", says)
+
+
+def test_an_addition_that_loses_what_comes_to_one_place_twice_is_named():
+    (cause,) = check(case(Counted, AddsOneAlone, edges), hasty=True).divergences[0].causes
+    assert (cause.id, cause.says) == ("scatter", "adds the last alone of what goes to one place")
 
 
 class Upsampled(torch.nn.Module):

@@ -20,6 +20,8 @@ signature("index_put", "input indices values accumulate")
 def added(call: Called) -> Iterator[Variant]:
     fix = "add what goes to one place: x.at[index].add(values), or jax.ops.segment_sum"
     yield Variant("scatter", "sets where the reference adds: the last that goes to a place counts", fix, _set)
+    if bool(call.args[0].any()):  # to nothing it would be set
+        yield Variant("scatter", "adds the last alone of what goes to one place", fix, _one_alone)
     yield Variant("scatter", "takes the mean of what goes to one place", fix, _mean)
     yield Variant("scatter", "takes the largest of what goes to one place", fix, _reduced("amax"))
 
@@ -125,6 +127,14 @@ def _swapped(first: int, second: int) -> Callable[[Any, Any, Any], Any]:
         return func(args[0], tuple(index))
 
     return run
+
+
+def _one_alone(func: Any, args: Any, kwargs: Any) -> Any:
+    """As `x.at[index].set(x[index] + values)` has it."""
+    x, dim, index, values = _arguments(args, kwargs)
+    own = x.index_select(dim, index) if index.dim() == 1 else x.gather(dim, index)
+    values = values[tuple(map(slice, own.shape))]
+    return _set(func, (x, dim, index, own + values), {})
 
 
 def _set(func: Any, args: Any, kwargs: Any) -> Any:
