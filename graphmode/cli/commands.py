@@ -329,14 +329,16 @@ def report(
 
 def main() -> None:
     """Entry point of the `graphmode` command."""
+    from graphmode.compare.early_exit import exits_told
     from graphmode.compare.interrupt import remembered
     from graphmode.memory import keep_freed_memory
 
     keep_freed_memory()
     # a crash of a framework is told even while what it prints is caught
-    faulthandler.enable(os.fdopen(os.dup(2), "w"))
+    errors = os.fdopen(os.dup(2), "w")
+    faulthandler.enable(errors)
     try:
-        with remembered():
+        with remembered(), exits_told(errors):
             app()
     except PipeClosed:
         sys.exit(BROKEN_PIPE)
