@@ -33,7 +33,7 @@ from .options import (
     TimeS,
 )
 from .running import run_plan, run_self_test, verify_certificate
-from .telling import BROKEN_PIPE, FAILURE, PipeClosed, errors, open_console, show
+from .telling import FAILURE, errors, open_console, output_told, show
 
 DEFAULT_FOLDER = Path("reports/latest")
 MAIN_MINUTES = 6.5  # of the main cases: with the installation eight
@@ -335,10 +335,7 @@ def main() -> None:
 
     keep_freed_memory()
     # a crash of a framework is told even while what it prints is caught
-    errors = os.fdopen(os.dup(2), "w")
-    faulthandler.enable(errors)
-    try:
-        with remembered(), exits_told(errors):
-            app()
-    except PipeClosed:
-        sys.exit(BROKEN_PIPE)
+    apart = os.fdopen(os.dup(2) if sys.stderr is not None else os.open(os.devnull, os.O_WRONLY), "w")
+    faulthandler.enable(apart)
+    with output_told(), remembered(), exits_told(apart):
+        app()
