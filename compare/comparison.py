@@ -309,9 +309,9 @@ class _Run:
             for cells in bench.cells(self.listener.on_step):
                 timed += cells
                 self.results.cells += cells
-                self._note(seats.notes)
-                self.listener.on_cells(cells)
+                self._note([*seats.notes, *bench.notes])
                 self._save()
+                self.listener.on_cells(cells)
             self._work(exam, modes, size)
             if self.plan.floors and not self._is_surveyed:
                 self._is_surveyed = True
