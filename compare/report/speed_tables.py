@@ -12,7 +12,7 @@ from .ratios import Group, by_time
 from .records import CaseInfo, Cell
 from .results import Results
 from .themes import theme_sections
-from .wording import NONE, bounds, count, duration, number, plain, reason_text, row_name, status_text
+from .wording import NONE, count, duration, interval_text, number, plain, reason_text, row_name, status_text
 
 OVERVIEW = (
     Column("case"),
@@ -112,7 +112,7 @@ def _overview(group: Group, figures: Comparison, anchors: Mapping[str, str]) -> 
         Entry(plain(group.case), code=True, link=anchors[group.case]),
         Entry(group.mode),
         Entry(number(best.value) if best else NONE, _tone(figures), strong=True, value=best.value if best else None),
-        numeric(bounds(best), best.low if best else None),
+        numeric(interval_text(best), best.low if best else None),
         *_fastest(group.fastest_jax, "no JAX row is ok"),
         *_fastest(group.fastest_torch, "no PyTorch row is ok"),
         numeric(number(to_eager.value) if to_eager else NONE, to_eager.value if to_eager else None),
