@@ -122,7 +122,9 @@ def show(console: Console, table: Table) -> None:
 
 def open_console() -> Console:
     """Writes to standard output even while what models print there is caught; brackets in names are no markup."""
-    stdout = _output(sys.stdout) if sys.stdout is sys.__stdout__ else sys.stdout
+    stdout = sys.stdout
+    if stdout is sys.__stdout__ and stdout is not None:
+        stdout = _output(stdout)
     columns = os.environ.get("COLUMNS", "")
     width = int(columns) if columns.isdecimal() and int(columns) else WIDTH
     if isinstance(stdout, _Output):
