@@ -46,7 +46,8 @@ def section(results: Results) -> str:
 
 def _line(group: Group) -> str:
     best = group.best
-    cells = _fastest(group.fastest_torch), _fastest(group.fastest_jax), number(best.value) if best else "-"
+    ratio = number(best.value) + (" (too few samples)" if best.verdict == "unknown" else "") if best else "-"
+    cells = _fastest(group.fastest_torch), _fastest(group.fastest_jax), ratio
     return f"| {group.case} | {MODES.get(group.mode, group.mode)} | {' | '.join(cells)} |"
 
 

@@ -20,7 +20,8 @@ from .ahead import Ahead, Lost
 from .case import MODES, Case, CaseError, Mode
 from .draw import random_inputs, signature
 from .dtypes import check_dtype
-from .errors import describe_briefly
+from .early_exit import LeftEarly
+from .errors import describe_briefly, line_of
 from .findings import Findings
 from .functional_dropout import functional_dropout_off
 from .locate import absolute
@@ -142,10 +143,12 @@ class _Run:
                     raise
                 # an exit in a user's code would end the run as if all were well
                 except (Exception, SystemExit) as error:
-                    told = isinstance(error, CaseError | WeightsError)
+                    told = isinstance(error, CaseError | WeightsError | SystemExit)
                     if not told:  # nobody foresaw it, so where it arose is needed; the other cases go on
                         logger.exception("%s: cannot be compared", case.name)
                     problem = str(error) if told else describe_briefly(error)
+                    if isinstance(error, SystemExit):
+                        problem = f"it cannot be compared: {_left(error)}{line_of(error)}"
                     del self.results.cases[before:]
                     self.refuse(CaseInfo(name=case.name, summary=case.summary, problem=problem))
                 took[case.name] = time.perf_counter() - begun
@@ -306,9 +309,9 @@ class _Run:
             for cells in bench.cells(self.listener.on_step):
                 timed += cells
                 self.results.cells += cells
-                self._note(seats.notes)
-                self.listener.on_cells(cells)
+                self._note([*seats.notes, *bench.notes])
                 self._save()
+                self.listener.on_cells(cells)
             self._work(exam, modes, size)
             if self.plan.floors and not self._is_surveyed:
                 self._is_surveyed = True
@@ -371,6 +374,10 @@ class _Run:
         self.results.duration_s = time.perf_counter() - self._start
         if self._save_to is not None:
             self.results.save(self._save_to)
+
+
+def _left(error: SystemExit) -> str:
+    return str(error) if isinstance(error, LeftEarly) else f"sys.exit({error.code!r}) was called"
 
 
 def bench(case: Case, plan: Plan | None = None) -> Results:

@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any, overload
 
 from .case import Case, CaseError
+from .early_exit import LeftEarly
 from .errors import describe, describe_with_line, line_of
 from .nearest import nearest
 
@@ -111,6 +112,8 @@ def _from_module(name: str) -> ModuleType:
 
 
 def _where(error: Exception | SystemExit) -> str:
+    if isinstance(error, LeftEarly):
+        return f"{error}{line_of(error)}; move that below if __name__ == '__main__'"
     if isinstance(error, SystemExit):
         code = "" if error.code is None else repr(error.code)
         return f"it calls sys.exit({code}){line_of(error)}; move that below if __name__ == '__main__'"

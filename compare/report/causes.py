@@ -18,11 +18,17 @@ FEWER = 0.8  # of the other's kernels, at most
 REPLAYED = 0.5  # of a row's kernels, at least
 NEAR_FLOOR = 1.5
 MOSTLY_THE_CALL = 0.5  # of a row's time
+MOST_OF_THE_GAIN = 0.5  # in seconds
 CALLS = {  # by row, what the floors name an empty call of it
     "jax.jit": "empty jax.jit call",
     "jax.graphed": "empty graphed call",
     "jax.graphed.no_command_buffers": "empty graphed call",
     "onnxruntime": "empty ONNX Runtime call",
+}
+OPERATIONS = {  # on a CPU, what the floors name an operation that does next to nothing; of other rows, torch's
+    "jax": "scan step of one 8x8 product",
+    "onnxruntime": "empty ONNX Runtime call",
+    "torch": "empty torch operation",
 }
 NOT_KNOWN: Mapping[str, float] = {}
 UNCOMPILED = frozenset({EAGER, "torch.channels_last", "torch.cudagraph", "torch.graphed_callables", "jax.eager"})
@@ -54,7 +60,7 @@ def causes(group: Group, floor_s: float | None = None, launch_s: Mapping[str, fl
 def sentence(
     one: Cell | None, other: Cell | None, floor_s: float | None = None, launch_s: Mapping[str, float] = NOT_KNOWN
 ) -> str:
-    """Which of the two is faster, and why; `""` where their times are level or the cells do not tell."""
+    """Which of the two is faster, and why; `""` where their times are not known to differ or the cells do not tell."""
     found = reasons(one, other, floor_s, launch_s)
     if not found:
         return ""
@@ -67,12 +73,12 @@ def reasons(
 ) -> list[Reason]:
     """What the cells show of why one of the two is faster."""
     compared = ratio(one, other)
-    if one is other or compared is None or compared.verdict == "level":
+    if one is other or compared is None or not compared.differs:
         return []
     fast, slow = _ordered(one, other)
     return [
         *_host(fast, slow),
-        *_kernels(fast, slow),
+        *_kernels(fast, slow, launch_s),
         *_call(fast, slow, launch_s),
         *_floor(fast, slow, floor_s),
     ]
@@ -106,15 +112,22 @@ def _host(fast: Cell, slow: Cell) -> Iterator[Reason]:
         yield Reason(kind, f"{line}, and {share(now)} of that of {row_name(fast)}" if relieved else line)
 
 
-def _kernels(fast: Cell, slow: Cell) -> Iterator[Reason]:
-    """Fusion, other kernels, or neither."""
+def _kernels(fast: Cell, slow: Cell, launch_s: Mapping[str, float]) -> Iterator[Reason]:
+    """Fusion, other kernels, or neither. Fewer of them are a reason where they can be most of the gain."""
     few, many = (cell.launches.kernels if cell.launches else None for cell in (fast, slow))
     if not few or not many:
         return
     things = _things(fast)
     if few <= FEWER * many:
         kind = "fusion" if fast.row not in UNCOMPILED and slow.row in UNCOMPILED else f"fewer {things}"
-        yield Reason(kind, f"{kind}, {count(few, things[:-1])} a call in place of {many:,}")
+        words = f"{count(few, things[:-1])} a call in place of {many:,}"
+        each, told = _each(kind, slow, many, launch_s)
+        if each is None:
+            yield Reason("", f"{words}, {told}")
+        elif (many - few) * each >= MOST_OF_THE_GAIN * ((slow.median_s or 0.0) - (fast.median_s or 0.0)):
+            yield Reason(kind, ", ".join(filter(None, (kind, words, told))))
+        else:
+            yield Reason("", ", ".join(filter(None, (f"not by {kind} alone", words, told))))
     elif many < FEWER * few:
         yield Reason("", f"not by fewer {things}, {few:,} a call against {many:,}")
     else:
@@ -122,6 +135,20 @@ def _kernels(fast: Cell, slow: Cell) -> Iterator[Reason]:
         busy = all(s is not None and s < NOT_HOST_BOUND for s in shares)  # beyond, the host may be what differs
         kind = f"other {things}" if busy else ""
         yield Reason(kind, f"{kind or f'about as many {things}'}, {few:,} a call against {many:,}")
+
+
+def _each(kind: str, slow: Cell, many: int, launch_s: Mapping[str, float]) -> tuple[float | None, str]:
+    """Seconds that the slower row saves at best with each kernel or operation less, if known, and where they are from.
+
+    With what is fused an average one's memory traffic is saved, too. One less of a CPU's operations, which do the same
+    work, saves what it takes to call it.
+    """
+    if kind == "fusion" or slow.device == "gpu":
+        return (slow.median_s or 0.0) / many, ""
+    each = launch_s.get(OPERATIONS.get(slow.row, OPERATIONS[slow.framework]))
+    if each is None:
+        return None, "and what it takes to call one was not measured"
+    return each, f"and one that does next to nothing takes {duration(each)} here"
 
 
 def _call(fast: Cell, slow: Cell, launch_s: Mapping[str, float]) -> Iterator[Reason]:

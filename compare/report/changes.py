@@ -6,11 +6,10 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Literal
 
 from .bootstrap import MIN_SAMPLES
 from .drift import Together, own, place, together
-from .ratios import Ratio
+from .ratios import Ratio, Verdict
 from .records import Cell, Parity
 from .results import Results
 from .wording import batch_text, count, dtype_text, parity_verdict, plain, row_name, status_text
@@ -35,7 +34,7 @@ class Change:
         return self.after.median_s / self.before.median_s
 
     @property
-    def verdict(self) -> Literal["faster", "slower", "level"]:
+    def verdict(self) -> Verdict:
         return self.ratio.verdict
 
     @property
@@ -87,17 +86,17 @@ class Changes:
     @property
     def moved(self) -> list[Change]:
         """Rows beyond noise."""
-        return [change for change in self.times if change.verdict != "level" and change.ran_in_several]
+        return [change for change in self.times if change.ratio.differs and change.ran_in_several]
 
     @property
     def perhaps(self) -> list[Change]:
         """Rows beyond the noise of their repeats, which ran in one process before or after: another may differ."""
-        return [change for change in self.times if change.verdict != "level" and not change.ran_in_several]
+        return [change for change in self.times if change.ratio.differs and not change.ran_in_several]
 
     @property
     def moved_together(self) -> list[Together]:
         """Frameworks' rows beyond noise."""
-        return [one for one in self.together if one.ratio.verdict != "level"]
+        return [one for one in self.together if one.ratio.differs]
 
 
 def changes(before: Results, after: Results) -> Changes:

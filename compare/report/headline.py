@@ -196,6 +196,7 @@ def _speed_line(mean: Mean) -> str:
     if mean.to_eager is not None:
         line += f", and {number(mean.to_eager)} times that of eager PyTorch"
     line += f". Faster in {mean.faster}, level in {mean.level}, slower in {mean.slower}"
+    line += f", not known, with too few samples, in {mean.unknown}" if mean.unknown else ""
     return line + (
         f"; {count(mean.missing, 'further comparison has', 'further comparisons have')} no ratio."
         if mean.missing
@@ -221,7 +222,7 @@ def _tiles(derived: Derived) -> list[Tile]:
     for mean in averages:
         where = f", {mean.device} {mean.dtype}" if len(averages) > 1 else ""
         if mean.to_fastest is not None:
-            tone: Tone = "" if mean.level == mean.count else "good" if mean.to_fastest < 1 else "bad"
+            tone: Tone = "" if mean.level + mean.unknown == mean.count else "good" if mean.to_fastest < 1 else "bad"
             words = f"JAX's time over PyTorch's fastest row's, geometric mean of {mean.count}{where}"
             tiles.append(Tile(number(mean.to_fastest), words, tone))
         if mean is not averages[0]:  # a tile each: the others are among the lines
@@ -230,6 +231,7 @@ def _tiles(derived: Derived) -> list[Tile]:
             tone = "good" if mean.to_eager < 1 else "bad"
             tiles.append(Tile(number(mean.to_eager), f"JAX's time over eager PyTorch's{where}", tone))
         if mean.count:
-            words = f"comparisons in which JAX is faster; {mean.level} level, {mean.slower} slower{where}"
+            unknown = f", {mean.unknown} not known" if mean.unknown else ""
+            words = f"comparisons in which JAX is faster; {mean.level} level, {mean.slower} slower{unknown}{where}"
             tiles.append(Tile(f"{mean.faster} of {mean.count}", words))
     return tiles

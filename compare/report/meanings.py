@@ -59,8 +59,10 @@ MEANINGS = {
     "JAX's fastest row, PyTorch's fastest row": "Of the rows that are ok, the one with the smallest median.",
     "95% interval": (
         "Bootstrap of the ratio of medians over the interleaved repeats, and over the processes where a row ran in "
-        "several. Where it holds 1 the two are called level. It takes the two rows as chosen, and says nothing of "
-        "another machine or another run."
+        "several. Where it holds 1 the two are called level. With fewer than five samples of a row there is none, and "
+        "which is faster is not known, unless all samples of one row lie below all of the other and chance would "
+        "order fewer than 1 in 20 so. It takes the two rows as chosen, and says nothing of another machine or another "
+        "run."
     ),
     "enqueue": "The median time until a call returns, before anything is waited for: what the host does.",
     "host share": "Enqueue over median. Near 100% on a GPU, the device waits for the host.",

@@ -31,15 +31,21 @@
   });
 
   // Sorting: numbers by the value behind them, and fields without one last in either direction.
+  const number = /^(-?[\d.,]*\d(?:e[-+]?\d+)?) ?(ns|us|ms|%|[kMGTP](?=[A-Z]))?/;
+  const units = { ns: 1e-9, us: 1e-6, ms: 1e-3, "%": 0.01, k: 1e3, M: 1e6, G: 1e9, T: 1e12, P: 1e15 };
+  const read = (text) => {
+    const found = number.exec(text.trim());
+    return found && Number(found[1].replaceAll(",", "")) * (units[found[2]] ?? 1);
+  };
   const sort = (header) => {
     const table = header.closest("table");
     const column = header.cellIndex;
     const falling = header.getAttribute("aria-sort") === "ascending";
-    const numeric = header.matches(".number");
+    const numeric = header.matches(".number, .numbers th:not(.left, .prose)");
     const key = (row) => {
       const field = row.cells[column];
       if (!numeric) return field.textContent.trim();
-      return field.dataset.value === undefined ? null : Number(field.dataset.value);
+      return field.dataset.value === undefined ? read(field.textContent) : Number(field.dataset.value);
     };
     const compare = (a, b) => {
       if (a.key === null || b.key === null) return (a.key === null) - (b.key === null);

@@ -40,6 +40,12 @@ class Table:
     def __post_init__(self) -> None:
         assert all(len(row) == len(self.columns) for row in self.rows)
 
+    def without(self, kind: str) -> Table:
+        """The table without its columns of this kind."""
+        kept = [i for i, column in enumerate(self.columns) if column.kind != kind]
+        rows = tuple(tuple(row[i] for i in kept) for row in self.rows)
+        return Table(tuple(self.columns[i] for i in kept), rows, self.caption)
+
 
 @dataclass(frozen=True, slots=True)
 class Paragraph:

@@ -17,24 +17,36 @@ from .records import Cell
 
 EAGER = "torch.eager"
 
-Verdict = Literal["faster", "slower", "level"]
+Verdict = Literal["faster", "slower", "level", "unknown"]
+CHANCE = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """A ratio of medians and its bootstrap 95% interval; `low` and `high` are None where there are too few samples."""
+    """A ratio of medians and its bootstrap 95% interval; `low` and `high` are None where there are too few samples.
+
+    `apart` then says whether all samples of one side lie below all of the other, and there are enough of them that
+    chance would order fewer than one in twenty so.
+    """
 
     value: float
     low: float | None = None
     high: float | None = None
+    apart: bool = False
 
     @property
     def verdict(self) -> Verdict:
-        """`level` where the interval holds 1; without an interval the ratio alone decides."""
-        low, high = (self.value if bound is None else bound for bound in (self.low, self.high))
-        if high < 1:
+        """`level` where the interval holds 1; without an interval `unknown`, unless the sides are `apart`."""
+        if self.low is None or self.high is None:
+            return "unknown" if not self.apart else "faster" if self.value < 1 else "slower"
+        if self.high < 1:
             return "faster"
-        return "slower" if low > 1 else "level"
+        return "slower" if self.low > 1 else "level"
+
+    @property
+    def differs(self) -> bool:
+        """Whether one of the two is known to be the faster one."""
+        return self.verdict in ("faster", "slower")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +124,8 @@ class Mean:
     """Geometric means over one device and dtype, and what they are taken over.
 
     `to_fastest` sets JAX's fastest row against PyTorch's fastest row, `to_eager` against eager PyTorch. `count` groups
-    have a ratio; `missing` ones have none, because no JAX row or no PyTorch row is ok.
+    have a ratio, of which `unknown` have too few samples to tell which side is faster; `missing` ones have none,
+    because no JAX row or no PyTorch row is ok.
     """
 
     device: str
@@ -122,6 +135,7 @@ class Mean:
     faster: int
     slower: int
     level: int
+    unknown: int
     count: int
     missing: int
 
@@ -175,8 +189,8 @@ def ratio(cell: Cell | None, base: Cell | None) -> Ratio | None:
     if cell is base:
         return Ratio(value)
     processes = tuple(cell.process_of), tuple(base.process_of)
-    low, high = interval(tuple(cell.samples_s), tuple(base.samples_s), processes) or (None, None)
-    return Ratio(value, low, high)
+    found = interval(tuple(cell.samples_s), tuple(base.samples_s), processes)
+    return Ratio(value, *found) if found else Ratio(value, apart=_apart(cell.samples_s, base.samples_s))
 
 
 def means(compared: Sequence[Group]) -> list[Mean]:
@@ -210,9 +224,16 @@ def _mean(device: str, dtype: str, members: list[Group]) -> Mean:
         faster=verdicts.count("faster"),
         slower=verdicts.count("slower"),
         level=verdicts.count("level"),
+        unknown=verdicts.count("unknown"),
         count=len(verdicts),
         missing=best.count(None),
     )
+
+
+def _apart(one: Sequence[float], other: Sequence[float]) -> bool:
+    if not one or not other or 2 / math.comb(len(one) + len(other), len(one)) >= CHANCE:
+        return False
+    return max(one) < min(other) or max(other) < min(one)
 
 
 def _values(members: list[Group], pick: Callable[[Group], Ratio | None]) -> list[float]:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from .cell_tables import batch_table, cell_tables, cold_legend, error_ratio, numeric, status_tone
 from .derived import Comparison, Derived, paired
-from .page import Block, Bullets, Column, Entry, Heading, Paragraph, Plot, Plots, Section, Table, Tone
+from .page import Block, Bullets, Column, Entry, Heading, Legend, Paragraph, Plot, Plots, Section, Table, Tone
 from .plots.curves import break_even_plot
 from .ratios import Group, by_time
 from .records import CaseInfo, Cell
 from .results import Results
 from .themes import theme_sections
-from .wording import NONE, bounds, count, duration, number, plain, reason_text, row_name, status_text
+from .wording import NONE, count, duration, interval_text, number, plain, reason_text, row_name, status_text
 
 OVERVIEW = (
     Column("case"),
@@ -36,6 +37,9 @@ REASONS = (
 )
 
 
+MOST_PICTURED = 2500  # cells: of more, a page would have megabytes of pictures of what its tables tell in numbers
+
+
 def case_anchors(cases: Iterable[str]) -> dict[str, str]:
     """Where each case is told at length."""
     return {case: f"case-{n}" for n, case in enumerate(dict.fromkeys(cases), start=1)}
@@ -52,17 +56,24 @@ def speed_sections(results: Results, derived: Derived) -> list[Section]:
     anchors = case_anchors(g.case for g, _ in compared)
     rows = tuple(_overview(g, figures, anchors) for g, figures in own)
     overview = [Section("Is it faster?", "speed", (Table(OVERVIEW, rows),))] if rows else []
-    lead = Paragraph("Every way of running each case, with its status and, where it has no time, the reason.")
-    return [
-        *overview,
-        *theme_sections(results, derived, anchors),
-        Section("Every row, case by case", "cases", (lead,)),
-        *(
-            Section(f"Every row of {plain(case)}", anchor, tuple(_case(known.get(case), members)), 3)
-            for case, anchor in anchors.items()
-            if (members := [pair for pair in compared if pair[0].case == case])
-        ),
+    words = "Every way of running each case, with its status and, where it has no time, the reason."
+    themes = theme_sections(results, derived, anchors)
+    cases = [
+        Section(f"Every row of {plain(case)}", anchor, tuple(_case(known.get(case), members)), 3)
+        for case, anchor in anchors.items()
+        if (members := [pair for pair in compared if pair[0].case == case])
     ]
+    if len(results.cells) > MOST_PICTURED:
+        words += f" Of {len(results.cells):,} of them there are numbers alone, and no pictures beside them."
+        themes = [_in_numbers(section, drop=(Legend,)) for section in themes]
+        cases = [_in_numbers(section, drop=(Legend, Plots)) for section in cases]
+    return [*overview, *themes, Section("Every row, case by case", "cases", (Paragraph(words),)), *cases]
+
+
+def _in_numbers(section: Section, drop: tuple[type[Block], ...]) -> Section:
+    """Without the pictures in its tables."""
+    blocks = (b.without("graphic") if isinstance(b, Table) else b for b in section.blocks if not isinstance(b, drop))
+    return replace(section, blocks=tuple(blocks))
 
 
 def _case(info: CaseInfo | None, members: Sequence[tuple[Group, Comparison]]) -> Iterator[Block]:
@@ -112,7 +123,7 @@ def _overview(group: Group, figures: Comparison, anchors: Mapping[str, str]) -> 
         Entry(plain(group.case), code=True, link=anchors[group.case]),
         Entry(group.mode),
         Entry(number(best.value) if best else NONE, _tone(figures), strong=True, value=best.value if best else None),
-        numeric(bounds(best), best.low if best else None),
+        numeric(interval_text(best), best.low if best else None),
         *_fastest(group.fastest_jax, "no JAX row is ok"),
         *_fastest(group.fastest_torch, "no PyTorch row is ok"),
         numeric(number(to_eager.value) if to_eager else NONE, to_eager.value if to_eager else None),

@@ -92,6 +92,11 @@ def bounds(ratio: Ratio | None) -> str:
     return f"{number(ratio.low)} to {number(ratio.high)}"
 
 
+def interval_text(ratio: Ratio | None) -> str:
+    """The interval, or that there is none: `0.51 to 0.60`, `too few samples`."""
+    return "too few samples" if ratio is not None and ratio.low is None else bounds(ratio)
+
+
 def ratio_text(ratio: Ratio | None) -> str:
     """A ratio with its interval: `0.55 (0.51 to 0.60)`."""
     if ratio is None:

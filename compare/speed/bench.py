@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -89,12 +90,25 @@ class CaseBench:
         self.budget, self._named, self._processes, self._batch = budget, named, processes, batch
         self._open, self.undisturbed = seat, undisturbed
         self._seats: dict[tuple[str, str], Seat] = {}
+        self._standing: Callable[[], list[Cell]] | None = None
+        self.notes: list[str] = []
 
     def cells(self, on_row: Callable[[str], None] = lambda _: None) -> Iterator[list[Cell]]:
-        """The cells of each mode together, since they are timed together. `on_row` hears what is being prepared."""
+        """The cells of each mode together, since they are timed together. `on_row` hears what is being prepared.
+
+        Ctrl-C is raised after the cells of the mode that it breaks off, of which `notes` then tell: those stand once
+        every row has been timed in one process. Before that, the fastest may be among those that have not.
+        """
+        mode: Mode | None = None
         try:
             for mode in self._modes:
+                self._standing = None
                 yield self._mode(mode, on_row)
+                mode = None
+        except KeyboardInterrupt:
+            if mode is not None:
+                yield self._broken_off(mode)
+            raise
         finally:
             for seat in self._seats.values():
                 seat.close()
@@ -125,6 +139,7 @@ class CaseBench:
         on_row(f"{self.case.name} {mode}: timing {len(entrants)} rows in turn")
         with self.undisturbed():
             self._time([entrant.start_timing(self.budget.with_patience(None)) for entrant in entrants])
+            self._standing = functools.partial(self._recorded, cells, entrants, order, mode)
             further = self._worth_repeating(entrants)
             done = [entrant for entrant in entrants if entrant not in further]
             self._secondary(done)  # before there are more processes
@@ -135,9 +150,30 @@ class CaseBench:
             further = [entrant for entrant in self._worth_repeating(entrants) if entrant not in tried]
             tried.update(further)
             self._repeat(further, mode, on_row)
-        for entrant in entrants:
-            cells[entrant.row.name, entrant.variant] = self._timed_cell(entrant, mode)
+        return self._recorded(cells, entrants, order, mode)
+
+    def _recorded(
+        self,
+        refused: Mapping[tuple[str, str], Cell],
+        entrants: Sequence[Entrant],
+        order: Sequence[tuple[str, str]],
+        mode: Mode,
+    ) -> list[Cell]:
+        timed = {(entrant.row.name, entrant.variant): self._timed_cell(entrant, mode) for entrant in entrants}
+        cells = {**refused, **timed}
         return [cells[key] for key in dict.fromkeys(order) if key in cells]
+
+    def _broken_off(self, mode: Mode) -> list[Cell]:
+        """What stands of a mode whose rows were still being prepared or timed."""
+        if self._standing is None:
+            why = "the fastest may be among the rows that had no time yet"
+            self.notes.append(f"{mode}: interrupted before every row had been timed, and nothing of it is kept: {why}")
+            return []
+        self.notes.append(
+            f"{mode}: interrupted after every row had been timed in a process: what another one, and a look at memory "
+            "and launches, would have told may be missing"
+        )
+        return self._standing()
 
     def _worth_repeating(self, entrants: Sequence[Entrant]) -> list[Entrant]:
         """The contenders, where the run does not want one process alone, nor a second one takes too long."""
@@ -236,6 +272,8 @@ class CaseBench:
     def _time(self, competitors: Sequence[Timed]) -> None:
         more = max(1.0, self.budget.time_s / Budget.time_s)
         interleave(competitors, budget_s=self.budget.time_s, repeats=math.ceil(more * MOST_REPEATS))
+        for one in competitors:
+            one.is_whole = True
 
     def _secondary(self, entrants: Sequence[Entrant]) -> None:
         """Enqueue and steady-state times, then memory and launches, which may disturb."""
@@ -274,7 +312,7 @@ class CaseBench:
             return self._cell(row, variant, mode, status, str(error or "no repeat was finished"))
         samples = entrant.samples
         low, high = np.percentile(samples, [25, 75])
-        several = len([one for one in entrant.timed if one.samples]) > 1
+        several = len([one for one in entrant.whole if one.samples]) > 1
         return self._cell(
             row,
             variant,
@@ -289,7 +327,7 @@ class CaseBench:
             p95_s=float(np.percentile(samples, 95)),
             samples_s=samples,
             calls_per_sample=entrant.timed[0].calls_per_sample,
-            process_of=[i for i, one in enumerate(entrant.timed) for _ in one.samples] if several else [],
+            process_of=[i for i, one in enumerate(entrant.whole) for _ in one.samples] if several else [],
             steps_per_call=steps,
             enqueue_s=_over(entrant.enqueue_s, steps),
             steady_s=_over(entrant.steady_s, steps),

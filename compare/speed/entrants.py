@@ -47,8 +47,13 @@ class Entrant:
         return self.timed[-1]
 
     @property
+    def whole(self) -> list[Timed]:
+        """Without what Ctrl-C has broken off: two samples of a process are no account of it."""
+        return [one for one in self.timed if one.is_whole]
+
+    @property
     def samples(self) -> list[float]:
-        return [sample for one in self.timed for sample in one.samples]
+        return [sample for one in self.whole for sample in one.samples]
 
     @property
     def median(self) -> float:
@@ -57,7 +62,7 @@ class Entrant:
     @property
     def is_noisy(self) -> bool:
         """Whether the median is not known to 5 %: within a process, or from one process to another."""
-        medians = [one.median for one in self.timed if one.samples]
+        medians = [one.median for one in self.whole if one.samples]
         apart = max(medians) / min(medians) - 1 if len(medians) > 1 else 0.0
         return len(self.samples) < LEAST_REPEATS or relative_width(self.samples) > NARROW or apart > NARROW
 

@@ -73,6 +73,7 @@ class Timed:
       calibrate: how many calls a sample needs; called once, but for one whose calls are surely long.
       warm_s: what its last call before took, perhaps beside others: a long one needs no calibration.
       repeats: the index of the repeat that each sample was taken in.
+      is_whole: whether the timing has come to its end.
     """
 
     take: Callable[[int, int], float]
@@ -84,6 +85,7 @@ class Timed:
     samples: list[float] = field(default_factory=list)
     repeats: list[int] = field(default_factory=list)
     error: Exception | None = None
+    is_whole: bool = False
 
     @property
     def is_short(self) -> bool:

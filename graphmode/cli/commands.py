@@ -33,7 +33,7 @@ from .options import (
     TimeS,
 )
 from .running import run_plan, run_self_test, verify_certificate
-from .telling import BROKEN_PIPE, FAILURE, PipeClosed, errors, open_console, show
+from .telling import FAILURE, errors, open_console, output_told, show
 
 DEFAULT_FOLDER = Path("reports/latest")
 MAIN_MINUTES = 6.5  # of the main cases: with the installation eight
@@ -329,14 +329,13 @@ def report(
 
 def main() -> None:
     """Entry point of the `graphmode` command."""
+    from graphmode.compare.early_exit import exits_told
     from graphmode.compare.interrupt import remembered
     from graphmode.memory import keep_freed_memory
 
     keep_freed_memory()
     # a crash of a framework is told even while what it prints is caught
-    faulthandler.enable(os.fdopen(os.dup(2), "w"))
-    try:
-        with remembered():
-            app()
-    except PipeClosed:
-        sys.exit(BROKEN_PIPE)
+    apart = os.fdopen(os.dup(2) if sys.stderr is not None else os.open(os.devnull, os.O_WRONLY), "w")
+    faulthandler.enable(apart)
+    with output_told(), remembered(), exits_told(apart):
+        app()

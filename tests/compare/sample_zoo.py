@@ -52,13 +52,13 @@ ROWS = {
 }
 
 
-def zoo_results(seed: int = 11) -> Results:
+def zoo_results(seed: int = 11, *, every_dtype: bool = False) -> Results:
     rng = np.random.default_rng(seed)
     sample, cells, work, cases = SAMPLE["sample_results"](), [], [], []
     for index, case in enumerate(CASES):
         kernels, flops = int(rng.integers(20, 900)), 10 ** rng.uniform(7.5, 11.5)
         taste = {"jax": rng.lognormal(sigma=0.3), "torch": rng.lognormal(sigma=0.15)}
-        dtypes = ("float32", "tf32", "bfloat16") if index % 6 == 0 else ("float32",)
+        dtypes = ("float32", "tf32", "bfloat16") if index % 6 == 0 or every_dtype else ("float32",)
         for dtype in dtypes:
             for mode, factor in MODES.items():
                 job = _work(case, mode, dtype, flops * factor, None)

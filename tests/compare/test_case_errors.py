@@ -1,9 +1,15 @@
 """What a user can write wrongly in a case or its file, and what is said of it."""
 
+import os
+import posix
+import subprocess
+import sys
+
 import pytest
 import torch
 from flax import nnx
 from graphmode.compare import Case, CaseError, Plan, check, run
+from graphmode.compare.early_exit import exits_told
 from graphmode.compare.locate import locate
 from graphmode.compare.report.headline import headline
 from graphmode.models import zoo
@@ -51,6 +57,61 @@ def test_a_file_that_exits_costs_no_other_case(tmp_path, monkeypatch):
     assert finished.exit_code == 2, finished.stdout
     assert "it calls sys.exit(0)" in finished.stdout
     assert "equal and precise" in finished.stdout
+
+
+def leaving(how):
+    """A reference's file, whose forward pass ends the process."""
+    return f"""
+import os, threading
+import torch
+from graphmode.compare import Case
+from graphmode.models.scale_add.case import CASE as OTHER
+
+class Leaves(torch.nn.Module):
+    def forward(self, x):
+        {how}
+
+CASE = Case(name="leaves", summary="", reference=Leaves, model=OTHER.models["default"],
+            inputs=lambda rng: (rng.standard_normal((4, 5)),))
+"""
+
+
+LEAVING = {
+    "where it is imported": ("import os\nos._exit(0)\n", "os._exit(0) was called (leaves.py:2); move that below"),
+    "where it is judged": (leaving("os._exit(0)"), "it cannot be compared: os._exit(0) was called (leaves.py:9)"),
+    "in a thread": (
+        leaving("t = threading.Thread(target=lambda: os._exit(0)); t.start(); t.join()"),
+        "os._exit(0) was called in a thread (leaves.py:9)",
+    ),
+}
+
+
+@pytest.mark.parametrize("where", LEAVING)
+def test_what_leaves_the_process_at_once_is_told_and_no_success(where, tmp_path):
+    text, words = LEAVING[where]
+    (tmp_path / "leaves.py").write_text(text)
+    others = ["graphmode.models.scale_add.case:CASE"] if where == "where it is judged" else []
+    finished = subprocess.run(
+        [sys.executable, "-m", "graphmode", "check", "leaves.py:CASE", *others],
+        cwd=tmp_path,
+        env={**os.environ, "JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    said = finished.stdout + finished.stderr
+    assert finished.returncode == 2, said
+    assert words in " ".join(said.split())
+    assert ("scale_add  equal and precise" in said) is bool(others)
+
+
+@pytest.mark.filterwarnings("ignore:os.fork")
+def test_a_fork_leaves_as_ever():
+    with exits_told(sys.stderr):
+        if not (child := os.fork()):
+            os._exit(7)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert os._exit is posix._exit
 
 
 def test_a_tag_that_no_case_has_is_refused_by_list():

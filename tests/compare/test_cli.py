@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -316,6 +317,31 @@ def test_a_pipe_that_nobody_reads_ends_it_quietly(folder):
         process.stdout.close()
         said = process.stderr.read()
     assert (process.returncode, said) == (141, "")
+
+
+LOST = {
+    "a full disk": ("check mine.py:GOOD > /dev/full", "standard output cannot be written: No space left on device"),
+    "help onto a full disk": ("bench --help > /dev/full", "standard output cannot be written"),
+    "closed": ("list >&-", "standard output is closed"),
+}
+
+
+@pytest.mark.parametrize("how", LOST)
+def test_output_that_cannot_be_written_is_one_line(how, folder):
+    command, words = LOST[how]
+    if "/dev/full" in command and not os.path.exists("/dev/full"):
+        pytest.skip("there is no /dev/full")
+    shell = f"{shlex.quote(sys.executable)} -m graphmode {command}"
+    finished = subprocess.run(["sh", "-c", shell], cwd=folder, capture_output=True, text=True, timeout=100)
+    assert finished.returncode == 2
+    assert finished.stderr.startswith(f"graphmode: {words}")
+    assert len(finished.stderr.splitlines()) == 1
+
+
+def test_a_pipe_that_closes_after_a_line_ends_help_quietly(folder):
+    shell = f"{shlex.quote(sys.executable)} -m graphmode bench --help | read line"
+    finished = subprocess.run(["sh", "-c", shell], cwd=folder, capture_output=True, text=True, timeout=100)
+    assert finished.stderr == ""
 
 
 def test_output_that_goes_to_no_terminal_is_as_wide_as_asked(monkeypatch):

@@ -23,6 +23,7 @@ def cell(row: str, median: float, *, kernels=None, captured=None, enqueue=None, 
         status="ok",
         median_s=median,
         enqueue_s=enqueue,
+        samples_s=more.pop("samples_s", [median] * 12),
         launches=Launches(kernels=kernels, captured=captured) if counted else None,
         **more,
     )
@@ -99,6 +100,32 @@ def test_a_cpu_waits_for_no_host():
     assert text == "jax.jit is faster than torch.eager: fusion, 3 operations a call in place of 50"
     alone = rows[0], replace(rows[1], launches=Launches(kernels=1, captured=0.0))
     assert told(*alone).endswith("fusion, 1 operation a call in place of 50")
+
+
+@pytest.mark.parametrize(
+    ("fast", "slow", "expected"),
+    [
+        # 1 us of 70 us, by 3 us an operation
+        (("torch.trace", 2e-6, 4), ("torch.script", 72e-6, 5), ("", "not by fewer operations alone, 4 operations a")),
+        # 90 us of 100 us
+        (("torch.trace", 30e-6, 20), ("torch.script", 130e-6, 50), ("fewer operations", "fewer operations, 20 ")),
+        # 5 of 50 us, by 0.5 us
+        (("torch.trace", 30e-6, 20), ("jax.jit", 80e-6, 30), ("", "not by fewer operations alone, 20 operations a")),
+        # a fifth of what is nearly all
+        (("jax.jit", 2e-6, 4), ("torch.eager", 72e-6, 5), ("", "not by fusion alone, 4 operations a call in place of")),
+        (("jax.jit", 2e-6, 1), ("torch.eager", 72e-6, 5), ("fusion", "fusion, 1 operation a call in place of 5")),
+    ],
+)
+def test_fewer_operations_are_the_reason_where_they_can_be_most_of_the_gain(fast, slow, expected):
+    cells = [cell(row, median, kernels=number, device="cpu") for row, median, number in (fast, slow)]
+    floors = {"empty torch operation": 3e-6, "scan step of one 8x8 product": 0.5e-6}
+    (one,) = reasons(*cells, None, floors)
+    assert one.kind == expected[0]
+    assert one.words.startswith(expected[1])
+    if "fewer operations" in one.words:
+        (unmeasured,) = reasons(*cells)
+        assert unmeasured.kind == ""
+        assert unmeasured.words.endswith("and what it takes to call one was not measured")
 
 
 def test_sentences_name_the_faster_row_and_give_the_numbers():

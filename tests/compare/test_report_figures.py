@@ -11,7 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from graphmode.compare.report import html, wording
+from graphmode.compare.report import html, html_tables, speed_tables, wording
+from graphmode.compare.report.html_tables import table_html
+from graphmode.compare.report.page import Column, Entry, Table
 from graphmode.compare.report.results import Results
 
 HERE = Path(__file__).parent
@@ -33,6 +35,8 @@ FORMATS = (
 UNIT = r"(?: (?:ns|us|ms|s|min \d\d s|[kMGTP]?(?:B|FLOP)(?:/s)?)\b)?"
 FIGURE = re.compile(r"(?<![\w.\[-])\d+(?:,\d{3})*(?:\.\d+)?(?:e[+-]\d+)?%?" + UNIT + r"(?!\w)")
 FIELD = re.compile(r"<td([^>]*)>(.*?)(?=<td|\n<tr|</tbody>)", re.DOTALL)
+TABLE = re.compile(r"<table([^>]*)>(.*?)</table>", re.DOTALL)
+TEXT = re.compile("left|prose|graphic|good|bad|warn|muted")  # classes of what is no number in a table of numbers
 LABEL = re.compile(r'<title>(.*?)</title>|<text[^>]*class="figure"[^>]*>(.*?)</text>')
 
 
@@ -41,6 +45,12 @@ def results(request) -> Results:
     if request.param == "committed":
         return Results.load(COMMITTED)
     return SAMPLE["sample_results"](failing=True) if request.param == "sample" else ZOO["zoo_results"]()
+
+
+@pytest.fixture
+def with_values(monkeypatch):
+    """Pages carry the number behind each text, also where the text tells it: so it is looked up by four digits."""
+    monkeypatch.setattr(html_tables, "_reads_as", lambda text, value: False)
 
 
 def values(node: object) -> Iterator[float | str]:
@@ -71,7 +81,8 @@ def strangers(page: str, file: Path) -> list[str]:
     known = {text for value in numbers for text in written(value)}
     known |= {text for value in found if isinstance(value, str) for text in FIGURE.findall(value)}
     unknown = []
-    for attributes, content in FIELD.findall(page):
+    fields = [(*field, kind) for kind, table in TABLE.findall(page) for field in FIELD.findall(table + "</tbody>")]
+    for attributes, content, kind in fields:
         text = html_escapes.unescape(re.sub(r"<[^>]+>", "", content)).strip()
         value = re.search(r"data-value=(\S+)", attributes)
         if value is not None:
@@ -80,7 +91,8 @@ def strangers(page: str, file: Path) -> list[str]:
             # An interval sorts by its lower bound, and comes first too; "at once" is no figure.
             if not own or (first is not None and first.group() not in own):
                 unknown.append(f"{text} ({value.group(1)})")
-        if value is not None or "number" in attributes:
+        is_number = "number" in attributes or ("numbers" in kind and not TEXT.search(attributes))
+        if value is not None or is_number:
             unknown += [f"{t} in {text}" for t in FIGURE.findall(text) if t not in known]
     header = page[page.index('<p class="verdict') : page.index("</header>")]
     told = [text for label in LABEL.findall(page) for text in label]
@@ -91,6 +103,7 @@ def strangers(page: str, file: Path) -> list[str]:
     return unknown
 
 
+@pytest.mark.usefixtures("with_values")
 def test_every_figure_is_in_the_file(results, tmp_path):
     results.save(tmp_path / "results.json")
     page = html.render(Results.load(tmp_path / "results.json"))
@@ -98,6 +111,7 @@ def test_every_figure_is_in_the_file(results, tmp_path):
     assert strangers(page, tmp_path / "results.json") == []
 
 
+@pytest.mark.usefixtures("with_values")
 def test_a_figure_that_is_not_in_the_file_is_found(tmp_path):
     results = SAMPLE["sample_results"]()
     page = html.render(results)
@@ -119,3 +133,39 @@ def test_a_derived_part_that_contradicts_the_cells_is_not_believed(tmp_path):
     payload["derived"] = "nothing of ours"
     file.write_text(json.dumps(payload))
     assert html.render(Results.load(file)) == html.render(results)
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "told"),
+    [
+        ("102 us", 1.0234e-4, False),
+        ("0.55 (0.51 to 0.60)", 0.5512, False),
+        ("12.3 GB", 1.2345e10, False),
+        ("93%", 0.9349, False),
+        ("40 x 122", 40, False),
+        ("1,200 calls", 1200, False),
+        ("at once", 0, True),
+        ("-", None, False),
+        ("3 min 20 s", 200.0, True),
+    ],
+)
+def test_a_number_that_its_text_does_not_tell_is_beside_it(text, value, told):
+    made = table_html(
+        Table((Column("row"), Column("n", "number")), ((Entry("a", code=True), Entry(text, value=value)),))
+    )
+    assert made.endswith(f"<tr><td>a<td{f' data-value={value:.4g}' if told else ''}>{text}</tbody></table>")
+
+
+def test_a_page_of_very_many_rows_stays_small_in_numbers_alone(monkeypatch):
+    results = SAMPLE["sample_results"]()
+    pictured = html.render(results)
+    monkeypatch.setattr(speed_tables, "MOST_PICTURED", len(results.cells) - 1)
+    page = html.render(results)
+    assert 'class="dots"' in pictured
+    assert 'class="dots"' not in page
+    assert f"Of {len(results.cells):,} of them there are numbers alone" in page
+
+
+def test_thirty_cases_in_three_modes_and_dtypes_fit_into_three_megabytes():
+    results = ZOO["zoo_results"](every_dtype=True)
+    assert len(html.render(results)) / len(results.cells) * (30 * 3 * 3 * len(ZOO["ROWS"])) < 3e6

@@ -7,7 +7,9 @@ from graphmode.compare.report import ratios
 from graphmode.compare.report.records import Cell
 
 
-def cell(row: str, median: float | None = None, samples=(), status: str = "ok", **more) -> Cell:
+def cell(row: str, median: float | None = None, samples=None, status: str = "ok", **more) -> Cell:
+    """Without samples of its own a dozen that are all its median."""
+    samples = [median] * (12 if median else 0) if samples is None else samples
     fields = {"case": "c", "variant": "default", "mode": "inference", "device": "cpu", "dtype": "float32"} | more
     return Cell(row=row, status=status, median_s=median, samples_s=list(samples), **fields)
 
@@ -115,8 +117,24 @@ def test_pass_rate_counts_what_could_run():
     assert ratios.pass_rate([], "jax").fraction is None
 
 
-def test_too_few_samples_have_no_interval():
-    assert ratios.ratio(cell("jax.jit", 1.0, [1.0] * 4), cell("torch.eager", 2.0, [2.0] * 4)) == ratios.Ratio(0.5)
+@pytest.mark.parametrize(
+    ("jax", "torch", "verdict"),
+    [
+        ([1.0] * 4, [2.0] * 4, "faster"),  # 2 of 70 orders
+        ([2.0] * 3, [1.0] * 12, "slower"),  # 2 of 455
+        ([1.0] * 3, [2.0] * 3, "unknown"),  # 2 of 20
+        ([1.0] * 4, [0.9, 2.0, 2.0, 2.0], "unknown"),
+        ([], [], "unknown"),
+    ],
+)
+def test_too_few_samples_have_no_interval_and_tell_only_what_chance_would_not(jax, torch, verdict):
+    one = ratios.ratio(cell("jax.jit", 1.0 if verdict != "slower" else 2.0, jax), cell("torch.eager", 1.5, torch))
+    assert (one.low, one.high, one.verdict, one.differs) == (None, None, verdict, verdict != "unknown")
+
+
+def test_comparisons_of_which_too_little_is_known_are_counted():
+    (mean,) = ratios.means(ratios.groups([cell("jax.jit", 1.0, [1.0]), cell("torch.eager", 2.0, [2.0])]))
+    assert (mean.faster, mean.level, mean.slower, mean.unknown, mean.count) == (0, 0, 0, 1, 1)
 
 
 @pytest.mark.parametrize(
@@ -125,9 +143,9 @@ def test_too_few_samples_have_no_interval():
         (ratios.Ratio(0.9, 0.8, 0.95), "faster"),
         (ratios.Ratio(0.9, 0.8, 1.05), "level"),
         (ratios.Ratio(1.1, 1.05, 1.2), "slower"),
-        (ratios.Ratio(0.9), "faster"),
-        (ratios.Ratio(1.1), "slower"),
-        (ratios.Ratio(1.0), "level"),
+        (ratios.Ratio(0.9), "unknown"),
+        (ratios.Ratio(0.9, apart=True), "faster"),
+        (ratios.Ratio(1.1, apart=True), "slower"),
     ],
 )
 def test_verdicts(ratio, verdict):

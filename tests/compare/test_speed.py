@@ -23,6 +23,7 @@ from graphmode.compare.interrupt import remembered
 from graphmode.compare.plan import Listener
 from graphmode.compare.report import ResultsError
 from graphmode.compare.report import results as report_results
+from graphmode.compare.speed import bench as speed_bench
 from graphmode.compare.speed.bench import Budget
 from graphmode.compare.speed.gate import Gate, Wrong
 from graphmode.compare.speed.rows import ROW_NAMES, RowError, all_rows, selected
@@ -325,6 +326,37 @@ def test_ctrl_c_that_was_swallowed_ends_the_run_at_the_next_step():
         run([scale_case()], Plan(rows=("torch.eager",)), listener=Listener(on_step=swallow))
     assert len(steps) == 1
     assert signal.getsignal(signal.SIGINT) is handler
+
+
+BROKEN_OFF = {
+    "while every row is timed for the first time": (0, "before every row had been timed, and nothing of it is kept", 0),
+    "in another process": (1, "after every row had been timed in a process", 2),
+}
+
+
+@pytest.mark.parametrize("when", BROKEN_OFF)
+def test_ctrl_c_keeps_what_was_timed_to_its_end(when, tmp_path, monkeypatch):
+    before, words, kept = BROKEN_OFF[when]
+    whole, calls = speed_bench.interleave, []
+
+    def broken_off(competitors, **how):
+        calls.append(len(competitors))
+        if len(calls) <= before:
+            return whole(competitors, **how)
+        whole(competitors, **{**how, "repeats": 2})
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(speed_bench, "interleave", broken_off)
+    plan = Plan(rows=("torch.eager", "jax.jit"), modes=("inference",), budget=BUDGET, processes=2, device="cpu")
+    with pytest.raises(KeyboardInterrupt):
+        run([scale_case()], plan, save_to=tmp_path / "results.json")
+    results = report_results.Results.load(tmp_path / "results.json")
+    assert len(calls) == before + 1
+    assert not results.complete
+    assert [cell.status for cell in results.cells] == ["ok"] * kept
+    assert all(len(cell.samples_s) >= 5 and cell.process_of == [] for cell in results.cells)
+    (note,) = (note for note in results.cases[0].notes if "interrupted" in note)
+    assert note.startswith(f"inference: interrupted {words}")
 
 
 def test_a_full_disk_ends_the_run_and_is_no_fault_of_the_case(tmp_path, monkeypatch, caplog):

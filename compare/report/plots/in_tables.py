@@ -42,17 +42,17 @@ def strip(cell: Cell, scale: LogScale) -> str:
 
 
 def cold_bar(cold: Cold | None, longest_s: float) -> str:
-    """The parts of a cold start one after the other, and a warm start below, on an axis that ends at `longest_s`."""
+    """The parts of a cold start one after the other, and a warm start below, on an axis that ends at `longest_s`. Each
+    has its colour by its place: a part that is not there is an empty path."""
     parts, at = [], 0.0
     for name in COLD_PARTS:
         seconds = getattr(cold, f"{name}_s") if cold else None
-        if seconds and seconds > 0:
-            width = seconds / longest_s * WIDTH
-            parts.append(_bar(at, width, name))
-            at += width
-    if cold is not None and cold.warm_start_s and parts:
-        parts.append(_bar(0, min(1.0, cold.warm_start_s / longest_s) * WIDTH, "warm_start", HEIGHT - 1))
-    return element("svg", "".join(parts)) if parts else ""
+        width = seconds / longest_s * WIDTH if seconds and seconds > 0 else 0.0
+        parts.append(_bar(at, width) if width else element("path"))
+        at += width
+    if cold is not None and cold.warm_start_s and at:
+        parts.append(_bar(0, min(1.0, cold.warm_start_s / longest_s) * WIDTH, height=HEIGHT - 1))
+    return element("svg", "".join(parts), class_="cold") if at else ""
 
 
 def cold_total(cold: Cold | None) -> float:
@@ -65,5 +65,5 @@ def bytes_bar(amount: int | None, most: int, framework: str) -> str:
     return element("svg", _bar(0, amount / most * WIDTH, framework)) if amount else ""
 
 
-def _bar(start: float, width: float, class_: str, height: float = MIDDLE) -> str:
+def _bar(start: float, width: float, class_: str | None = None, height: float = MIDDLE) -> str:
     return element("path", d=f"M{short(start)} {short(height)}h{short(max(width, 0.4))}", class_=class_)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from ..derived import Comparison
-from ..wording import bounds, mode_text, number, plain
+from ..wording import interval_text, mode_text, number, plain
 from .svg import LogScale, element, short, text, title
 
 ROW, HEAD, FOOT = 31, 18, 20
 NAME = 36  # characters that fit beside the number on a phone
-TONES = {"faster": "jax", "slower": "torch", "level": "level"}
+TONES = {"faster": "jax", "slower": "torch", "level": "level", "unknown": "level"}
 
 
 def ratio_bars(compared: Sequence[Comparison], span: tuple[float, float], anchors: Mapping[str, str]) -> str:
@@ -56,7 +56,7 @@ def _sides() -> Iterator[str]:
 
 def _told(one: Comparison) -> str:
     fastest = " over ".join(f"{row} [{variant}]" for row, variant in (one.fastest_jax, one.fastest_torch) if row)  # type: ignore[misc]
-    ratio = f"{number(one.best.value if one.best else None)} ({bounds(one.best)})"
+    ratio = f"{number(one.best.value if one.best else None)} ({interval_text(one.best)})"
     noisy = ", noisy" if one.noisy else ""
     return f"{plain(one.case)}, {mode_text(one.mode)}: {ratio}{noisy}, {plain(fastest)}"
 
