@@ -81,7 +81,8 @@ def failures(results: Results) -> tuple[str, ...]:
         f"{case} ({variant}): {', '.join(names)}: {status}, {reason}"
         for (case, variant, status, reason), names in rows.items()
     )
-    return tuple(plain(line) for line in (*results.problems, *results.failed_verdicts(), *cells))
+    verdicts = (*results.failed_verdicts(), *results.failed_lockstep())
+    return tuple(plain(line) for line in (*results.problems, *verdicts, *cells))
 
 
 def losses(compared: Sequence[Comparison]) -> tuple[str, ...]:

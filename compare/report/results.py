@@ -70,6 +70,10 @@ class Results:
             if c.unexpected:
                 where = f"{c.case} ({c.variant}) {c.row}, {c.mode}{batch_text(c.batch)}{dtype_text(c.dtype)}"
                 yield f"{where}: {c.status}, {c.reason or 'no reason was recorded'}"
+        yield from self.failed_lockstep()
+
+    def failed_lockstep(self) -> Iterable[str]:
+        """The part of `failures` that is about training in lockstep."""
         for trained in self.lockstep:
             if not trained.passed:
                 first = trained.first

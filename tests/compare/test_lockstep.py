@@ -414,3 +414,17 @@ def test_the_command_trains_in_lockstep(tmp_path):
     (trained,) = json.loads((tmp_path / "results.json").read_text())["lockstep"]
     assert (trained["case"], trained["steps"], trained["findings"]) == ("weighted_product", 2, [])
     assert len(trained["curve"]) == 2
+
+
+def test_the_headline_tells_of_training_that_parts():
+    from graphmode.compare.report.headline import headline
+    from graphmode.compare.report.records import Lockstep, Parity, StepFinding
+    from graphmode.compare.report.results import Results
+    from sample_results import environment
+
+    parted = Lockstep(case="c", variant="v", steps=9, seed=0, findings=[StepFinding(step=7, kind="buffer", tensor="b")])
+    parity = [Parity(case="c", variant="v", side="jax", equal=True, precise=True, inputs=["random 0"], tensors=[])]
+    made = {"created": "", "seed": 0, "quick": False, "environment": environment(), "complete": True}
+    told = headline(Results(**made, parity=parity, lockstep=[parted]))
+    assert told.verdict == "1 finding fails this run."
+    assert told.failures == ("c (v): training in lockstep parts: buffer b, step 7",)
