@@ -31,12 +31,12 @@ Known = Bound | Any  # a constant, where it is one
 Knowns = list[Known]
 POSITIVE = ("exp", "exp2", "logistic", "cosh")
 SQUARES = ("square", "abs")
-LEAST = ("mul", "div", "dot_general", "select_n", "concatenate", "min", "pad", "rem")
+LEAST = ("mul", "div", "dot_general", "select_n", "concatenate", "min", "pad", "sort", "optimization_barrier")
 """What gives the least that is known of its arguments: of a selection, but for what it selects by."""
 LEAVING = (
     *("broadcast_in_dim", "reshape", "squeeze", "expand_dims", "transpose", "rev", "slice", "copy", "stop_gradient"),
     *("convert_element_type", "reduce_precision", "reduce_max", "reduce_min", "reduce_sum", "reduce_prod", "cumsum"),
-    *("sqrt", "rsqrt", "cbrt", "dynamic_slice", "gather", "optimization_barrier", "sort", "cummax"),
+    *("sqrt", "rsqrt", "cbrt", "pow", "integer_pow", "dynamic_slice", "gather", "cummax"),
 )
 """What gives of each argument what is known of it, or of the first alone."""
 
@@ -99,8 +99,6 @@ def _of_results(eqn: Any, bounds: list[Bound]) -> Bound:
         return max(bounds[0], Bound.NOT_NEGATIVE)
     if name == "mul" and eqn.invars[0] is eqn.invars[1]:
         return max(bounds[0], Bound.NOT_NEGATIVE)
-    if name == "integer_pow":
-        return bounds[0]
     if name == "max":
         return max(bounds)
     if name in ("add", "add_any"):
@@ -109,8 +107,10 @@ def _of_results(eqn: Any, bounds: list[Bound]) -> Bound:
         return max(bounds[0], min(bounds[1], bounds[2]))
     if name == "log1p":
         return min(bounds[0], Bound.NOT_NEGATIVE)
-    if name == "pow":
-        return bounds[0]
+    if name == "rem" or (name == "convert_element_type" and jnp.issubdtype(eqn.params["new_dtype"], jnp.integer)):
+        return min(bounds[0], Bound.NOT_NEGATIVE)  # of a positive number nothing may be left
+    if name == "gather" and eqn.params.get("fill_value") is not None:
+        return min(bounds[0], _bound(eqn.params["fill_value"]))
     if name in LEAST:
         return min(bounds[1:] if name == "select_n" else bounds, default=Bound.NONE)
     return bounds[0] if name in LEAVING and bounds else Bound.NONE

@@ -10,14 +10,10 @@ from dataclasses import dataclass, field, replace
 from types import CodeType
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
-from ..checkpoints import no_checkpoints
 from ..errors import describe_briefly
 from ..quiet import quiet
 from ..report.divergence_text import OPTIMIZER
 from ..report.records import Divergence, ModuleEvidence, Tensor
-from .coverage import listed
 from .dead_outputs import dead_outputs
 from .explained import (
     Place,
@@ -31,6 +27,7 @@ from .explained import (
 from .inside.calls import is_inside
 from .judge import Question
 from .raises import raises
+from .remarks import at_a_kink, written_twice
 from .step_diagnosis import of_optimizer, of_steps
 
 if TYPE_CHECKING:
@@ -128,8 +125,9 @@ class _Looks:
             except Exception as error:  # the verdicts stand without it
                 told = describe_briefly(error)
                 self.notes.append(f"{question.mode}: the look inside on {question.label!r} ended early: {told}")
-        self._note_checkpoints()
-        self._note_kinks()
+        self.notes += written_twice(self.exam, self.tensors)
+        if not any(each.causes for each in self.found.values()):
+            self.notes += at_a_kink(self.exam, self.port, self.variant, self.tensors)
         found = {place: each for place, each in self.found.items() if not self._stands_for_another(place)}
         update = next((t for t in self.tensors if t.kind == "update" and not t.equal), None)
         if update is not None:
@@ -137,45 +135,6 @@ class _Looks:
         elif not found and (moved := [t for t in self.tensors if t.kind == "parameter" and not t.equal]):
             found[OPTIMIZER, False] = of_steps(self.exam, moved)
         return Diagnosis(list(found.values()), self.modules, self.notes)
-
-    def _note_checkpoints(self) -> None:
-        """Says where the reference's checkpoints, which call modules again on the way back, write buffers twice."""
-        wrong = {(t.mode, t.input) for t in self.tensors if t.kind == "buffer" and not t.equal}
-        for truth in self.exam.truths if not self.exam.judge.is_large else ():
-            question = truth.question
-            if question.mode != "forward_backward" or (question.mode, question.label) not in wrong:
-                continue
-            with no_checkpoints():
-                once = self.exam.judge.exact.run(question.inputs, question.mode, question.cotangents)
-            pairs = ((name, once.find(("buffer", name)), then) for name, then in truth.reference.buffers.items())
-            if twice := [name for name, now, then in pairs if now is not None and not np.array_equal(now, then)]:
-                self.notes.append(
-                    f"{question.mode}: torch.utils.checkpoint calls modules of the reference again in the backward "
-                    f"pass, which writes {listed(twice)} twice; a port writes them once, as the reference does without "
-                    "it"
-                )
-                return
-
-    def _note_kinks(self) -> None:
-        """Says where gradients alone are off, nothing explains them, and inputs lie where either side may be right."""
-        if self.exam.judge.is_large or any(each.causes for each in self.found.values()):
-            return
-        for truth in self.exam.truths:
-            question = truth.question
-            wrong = [t for t in self.tensors if not t.equal and t.mode == question.mode]
-            here = [t for t in wrong if t.input == question.label and t.kind.endswith("gradient")]
-            if not here or not self._are_gradients_alone(question.mode):
-                continue
-            answer = self.exam.answer(self.port, truth, "jax", self.variant)
-            pairs = [((t.kind, t.name), answer.find((t.kind, t.name))) for t in here]
-            rounding = self.exam.judge.rounding
-            if all(array is not None and rounding.is_at_a_kink(truth, key, array) for key, array in pairs):
-                self.notes.append(
-                    f"{question.mode}: on {question.label!r} the reference's own gradient of "
-                    f"{listed([t.name for t in here])} is another one beside these inputs: they lie at a kink or a "
-                    "tie, where the two may part without a fault; give inputs that keep off it"
-                )
-                return
 
     def _dead_outputs(self) -> Divergence | None:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,7 +25,7 @@ from ..untraceable import port_failure
 from .adversarial import Found, OwnInputs
 from .coverage import coverage_warnings, listed, nan_notes
 from .diagnosis import Diagnosis, diagnose, look_inside
-from .differences import Differences
+from .differences import Differences, as_tensor
 from .doubts import settled, unequal
 from .dropout_rates import dropout_warnings
 from .effect import without_effect
@@ -395,14 +396,13 @@ class Examination:
 
     def _tensor(
         self,
-        mode: str,
+        mode: Mode,
         key: Key,
         rows: list[int],
         differences: list[dict[Key, Difference]],
         answers: list[Observation] | None,
         again: Redrawn | None,
     ) -> Tensor:
-        kind, name = key
         worst, at = Difference(0.0), ""
         for i in rows:
             found = differences[i].get(key)
@@ -411,18 +411,9 @@ class Examination:
         ratio, precise, why = None, worst.equal, ""
         if answers is not None:
             ratio, precise, why = self.precision.verdict(mode, key, rows, answers, again)
-        return Tensor(
-            name=name,
-            kind=kind,  # type: ignore[arg-type]
-            mode=mode,
-            equal=worst.equal,
-            precise=precise,
-            error=worst.error if np.isfinite(worst.error) else None,
+        return dataclasses.replace(
+            as_tensor(mode, at, key, worst, precise=precise),
             ratio=ratio if ratio is not None and np.isfinite(ratio) else None,
-            input=at,
-            index=worst.index,
-            port_value=worst.port,
-            reference_value=worst.reference,
             note="; ".join(part for part in (worst.note, why) if part),
         )
 

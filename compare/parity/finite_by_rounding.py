@@ -37,12 +37,14 @@ def finite_by_rounding(port: PortSide, truth: Truth) -> list[Tensor]:
       port: in float64; equal as far as it was asked.
       truth: forward and backward.
     """
+    if not port.compiled:
+        return []
     graph = Graph(port, truth.question)
     suspects = {id(eqn) for eqn in singular(graph.closed, INLINED)}
-    if not port.compiled or not suspects:
+    if not suspects:
         return []
     with port.context(), jax.enable_x64(True):
-        compiled = jax.jit(lambda args: list(_sizes(graph, suspects, args)), compiler_options=QUICKLY)(graph.args)
+        compiled = jax.jit(lambda args: _sizes(graph, suspects, args), compiler_options=QUICKLY)(graph.args)
     if all(least > NEAR * largest for least, largest in compiled):
         return []
     if all(least > 0 for least, _ in _sizes(graph, suspects, graph.args)):  # by operations, which takes longer
@@ -50,7 +52,7 @@ def finite_by_rounding(port: PortSide, truth: Truth) -> list[Tensor]:
     return list(_not_finite(port, truth))
 
 
-def _sizes(graph: Graph, suspects: set[int], args: Sequence[Any]) -> Iterator[tuple[jax.Array, jax.Array]]:
+def _sizes(graph: Graph, suspects: set[int], args: Sequence[Any]) -> list[tuple[jax.Array, jax.Array]]:
     """The least and the largest size of what each of these operations is given."""
     found = []
 
@@ -61,7 +63,7 @@ def _sizes(graph: Graph, suspects: set[int], args: Sequence[Any]) -> Iterator[tu
         return run(given)
 
     graph.evaluate(note, args=args)
-    yield from found
+    return found
 
 
 def _not_finite(port: PortSide, truth: Truth) -> Iterator[Tensor]:

@@ -96,6 +96,10 @@ MAYBE_ZERO = {
     "deviation": lambda x: x / jnp.std(x, -1, keepdims=True),
     "selected": lambda x: jnp.log(jnp.where(x > 0, jnp.exp(x), x)),
     "a power": lambda x: jnp.abs(x) ** 0.3,
+    "rows beyond the end": lambda x: jnp.log(jnp.take(jnp.exp(x), jnp.array([0, 9]), 0, mode="fill", fill_value=0)),
+    "a whole part": lambda x: jnp.sqrt(jnp.exp(x).astype(int).astype(float)),
+    "a remainder": lambda x: jnp.sqrt(jnp.exp(x) % 2.0),
+    "sorted beside others": lambda x: jnp.log(jax.lax.sort((jnp.exp(x), x), num_keys=1)[1]),
 }
 
 

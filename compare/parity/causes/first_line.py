@@ -154,8 +154,7 @@ class _Back:
         self.both, self.theirs, self.limit = both, theirs, limit
         self.known: set[int] = set()
         self.around: list[Step] = []
-        made = ((id(x), step) for step in both.steps for x in step.results if all(x is not each for each in step.given))
-        self._maker = dict(made)
+        self._maker = both.maker
 
     def leaving(self) -> list[Step]:
         """Those of the operations that are given nothing but what is known."""

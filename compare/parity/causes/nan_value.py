@@ -43,18 +43,15 @@ def nan_value(look: Look, divergence: Divergence, deadline: float) -> Cause | No
 
 def _nan_value(look: Look, at: CallId, limit: Limit) -> Cause | None:
     both = ways(look, at, limit)
-    maker = {id(x): step for step in both.steps for x in step.results if all(x is not each for each in step.given)}
+    maker = both.maker
     wrong = next((x for x in both.wrong if id(x) in maker and _where(np.isnan, x).any()), None)
     if wrong is None:
         return None
     first, given = _first(np.isnan, wrong, maker, limit)
-    of = ", ".join(f"{number:.4g}" for number in given)
-    says = f"makes NaN in {_place(first)}" + (f", of {of}" if of else "")
+    says = f"makes NaN in {_place(first, given)}"
     infinite = next((x for x in first.given if id(x) in maker and _where(np.isinf, x).any()), None)
     if infinite is not None:
-        before, given = _first(np.isinf, infinite, maker, limit)
-        of = ", ".join(f"{number:.4g}" for number in given)
-        says += f"; the infinity is from {_place(before)}" + (f", of {of}" if of else "")
+        says += f"; the infinity is from {_place(*_first(np.isinf, infinite, maker, limit))}"
     return Cause(
         id="nan",
         says=says,
@@ -86,5 +83,6 @@ def _where(kind: Callable[[Any], Any], value: Any) -> np.ndarray:
     return np.asarray(kind(array)) if array.dtype.kind in "fc" else np.zeros(array.shape, bool)
 
 
-def _place(step: Step) -> str:
-    return f"{step.operation.eqn.primitive.name} at {step.operation.source or 'an unknown line'}"
+def _place(step: Step, given: list[float]) -> str:
+    of = f", of {', '.join(f'{number:.4g}' for number in given)}" if given else ""
+    return f"{step.operation.eqn.primitive.name} at {step.operation.source or 'an unknown line'}{of}"

@@ -94,6 +94,11 @@ class Ways:
         inside = [call.path for call in self.look.run.forced if _is_within(call.path, self.at.path)]
         return Values(_had(self.steps, inside))
 
+    @functools.cached_property
+    def maker(self) -> dict[int, Step]:
+        """By the identity of a value of the port's, the operation that makes it, and does not hand it on."""
+        return {id(x): step for step in self.steps for x in step.results if all(x is not each for each in step.given)}
+
     def gives_the_same(self, lacking: Mapping[int, Sequence[Lacking | None]]) -> bool:
         """Whether the port gives the same at the borders of the call where parts of some results are others.
 
