@@ -9,13 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from .lr_scheduler.arguments import as_whole
-
-
-def _lerp(average: jax.Array, value: jax.Array, weight: jax.Array | float) -> jax.Array:
-    """torch.lerp: from the nearer end, so that weights 0 and 1 give the ends themselves."""
-    weight = jnp.asarray(weight, jnp.finfo(average.dtype).dtype)
-    distance = value - average
-    return jnp.where(weight < 0.5, average + weight * distance, value - distance * (1 - weight))
+from .rule import lerp
 
 
 @dataclass(frozen=True)
@@ -72,7 +66,7 @@ class Averaging:
             wide = jnp.promote_types(old.dtype, jnp.float32)
             left, right = old.astype(wide), new.astype(wide)
             weight = 1 - self.decay if self.decay is not None else 1 / (jnp.asarray(n, jnp.finfo(wide).dtype) + 1)
-            return jnp.where(n == 0, new.astype(old.dtype), _lerp(left, right, weight).astype(old.dtype))
+            return jnp.where(n == 0, new.astype(old.dtype), lerp(left, right, weight).astype(old.dtype))
 
         was: Any = jax.tree.structure(average)
         now: Any = jax.tree.structure(params)

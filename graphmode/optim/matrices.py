@@ -120,7 +120,8 @@ def _adafactor(g: jax.Array, p: jax.Array, s: Slots, c: Slots, h: SimpleNamespac
     step = c["step"].astype(p.dtype)
     weight = step**h.beta2_decay
     least = float(jnp.finfo(h.dtype).eps) if h.eps[0] is None else h.eps[0]
-    size = jnp.maximum(h.eps[1], _root_mean_square(p)) * jnp.minimum(h.lr, 1 / jnp.sqrt(step))
+    # PyTorch takes Python's max, in which NaN is no largest
+    size = jnp.fmax(h.eps[1], _root_mean_square(p)) * jnp.minimum(h.lr, 1 / jnp.sqrt(step))
     if g.ndim > 1:
         rows = lerp(s["row_var"], jnp.mean(g * g, -1, keepdims=True), weight)
         columns = lerp(s["col_var"], jnp.mean(g * g, -2, keepdims=True), weight)
@@ -130,7 +131,7 @@ def _adafactor(g: jax.Array, p: jax.Array, s: Slots, c: Slots, h: SimpleNamespac
         variance = lerp(s["variance"], g * g, weight)
         new = {"variance": variance}
     update = jax.lax.rsqrt(jnp.maximum(variance, least * least)) * g
-    clipped = jnp.maximum(1.0, _root_mean_square(update) / h.d)
+    clipped = jnp.fmax(1.0, _root_mean_square(update) / h.d)
     return decoupled(p, h) - (size / clipped) * update, new
 
 

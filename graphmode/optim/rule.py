@@ -58,7 +58,14 @@ def one_minus_power(beta: Any, step: jax.Array) -> jax.Array:
 
 
 def lerp(start: jax.Array, end: jax.Array, weight: Any) -> jax.Array:
-    return start + weight * (end - start)
+    """As `torch.lerp`: from the nearer end, so that weights 0 and 1 give the ends themselves.
+
+    Source: https://docs.pytorch.org/docs/stable/generated/torch.lerp.html
+    """
+    distance = end - start
+    if isinstance(weight, int | float):
+        return start + weight * distance if weight < 0.5 else end - distance * (1 - weight)
+    return jnp.where(weight < 0.5, start + weight * distance, end - distance * (1 - weight))
 
 
 def upwards(gradient: jax.Array, h: SimpleNamespace) -> jax.Array:

@@ -155,7 +155,8 @@ def _rprop(g: jax.Array, p: jax.Array, s: Slots, c: Slots, h: SimpleNamespace) -
     size = jnp.where(c["step"] == 1, h.lr, s["step_size"])  # PyTorch takes that of the first gradient
     size = jnp.clip(size * factor, *h.step_sizes)
     g = jnp.where(agreement < 0, 0, g)
-    return -jnp.sign(g) * size, {"prev": g, "step_size": size}
+    sign = jnp.where(jnp.isnan(g), 0, jnp.sign(g))  # as torch.sign: the parameter stays
+    return -sign * size, {"prev": g, "step_size": size}
 
 
 def _check_asgd(h: SimpleNamespace) -> None:

@@ -92,7 +92,11 @@ class Evaluation:
             if not isinstance(metrics, Mapping):
                 raise TypeError(f"metrics gave a {type(metrics).__name__}; give a mapping of scalars by name")
             for name, value in metrics.items():
-                mean = value if isinstance(value, Mean) else Mean(as_metric(name, value) * rows, jnp.asarray(rows))
+                mean = (
+                    value
+                    if isinstance(value, Mean)
+                    else Mean(as_metric(name, value).astype(float) * rows, jnp.asarray(rows))
+                )
                 if jnp.shape(mean.total) != ():
                     raise TypeError(f"the metric {name!r} has shape {jnp.shape(value)}, and a scalar was wanted")
                 found[name] = Mean(jnp.asarray(mean.total, float), jnp.asarray(mean.count, float))

@@ -323,7 +323,7 @@ class _Run:
             for name, value in one.items():
                 self.history.setdefault(name, []).append(np.atleast_1d(value))
         seconds = time.perf_counter() - interval.began
-        means = {name: float(np.mean([one[name] for one in fetched])) for name in fetched[0]}
+        means = {name: float(np.mean([one[name] for one in fetched], dtype=np.float64)) for name in fetched[0]}
         speed = {
             "epoch": float(epoch),
             "steps_per_second": len(fetched) * self.step.steps_per_launch / seconds,

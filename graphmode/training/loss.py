@@ -20,7 +20,9 @@ class Loss(NamedTuple):
       metrics: scalars by name, averaged over accumulated batches.
       present: which parameters have a gradient, where a branch that was not taken has none: a bool, traced or not, by
         the name of a parameter or module, as `gm.optim`'s `update` takes it. With accumulation one that is present in
-        any part is present. optax's own optimizers do not look at it: an absent gradient is a zero to them.
+        any part is present. optax's own optimizers do not look at it: an absent gradient is a zero to them. What no
+        branch uses, or through `stop_gradient` alone, needs no word: it is left alone, as PyTorch leaves what has no
+        `grad`.
     """
 
     value: jax.Array

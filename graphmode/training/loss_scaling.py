@@ -80,5 +80,5 @@ def all_finite(tree: Any) -> jax.Array:
     leaves = [leaf for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
     if not leaves:
         return jnp.asarray(True)
-    # a maximum, which is NaN where one element is, needs no array of booleans
-    return jnp.all(jnp.stack([jnp.max(jnp.abs(leaf), initial=0) < jnp.inf for leaf in leaves]))
+    # zeros but for what is not finite: as quick as a maximum, which may lose a NaN (see extremes.py)
+    return jnp.all(jnp.stack([jnp.sum(leaf * 0) == 0 for leaf in leaves]))

@@ -15,7 +15,9 @@ from ..graph import command_buffer_options
 from ..nn.arguments import as_integer, as_word
 from ..optim import Optimizer, OptimizerState
 from ..optim.clipping import clip_grad_norm, clip_grad_value
+from ..optim.naming import by_name, flags_of
 from .batch_shapes import BatchShapes
+from .gradients import Gradients, gradients
 from .loss import Loss
 from .loss_scaling import LossScaling, all_finite, unscaled
 from .objective import Frozen, Objective, Precision
@@ -275,7 +277,7 @@ class TrainStep:
     def _step(self, state: TrainState, batch: Any) -> tuple[TrainState, dict[str, jax.Array]]:
         self.objective.check_variables(state.params, state.rest)
         self.traces += 1
-        found, params, rest, grads = self._gradients(state, batch)
+        found, params, rest, grads, untouched = self._gradients(state, batch)
         scaling: LossScaling | None = self._options["loss_scaling"]
         stops = self._options["on_nonfinite"] == "stop"
         metrics = {"loss": found.value, **found.metrics}
@@ -290,8 +292,9 @@ class TrainStep:
             grads = clip_grad_value(grads, clip_value)
 
         def stepped(params: Any, optimizer: Any, average: Any) -> Any:
-            present = {} if found.present is None else {"present": found.present}
-            updates, optimizer = self.optimizer.update(grads, optimizer, params, **present)
+            updates, optimizer = self.optimizer.update(
+                grads, optimizer, params, **self._present(found, grads, untouched)
+            )
             params = optax.apply_updates(params, updates)
             return params, optimizer, None if average is None else self._averaged(average, params, state.step + 1)
 
@@ -317,6 +320,14 @@ class TrainStep:
         metrics |= _learning_rate(new.optimizer)
         return jax.tree.map(_strong, new), metrics
 
+    def _present(self, found: Loss, grads: Any, untouched: list[str]) -> dict[str, Any]:
+        """What an optimizer that asks is told of which gradients there are."""
+        if not isinstance(self.optimizer, optax.GradientTransformationExtraArgs):
+            return {} if found.present is None else {"present": found.present}
+        said = flags_of(found.present, [name for name, _ in by_name(grads)])
+        flags = {**dict.fromkeys(untouched, False), **said}
+        return {"present": flags} if flags else {}
+
     def _averaged(self, average: Any, params: Any, number: jax.Array) -> Any:
         """The average, and how many are in it, after the step of that number."""
         averaging = self._options["averaging"]
@@ -327,23 +338,21 @@ class TrainStep:
         enters = averaging.enters(number) if hasattr(averaging, "enters") else True
         return entered() if enters is True else jax.lax.cond(enters, entered, lambda: average)
 
-    def _gradients(self, state: TrainState, batch: Any) -> tuple[Loss, Any, Any, Any]:
-        """The loss and its gradient, and the model's variables after the forward pass."""
+    def _gradients(self, state: TrainState, batch: Any) -> Gradients:
         parts = self._options["accumulate"]
-        gradient = jax.grad(self.objective, has_aux=True)
         if parts == 1:
-            grads, (found, params, rest) = gradient(state.params, state.rest, batch, state.scale)
-            return found, params, rest, grads
+            return gradients(self.objective, state.params, state.rest, batch, state.scale)
         cut = jax.tree.map(lambda x: x.reshape(parts, x.shape[0] // parts, *x.shape[1:]), batch)
         if self.placement is not None:  # each part on all devices, as a row of the batch lies on one alone
             cut = jax.lax.with_sharding_constraint(cut, self.placement.of_batch(parts))
 
         # as PyTorch's scaler.scale(loss / parts): what would not overflow there must not here
         scale = None if state.scale is None else state.scale._replace(value=state.scale.value / parts)
+        without: list[str] = []
 
         def one(carry: Any, part: Any) -> Any:
             params, rest, total = carry
-            grads, (found, params, rest) = gradient(params, rest, part, scale)
+            found, params, rest, grads, without[:] = gradients(self.objective, params, rest, part, scale)
             return (params, rest, jax.tree.map(jnp.add, total, grads)), found
 
         zeros = jax.tree.map(jnp.zeros_like, state.params)
@@ -351,7 +360,7 @@ class TrainStep:
         value, metrics = jax.tree.map(lambda x: jnp.mean(x, 0), (found.value, found.metrics))
         present = jax.tree.map(lambda x: jnp.any(x, 0), found.present)
         grads = total if scale is not None else jax.tree.map(lambda g: g / parts, total)
-        return Loss(value, metrics, present), params, rest, grads
+        return Gradients(Loss(value, metrics, present), params, rest, grads, without)
 
 
 def _refuse_traced(told: str, tree: Any) -> None:

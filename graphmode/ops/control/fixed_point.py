@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from ...extremes import largest
 from .loops import while_loop
 from .nnx_operands import described
 
@@ -80,7 +81,7 @@ def fixed_point(f: Callable[[T], T], x0: T, *, tol: float = 1e-6, max_steps: int
 def _settle(f: Callable[[T], T], start: T, tol: float, max_steps: int) -> tuple[T, jax.Array]:
     def moved(state: tuple[T, T]) -> jax.Array:
         new, old = state
-        gaps = [jnp.max(jnp.abs(a - b), initial=0) for a, b in zip(*map(jax.tree.leaves, (new, old)), strict=True)]
+        gaps = [largest(jnp.abs(a - b), initial=0) for a, b in zip(*map(jax.tree.leaves, (new, old)), strict=True)]
         # A gap that is NaN counts as one that will not close.
         return ~jnp.all(jnp.stack([gap <= tol for gap in gaps]))
 

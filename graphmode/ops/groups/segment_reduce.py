@@ -226,6 +226,8 @@ def _or_empty(values: jax.Array, groups: Segments, empty: float) -> jax.Array:
 
 
 def _extreme_of(x: jax.Array, groups: Segments, largest: bool) -> jax.Array:
+    if jnp.issubdtype(x.dtype, jnp.complexfloating):
+        raise TypeError(f"x is {x.dtype}, and complex numbers have no order; give their absolute values, or one part")
     find = _extreme if jnp.issubdtype(x.dtype, jnp.floating) else _scattered_extreme
     return find(x, groups.ids, groups.num_segments, largest)
 

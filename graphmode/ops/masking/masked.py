@@ -44,7 +44,8 @@ def masked_sum(x: ArrayLike, mask: ArrayLike, axis: Axis = None, *, keepdims: bo
     """
     x = as_array(x, name="x")
     mask = as_broadcast_mask(mask, x.shape)
-    return jnp.sum(_kept(x, mask), axis=as_axes(axis, x.ndim), keepdims=keepdims)
+    dtype = x.dtype if jnp.issubdtype(x.dtype, jnp.inexact) else int  # of unsigned ones JAX makes unsigned ones
+    return jnp.sum(_kept(x, mask), axis=as_axes(axis, x.ndim), keepdims=keepdims, dtype=dtype)
 
 
 def masked_mean(x: ArrayLike, mask: ArrayLike, axis: Axis = None, *, keepdims: bool = False) -> jax.Array:

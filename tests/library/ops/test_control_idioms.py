@@ -224,6 +224,7 @@ def test_a_fixed_point_has_the_gradient_of_its_equation(max_steps):
 def test_a_fixed_point_that_is_none_is_told():
     assert gm.fixed_point(lambda x: 2 * x + 1, 1.0, max_steps=9)[1]
     assert gm.fixed_point(lambda x: x * jnp.nan, 1.0, max_steps=9)[1]
+    assert gm.fixed_point(lambda x: x * jnp.where(jnp.arange(8192) == 7, jnp.nan, 1.0), jnp.ones(8192), max_steps=9)[1]
     assert not gm.fixed_point(lambda x: x, jnp.ones(3), max_steps=1)[1]
     with pytest.raises(TypeError, match="int32"):
         gm.fixed_point(lambda x: x, 1, max_steps=9)

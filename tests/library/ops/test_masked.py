@@ -220,6 +220,13 @@ def test_the_largest_entry_is_minus_infinity():
     assert jax.grad(gm.masked_max)(x, mask).tolist() == [0, 0.5, 0.5]
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "uint32", "int8", "bool"])
+def test_integers_are_summed_in_the_default_integer(dtype):
+    total = gm.masked_sum(jnp.ones(3, dtype), jnp.array([True, True, False]))
+    assert total.dtype == jnp.int32
+    assert (total - 5).item() == -3
+
+
 def test_half_precision_is_summed_in_single():
     x = np.full(4096, 1.001, np.float16)
     assert gm.masked_mean(x, np.ones(4096, bool)).dtype == jnp.float16

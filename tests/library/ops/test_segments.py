@@ -346,6 +346,7 @@ BAD = {
         ValueError,
         r"valid has shape \(2,\)",
     ),
+    "complex rows": (lambda: gm.segment_max(jnp.ones(2, complex), GROUPS), TypeError, "complex numbers have no order"),
     "an unknown policy": (
         lambda: gm.segments(jnp.array([0]), num_segments=2, on_overflow="drop"),
         ValueError,

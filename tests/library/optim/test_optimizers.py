@@ -1,8 +1,14 @@
 """Every configuration of PyTorch's `optim_db`: 50 steps in float64, and float32 errors beside PyTorch's own."""
 
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
 import pytest
 import torch
 from graphmode.compare.parity.yardstick import EQUAL_TOLERANCE, PRECISE_RATIO
+
+import graphmode as gm
 
 from .optimizer_cases import REFUSED, configurations, stepped
 from .optimizer_verdicts import float32_ratios, float64_errors
@@ -26,6 +32,46 @@ def test_float32_is_as_precise_as_pytorchs(configuration):
     assert any(what.startswith("early parameters") for what in ratios)
     assert any(what.startswith("late parameters") for what in ratios)
     assert {what: ratio for what, ratio in ratios.items() if not ratio <= PRECISE_RATIO} == {}
+
+
+NEAR_ONE = {  # the average is the newest gradient, and a step from the oldest one has the digits of that
+    "Adam": {"betas": (0.0, 0.0)},
+    "Adamax": {"betas": (0.0, 0.0)},
+    "RMSprop": {"alpha": 0.0, "centered": True, "eps": 1e-3},
+    "Adafactor": {"beta2_decay": 0.0},
+}
+
+
+@pytest.mark.parametrize("optimizer", NEAR_ONE)
+def test_an_average_that_forgets_at_once_has_the_digits_of_the_newest(optimizer):
+    ours, theirs = steps(optimizer, NEAR_ONE[optimizer], [10.0**k for k in (2, -2, 1, -3)])
+    np.testing.assert_allclose(ours, theirs, rtol=2e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("optimizer", ["Rprop", "Adafactor"])
+def test_a_gradient_that_is_nan_reaches_what_pytorchs_does(optimizer):
+    ours, theirs = steps(optimizer, {}, [1.0, 1.0, 1.0], bad=2)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-5, equal_nan=True)
+
+
+def steps(optimizer, arguments, scales, bad=-1):
+    """A float32 parameter after steps of gradients of these sizes, one element of one of them NaN: ours, PyTorch's."""
+    rng = np.random.default_rng(0)
+    start = rng.standard_normal(12).astype(np.float32)
+    theirs = torch.nn.Parameter(torch.tensor(start))
+    stepper = getattr(torch.optim, optimizer)([theirs], lr=0.1, **arguments)
+    tx = getattr(gm.optim, optimizer.lower())(lr=0.1, **arguments)
+    params = {"p": jnp.asarray(start)}
+    state = tx.init(params)
+    for number, scale in enumerate(scales):
+        gradient = (scale * rng.standard_normal(12)).astype(np.float32)
+        if number == bad:
+            gradient[3] = np.nan
+        theirs.grad = torch.tensor(gradient)
+        stepper.step()
+        updates, state = jax.jit(tx.update)({"p": jnp.asarray(gradient)}, state, params)
+        params = optax.apply_updates(params, updates)
+    return np.asarray(params["p"]), theirs.detach().numpy()
 
 
 @pytest.mark.parametrize("optimizer", REFUSED)

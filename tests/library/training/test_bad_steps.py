@@ -24,6 +24,19 @@ class Model(nnx.Module):
         return self.linear(x)
 
 
+def test_a_gradient_that_is_nan_stops_a_large_layer_too():
+    """Of 4096 float32 elements and more `jnp.max` may lose a NaN."""
+    step = gm.train_step(
+        gm.nn.Linear(128, 128, rngs=nnx.Rngs(0)),
+        lambda model, x: jnp.mean(jnp.where(x > 0, jnp.sqrt(x * jnp.sum(model.weight[...] ** 2)), 0.0)),
+        gm.optim.sgd(lr=0.1),
+    )
+    state, metrics = step(step.init(), jnp.array([0.0, 1.0]))
+    assert jnp.isfinite(metrics["loss"])
+    assert int(state.bad_step) == 0
+    assert all(np.isfinite(leaf).all() for leaf in host(state.params))
+
+
 def squared_error(model, batch):
     return jnp.mean((model(batch["x"]) - batch["y"]) ** 2)
 

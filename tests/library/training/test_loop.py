@@ -127,6 +127,25 @@ def test_evaluation_counts_rows_and_means():
     assert found["chosen"] == pytest.approx(Y[X[:, 0] > 0].mean(), rel=1e-5)
 
 
+@pytest.mark.parametrize(("dtype", "value"), [("float16", 300), ("bfloat16", 1.25), ("int8", 3), ("uint8", 200)])
+def test_evaluation_counts_rows_of_narrow_metrics(dtype, value):
+    step = make_step()
+    found = Evaluation([{"x": np.ones((256, 1))}], lambda m, b: {"m": jnp.asarray(value, dtype)}).run(step, step.init())
+    assert found["m"] == value
+
+
+def test_the_mean_of_many_narrow_metrics_is_told(tmp_path):
+    step = gm.train_step(
+        gm.nn.Linear(1, 1, rngs=nnx.Rngs(0)),
+        lambda model, x: (jnp.mean(model(x)), {"share": jnp.asarray(1.01, jnp.bfloat16)}),
+        gm.optim.sgd(lr=0.1),
+    )
+    log = JsonLines(tmp_path / "run.jsonl")
+    fit(step, [np.ones((1, 1), np.float32)] * 400, steps=400, log_every=400, loggers=[log], progress=False)
+    (row,) = [json.loads(line) for line in (tmp_path / "run.jsonl").read_text().splitlines()]
+    assert row["share"] == pytest.approx(1.01, rel=1e-2)
+
+
 def test_early_stopping_ends_the_run():
     constant = Evaluation([{"x": X}], lambda model, batch: {"mse": jnp.mean(batch["x"])})
     run = fit(

@@ -1,5 +1,6 @@
 """float16 with dynamic loss scaling beside `torch.amp.GradScaler`, bfloat16 beside `torch.autocast`."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -267,3 +268,13 @@ def test_one_bad_element_is_found(bad):
     assert bool(finite(tree))
     assert not bool(finite(tree | {"a": tree["a"].at[1, 2].set(bad)}))
     assert not bool(finite(tree | {"b": jnp.asarray(bad)}))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_one_bad_element_among_many_is_found(bad, dtype):
+    finite = jax.jit(gm.training.loss_scaling.all_finite)
+    many = jnp.full((128, 128), jnp.finfo(dtype).max, dtype)  # as large as they may be, and a sum of them is not
+    assert bool(finite(many))
+    for at in ((0, 0), (57, 3), (127, 127)):
+        assert not bool(finite(many.at[at].set(bad)))

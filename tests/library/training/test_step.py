@@ -181,6 +181,35 @@ def test_a_gradient_may_be_absent_for_good():
     np.testing.assert_array_equal(step.model(state).head.weight[...], before)
 
 
+@pytest.mark.parametrize("parts", [1, 2])
+def test_what_the_loss_never_uses_neither_decays_nor_counts_as_pytorchs_none(parts):
+    torch.manual_seed(0)
+    net, model = TorchHeads(), Heads()
+    gm.weights.load(model, net.state_dict())
+    given = [{"x": np.random.default_rng(i).standard_normal((4, 3))} for i in range(3)]
+    detached = lambda model, b: jnp.mean((model.a(b["x"]) + jax.lax.stop_gradient(model.b(b["x"]))) ** 2)  # noqa: E731
+    step = gm.train_step(model, detached, gm.optim.adamw(lr=0.01, weight_decay=0.5), accumulate=parts)
+    state, _ = in_jax(step, given)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=0.01, weight_decay=0.5)
+    in_torch(net, optimizer, given, loss=lambda n, b: ((n.a(b["x"]) + n.b(b["x"]).detach()) ** 2).mean(), parts=parts)
+    assert_same(step, state, net)
+    assert sorted(np.asarray(state.optimizer.step).tolist()) == [0, 0, 3, 3]
+    assert step.traces == 1
+
+
+def test_a_gradient_that_is_computed_and_zero_is_there_as_in_pytorch():
+    torch.manual_seed(0)
+    net, model = TorchHeads(), Heads()
+    gm.weights.load(model, net.state_dict())
+    given = [{"x": np.random.default_rng(i).standard_normal((4, 3))} for i in range(3)]
+    touched = lambda model, b: jnp.mean(model.a(b["x"]) ** 2) + 0.0 * jnp.sum(model.b(b["x"]))  # noqa: E731
+    step = gm.train_step(model, touched, gm.optim.adamw(lr=0.01, weight_decay=0.5))
+    state, _ = in_jax(step, given)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=0.01, weight_decay=0.5)
+    in_torch(net, optimizer, given, loss=lambda n, b: (n.a(b["x"]) ** 2).mean() + 0.0 * n.b(b["x"]).sum())
+    assert_same(step, state, net)
+
+
 def test_evaluation_mode_is_kept():
     net, model = pair()
     net.eval()
