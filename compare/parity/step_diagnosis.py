@@ -61,6 +61,9 @@ def of_steps(exam: Examination, moved: Sequence[Tensor]) -> Divergence:
     elif steps and stays:
         names = ", ".join(t.name for t in moved)
         says = f"moves {names}, which the reference leaves where they are: they have no gradient there"
-        fix = "a zero gradient still decays and moves: leave out what has none (gm.optim takes None, or present=)"
+        fix = (
+            "a zero gradient still decays and moves: leave out what has none, as gm.train_step does by itself "
+            "(gm.optim's update takes None, or present=)"
+        )
         causes.append(Cause(id="absent-gradient", says=says, fix=fix, residual=0.0))
     return Divergence(mode="train_step", input=moved[0].input, module=OPTIMIZER, findings=findings, causes=causes)

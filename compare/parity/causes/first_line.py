@@ -10,8 +10,9 @@ a function, and goes wrong in it, the line is where that begins.
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,17 +21,17 @@ from jax.extend import core as jex
 from ...report.records import Astray, Divergence
 from ..inside.calls import CallId, is_inside
 from .limit import Limit
-from .values import Lacking, Values, as_array
+from .values import WHOLE, Lacking, Values, as_array
 from .ways import LateError, Made, Step, Ways, check, ways
 
 if TYPE_CHECKING:
     from ..inside.localise import Look
 
 MOST_LINES = 3  # of the port, and of the reference
-MOST_TRIED = 32  # operations, whose results have parts that the reference's have not
 LONGEST_S = 30.0
 SAME = ("broadcast_in_dim", "convert_element_type", "reshape", "squeeze")  # what PyTorch leaves to the next operation
 COUNTS = "iota"
+INDICES = {"gather": slice(1, 2), "dynamic_slice": slice(1, None)}  # which of what an operation is given are indices
 MOVING = (  # what computes no number
     *("slice", "dynamic_slice", "gather", "concatenate", "pad", "rev", "reshape", "squeeze", "expand_dims"),
     *("transpose", "broadcast_in_dim", "copy", "convert_element_type"),
@@ -123,46 +124,82 @@ def _elsewhere(look: Look, first: Sequence[Step], module: str) -> str:
 def _leaving(both: Ways, theirs: Values, limit: Limit) -> list[Step]:
     """Back from what is wrong, the operations that are given nothing but what the reference has, in order: that, too,
     which has more parts than the reference's, as at a fixed size, and gives the same with others in their place."""
-    back = _Back(both, theirs, limit)
-    strict = back.leaving()
-    lacking = [(step, parts) for step in back.around if any(parts := list(map(theirs.lacking, step.results)))]
-    with contextlib.suppress(LateError):
-        back.known.update(id(x) for step in _idle(both, lacking[:MOST_TRIED]) for x in step.results)
-        return back.leaving() or strict
-    return strict
+    back = _Back(both, theirs)
+    strict = back.leaving(limit)
+    with contextlib.suppress(LateError):  # those that were found by then are idle all the same
+        tried = [(step, parts) for step in back.around if any(parts := list(map(theirs.lacking, step.results)))]
+        for step in _idle(both, tried, limit):
+            back.know(step)
+        idle = True
+        while idle:
+            tried = [(step, [WHOLE] * len(step.results)) for step in back.leaving(limit) if _may_be_any(step)]
+            for step in (idle := list(_idle(both, tried, limit))):
+                back.know(step)
+    return back.leaving(limit.anew()) or strict  # which looks nothing up anew
 
 
-def _idle(both: Ways, lacking: Sequence[tuple[Step, list[Lacking | None]]]) -> list[Step]:
-    """The operations whose lacking parts may be others, and the port gives the same."""
-    if not lacking:
-        return []
-    if both.gives_the_same({step.operation.number: parts for step, parts in lacking}):
-        return [step for step, _ in lacking]
-    half = len(lacking) // 2
-    return [*_idle(both, lacking[:half]), *_idle(both, lacking[half:])] if half else []
+def _may_be_any(step: Step) -> bool:
+    """Whether other values can be tried in its place, and no loop would have another number of turns."""
+    return all(np.size(value) > 1 for value in step.results)
+
+
+def _idle(both: Ways, lacking: Sequence[tuple[Step, list[Lacking | None]]], limit: Limit) -> Iterator[Step]:
+    """The operations whose lacking parts may be others, and the port gives the same, but for those that come of one of
+    which that is not so.
+
+    Raises:
+      LateError: where the time is over.
+    """
+    waiting = list(lacking)
+    while waiting:
+        count = _idle_at_first(both, waiting, limit)
+        yield from (step for step, _ in waiting[:count])
+        behind = both.descendants(waiting[count][0]) if count < len(waiting) else frozenset()
+        waiting = [each for each in waiting[count + 1 :] if each[0].operation.number not in behind]
+
+
+def _idle_at_first(both: Ways, lacking: Sequence[tuple[Step, list[Lacking | None]]], limit: Limit) -> int:
+    """How many of them, from the first on, may be others all at once."""
+
+    def are(count: int) -> bool:
+        return both.gives_the_same({step.operation.number: parts for step, parts in lacking[:count]}, limit)
+
+    least, most = 0, len(lacking) + 1
+    count = len(lacking)  # all of them, most often
+    while most - least > 1:
+        least, most = (count, most) if are(count) else (least, count)
+        count = (least + most) // 2
+    return least
 
 
 class _Back:
     """The way back from what is wrong.
 
     Attributes:
-      known: by identity, values that the reference has, beside those that are found among its own.
       around: the operations on the way, in order, that make what the reference has not.
     """
 
-    def __init__(self, both: Ways, theirs: Values, limit: Limit):
-        self.both, self.theirs, self.limit = both, theirs, limit
-        self.known: set[int] = set()
+    def __init__(self, both: Ways, theirs: Values):
+        self.both, self.theirs = both, theirs
         self.around: list[Step] = []
+        self._known: set[int] = set()
         self._maker = both.maker
 
-    def leaving(self) -> list[Step]:
-        """Those of the operations that are given nothing but what is known."""
+    def know(self, step: Step) -> None:
+        """What it makes may be anything: it is nothing that the reference would have to have."""
+        self._known.update(map(id, step.results))
+
+    def leaving(self, limit: Limit) -> list[Step]:
+        """Those of the operations that are given nothing but what is known.
+
+        Raises:
+          LateError: where the time is over.
+        """
         around: dict[int, Step] = {}
         waiting = [value for value in self.both.wrong if id(value) in self._maker]
         seen = set(map(id, waiting))
         while waiting:
-            check(self.limit)
+            check(limit)
             step = self._maker[id(waiting.pop())]
             around[step.operation.number] = step
             for value in step.given:
@@ -171,6 +208,16 @@ class _Back:
                     seen.add(id(value))
         self.around = [step for _, step in sorted(around.items())]
         return [step for step in self.around if not any(id(value) in seen for value in step.given)]
+
+    @functools.cached_property
+    def _fixed_indices(self) -> frozenset[int]:
+        """By identity, what no input makes and what says alone where to take from: what is taken there tells of it."""
+        indices, others = set(), set()
+        for step in self.both.steps:
+            taken = INDICES.get(step.operation.eqn.primitive.name, slice(0, 0))
+            indices.update(map(id, step.given[taken]))
+            others.update(set(map(id, step.given)) - set(map(id, step.given[taken])))
+        return frozenset(id(value) for _, value in self.both.fixed if id(value) in indices - others)
 
     def _is_constant(self, step: Step) -> bool:
         """Whether it counts, or is one number made of numbers, as `jnp.log(2.0)` is, which may be Python's there."""
@@ -187,7 +234,9 @@ class _Back:
     def _is_known(self, value: Any) -> bool:
         step = self._maker.get(id(value))
         name = "" if step is None else step.operation.eqn.primitive.name
-        if step is None or id(value) in self.known or self._is_constant(step) or self.theirs.have(value):
+        if step is None or id(value) in self._known or self._is_constant(step) or self.theirs.have(value):
+            return True
+        if id(value) in self._fixed_indices:
             return True
         return name in SAME and self._is_known(step.given[0])
 

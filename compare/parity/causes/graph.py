@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -116,6 +117,7 @@ class Graph:
         self._rest = slice(first, first + len(jax.tree.leaves(program.rest)))
         self.held: list[Any] = []
         self._places: dict[int, tuple[str | None, str | None]] = {}  # of equations, by identity
+        self._literals: dict[int, Any] = {}  # by identity
 
     def operations(self) -> Iterator[Operation]:
         """Every operation, those of loops and branches among them."""
@@ -145,7 +147,8 @@ class Graph:
     ) -> list[Any]:
         """Runs it with nothing narrower than float64; loops and branches are one operation, in its own dtypes.
 
-        A branch on the platform is none: what this platform runs is a part of the graph.
+        A branch on the platform is none: what this platform runs is a part of the graph. What the graph holds, and
+        its own arguments, are the same objects in every run.
 
         Args:
           visit: `(operation, arguments, in_float64)` gives its results, say `in_float64(arguments)`.
@@ -154,8 +157,8 @@ class Graph:
         """
         with self.port.context(), jax.enable_x64(True):
             self._count, self._opened, self._rules = 0, opened, 0
-            given = list(map(_widened, self.args if args is None else args))
-            consts = list(map(_widened, self.closed.consts))
+            given = self._given if args is None else list(map(_widened, args))
+            consts = self._consts
             self.held = [*consts, *given[self._rest]]
             return self._run(self.closed.jaxpr, consts, given, NOWHERE, visit)
 
@@ -165,7 +168,7 @@ class Graph:
         values: dict[Any, Any] = {}
 
         def read(atom: Any) -> Any:
-            return _widened(atom.val) if isinstance(atom, jex.Literal) else values[atom]
+            return self._literal(atom) if isinstance(atom, jex.Literal) else values[atom]
 
         for names, given in ((jaxpr.constvars, consts), (jaxpr.invars, args)):
             values.update(zip(names, map(_widened, given), strict=True))
@@ -194,6 +197,20 @@ class Graph:
                     results = wide(given) if visit is None else visit(operation, given, wide)
             values.update(zip(eqn.outvars, map(_widened, results), strict=True))
         return [read(atom) for atom in jaxpr.outvars]
+
+    @functools.cached_property
+    def _given(self) -> list[Any]:
+        return list(map(_widened, self.args))
+
+    @functools.cached_property
+    def _consts(self) -> list[Any]:
+        return list(map(_widened, self.closed.consts))
+
+    def _literal(self, atom: Any) -> Any:
+        """One and the same in all runs."""
+        if id(atom) not in self._literals:
+            self._literals[id(atom)] = _widened(atom.val)
+        return self._literals[id(atom)]
 
     @staticmethod
     def _platform_known(eqn: Any) -> contextlib.AbstractContextManager[None]:

@@ -95,7 +95,8 @@ class Values:
         if array.dtype.kind not in NUMBERS or not 1 < array.size <= LARGEST:
             return None
         for axes, parts in _cuts(_real(array)) if array.dtype.kind != "c" else ():
-            lack = np.array([not self._has_part(part) for part in parts])
+            several = sum(array.shape[axis] > 1 for axis in axes)
+            lack = np.array([not self._has_part(part, several) for part in parts])
             if not lack.all():
                 return Lacking(axes, lack) if lack.any() else None
         return None
@@ -103,8 +104,15 @@ class Values:
     def _has(self, array: np.ndarray) -> bool:
         return array.size in self._whole and self._whole[array.size].have(array)
 
-    def _has_part(self, part: np.ndarray) -> bool:
-        return self._has(part) or (part.size > 1 and self._parts_of(part.size).have(part))
+    def _has_part(self, part: np.ndarray, axes: int) -> bool:
+        """Whether a part of what is cut along that many axes of several elements is one of them, or a part of one."""
+        if self._has(part):
+            return True
+        if part.size > 1:
+            return self._parts_of(part.size).have(part)
+        if axes > 1:  # where some number may be like one by chance
+            return False
+        return self.have_element(part) or bool((part == np.round(part)).all())  # what the program has may be Python's
 
     def _parts_of(self, size: int) -> _OfOneSize:
         if size not in self._parts:
@@ -123,13 +131,16 @@ class Values:
 
 
 class Lacking(NamedTuple):
-    """Parts of an array: the axes along which it is cut, and which of the parts are meant, bool `[parts]`."""
+    """Parts of an array: the axes along which it is cut, and which of the parts are meant, bool `[parts]`; all of it
+    where it is cut along none."""
 
     axes: tuple[int, ...]
     which: np.ndarray
 
     def replaced(self, array: np.ndarray) -> np.ndarray:
-        """The array with others of its parts in their place."""
+        """The array with others of its parts in their place; of all of it, each element with the next."""
+        if not self.axes:
+            return np.roll(array, 1)
         front = tuple(range(len(self.axes)))
         moved = np.moveaxis(array, self.axes, front).copy()
         parts = moved.reshape(len(self.which), -1)
@@ -148,6 +159,9 @@ def _cuts(array: np.ndarray) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
         moved = np.moveaxis(array, axes, range(len(axes)))
         if 1 < (count := math.prod(moved.shape[: len(axes)])) < MOST_PARTS:
             yield axes, moved.reshape(count, *moved.shape[len(axes) :])
+
+
+WHOLE = Lacking((), np.ones(1, bool))
 
 
 class _Value(NamedTuple):
@@ -207,5 +221,9 @@ def _total(array: np.ndarray) -> float:
 def _size(array: np.ndarray) -> float:
     """The largest magnitude, but for what stands in for infinity, as where scores are masked."""
     sizes = np.abs(array[np.isfinite(array) & (array != 0)])
-    usual = sizes[sizes / INFINITE <= np.quantile(sizes, 0.1)] if sizes.size else sizes
-    return float(usual.max(initial=0.0))
+    if not sizes.size:
+        return 0.0
+    largest = float(sizes.max())
+    if largest / INFINITE <= sizes.min():
+        return largest
+    return float(sizes[sizes / INFINITE <= np.quantile(sizes, 0.1)].max(initial=0.0))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -41,6 +42,10 @@ class Step(NamedTuple):
     given: list[Any]
     results: list[Any]
 
+    def is_of(self, operation: Operation, given: Sequence[Any]) -> bool:
+        """Whether it is that operation, given the very same."""
+        return self.operation.eqn is operation.eqn and all(map(operator.is_, self.given, given))
+
 
 class Made(NamedTuple):
     """One call of the reference: by which instruction, from which line, what it was given, and what it gave."""
@@ -65,7 +70,7 @@ class Ways:
     Args:
       look: in which it was seen.
       at: the port's call.
-      limit: of all that is looked for in it.
+      limit: of the port's first run.
 
     Attributes:
       made: the reference's function calls in the counterpart.
@@ -99,13 +104,27 @@ class Ways:
         """By the identity of a value of the port's, the operation that makes it, and does not hand it on."""
         return {id(x): step for step in self.steps for x in step.results if all(x is not each for each in step.given)}
 
-    def gives_the_same(self, lacking: Mapping[int, Sequence[Lacking | None]]) -> bool:
+    def descendants(self, step: Step) -> frozenset[int]:
+        """The numbers of the operations that are given what comes of one."""
+        come = set(map(id, step.results))
+        numbers = set()
+        for each in self.steps:  # those before it are given nothing of it
+            if any(id(value) in come for value in each.given):
+                come.update(map(id, each.results))
+                numbers.add(each.operation.number)
+        return frozenset(numbers)
+
+    def gives_the_same(self, lacking: Mapping[int, Sequence[Lacking | None]], limit: Limit) -> bool:
         """Whether the port gives the same at the borders of the call where parts of some results are others.
 
         Args:
           lacking: those parts, of each result of operations, by their numbers.
+          limit: of this run.
+
+        Raises:
+          LateError: where the time is over before.
         """
-        return self._port is not None and self._port.gives_the_same(lacking)
+        return self._port is not None and self._port.gives_the_same(lacking, limit)
 
     def never(self, limit: Limit) -> Iterator[Made]:
         """What the reference makes of what the port has, and the port never: there they part."""
@@ -188,7 +207,7 @@ class _Port:
     Args:
       look: in which the call was seen.
       at: the port's call.
-      limit: of all that is looked for in it.
+      limit: of its first run.
 
     Attributes:
       steps: its operations, in the order of their numbers.
@@ -198,7 +217,7 @@ class _Port:
     """
 
     def __init__(self, look: Look, at: CallId, limit: Limit):
-        self.look, self.at, self.limit = look, at, limit
+        self.look, self.at = look, at
         self.steps: list[Step] = []
         self.fixed: list[tuple[str, Any]] = []
         self._fixed: set[int] = set()  # by identity
@@ -208,17 +227,18 @@ class _Port:
         self._home: list[Any] = []
         with jax.disable_jit():
             self._graph = Graph(look.port, look.question, self._through, beside=lambda: list(self._shown))
-        self._borders = self._run(self._note)
+        self._borders = self._run(functools.partial(self._note, limit))
         shown = zip(self._borders, self._wanted, strict=True)
         self.wrong = [value for value, (pair, right) in shown if _is_off(pair, np.asarray(value), right)]
 
-    def gives_the_same(self, lacking: Mapping[int, Sequence[Lacking | None]]) -> bool:
+    def gives_the_same(self, lacking: Mapping[int, Sequence[Lacking | None]], limit: Limit) -> bool:
         """Whether nothing changes at the borders where parts of some results, by the numbers of their operations, are
         others."""
 
         def visit(operation: Operation, given: list[Any], wide: Run) -> list[Any]:
-            check(self.limit)
-            results = wide(given)
+            check(limit)
+            before = self._by_number.get(operation.number)
+            results = before.results if before is not None and before.is_of(operation, given) else wide(given)
             parts = lacking.get(operation.number, [None] * len(results))
             return [
                 x if p is None else jnp.asarray(p.replaced(np.asarray(x))) for x, p in zip(results, parts, strict=True)
@@ -233,13 +253,17 @@ class _Port:
         except Exception:  # a loop that has no end, a check that fails
             return False
 
+    @functools.cached_property
+    def _by_number(self) -> dict[int, Step]:
+        return {step.operation.number: step for step in self.steps}
+
     def _run(self, visit: Visit) -> list[Any]:
         with jax.disable_jit():
             outputs = self._graph.evaluate(visit, opened=True)
         return outputs[len(outputs) - len(self._shown) :]
 
-    def _note(self, operation: Operation, given: list[Any], wide: Run) -> list[Any]:
-        check(self.limit)
+    def _note(self, limit: Limit, operation: Operation, given: list[Any], wide: Run) -> list[Any]:
+        check(limit)
         if not self.steps:
             handed = Values(self._handed)
             held = [value for value in self._graph.held if not handed.have_whole(value)]
