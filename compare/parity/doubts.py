@@ -123,7 +123,7 @@ class _Doubts:
         off = [unequal([differences]) > 0 for differences in found]
         if not all(each.error <= MOST_UNREST for differences in found for each in differences.values()):
             return
-        shaken = [exam.judge.rounding.with_unrest(t) if bad else t for t, bad in zip(self.truths, off, strict=True)]
+        shaken = [self._shaken(t) if bad else t for t, bad in zip(self.truths, off, strict=True)]
         timed = [t for t in exam.truths if t.question.is_timed]
         apart = Differences(exam.case, exam.judge, Scales(shaken + timed))
         pairs = zip(shaken, found, off, strict=True)
@@ -140,6 +140,12 @@ class _Doubts:
         exam.truths = shaken + timed
         exam.scales = Scales(exam.truths)
         self.truths, self.differences = shaken, again
+
+    def _shaken(self, truth: Truth) -> Truth:
+        """The answer, and what rounding alone makes of it: of gradients that are zero on this input alone beside their
+        size on others."""
+        scales = self.exam.scales
+        return self.exam.judge.rounding.with_unrest(truth, lambda key: scales.of(truth, key))
 
     def _by_rounding(self) -> None:
         """Where each tensor that is off is moved by rounding alone in the reference, too, what that means."""

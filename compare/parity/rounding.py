@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import jax.tree_util as jtu
 import numpy as np
@@ -53,14 +53,14 @@ class Rounding:
             moved, shaken = (run(truth.question, truth.reference) for run in (self.of_parameters, self._shaken))
         return {key: max(moved[key], shaken[key]) for key in moved}
 
-    def with_unrest(self, truth: Truth) -> Truth:
+    def with_unrest(self, truth: Truth, scale: Callable[[Key], float]) -> Truth:
         """The same answer, and how far the rounding of its operations moves each floating tensor in float64, but those
         that it moves by more than `MOST_UNREST` of their scale: there it decides something."""
         with quiet():
             shaken = self._shaken(truth.question, truth.reference)
 
         floating = {key: error for key, error in shaken.items() if is_floating(truth.reference.get(key))}
-        small = {key: error for key, error in floating.items() if error <= MOST_UNREST * _scale(truth, key)}
+        small = {key: error for key, error in floating.items() if error <= MOST_UNREST * scale(key)}
         return dataclasses.replace(truth, unrest=small)
 
     def is_decided_by_rounding(self, truth: Truth, off: Iterable[Key], answer: Observation) -> bool:

@@ -32,7 +32,10 @@ if TYPE_CHECKING:
 LONGEST_S = 30.0  # that the causes of a module are looked for
 LINE_S = 10.0  # likewise its line
 EARLIER = 3  # calls: what has room for two batches is written from its start again
-MANY, MANY_S = 40, 2.0  # calls, which no gradients are asked of: a count comes to a limit; and for how long
+MANY, MANY_S = (
+    40,
+    2.0,
+)  # calls, of which the last alone is asked for gradients: a count comes to a limit; and for how long
 STEADY = 1e-12  # of its scale, that rounding has moved a tensor by at most in many calls, where the next tells
 RESET = (
     "set it back at the start of a call, or take it as an argument and give it back: the reference gives the same for "
@@ -82,9 +85,11 @@ def _ask_again(exam: Examination, port: PortSide, found: Again) -> None:
             if not _compare(exam, port, first, earlier[:1], found) or found.tensors:
                 continue
             _compare(exam, port, first, earlier, found)
-            many = [] if found.tensors else _until_they_part(exam, port, first, earlier)
-            if many and not _differs_at_first(exam, port, replace(first, question=many[-1])):
+            many, they_part = ([], False) if found.tensors else _until_they_part(exam, port, first, earlier)
+            if they_part and not _differs_at_first(exam, port, replace(first, question=many[-1])):
                 _compare(exam, port, replace(first, question=many[-1]), many[:-1], found)
+            elif many and mode == "forward_backward":  # a schedule may be seen in gradients alone
+                _compare(exam, port, first, many, found)
             for truth in (t for t in asked if t.question.is_random or t.question.label in exam.case.edge_inputs):
                 if truth is not first:
                     _compare(exam, port, truth, [first.question], found)
@@ -130,9 +135,11 @@ def _compare(exam: Examination, port: PortSide, truth: Truth, earlier: Sequence[
     return True
 
 
-def _until_they_part(exam: Examination, port: PortSide, truth: Truth, drawn: Sequence[Question]) -> list[Question]:
-    """The calls, on these inputs in turns, of which the last one differs: none where all of `MANY` agree, as far as
-    there is time, or where rounding grows from call to call."""
+def _until_they_part(
+    exam: Examination, port: PortSide, truth: Truth, drawn: Sequence[Question]
+) -> tuple[list[Question], bool]:
+    """Up to `MANY` calls, on these inputs in turns, as far as there is time, and whether the last one differs; none
+    where one of them fails, or where rounding grows from call to call."""
     end, asked = time.monotonic() + MANY_S, [drawn[i % len(drawn)] for i in range(MANY)]
     reference = exam.judge.exact
     with reference.as_it_was(), contextlib.suppress(Exception):  # one of them refuses so many calls
@@ -141,10 +148,13 @@ def _until_they_part(exam: Examination, port: PortSide, truth: Truth, drawn: Seq
         for number, (given, wanted) in enumerate(zip(ours, theirs, strict=True)):
             apart = max((d.error for _, d in _apart(exam, truth, given.renamed(wanted), wanted)), default=0.0)
             if apart > EQUAL_TOLERANCE:
-                return asked[: number + 1]
-            if apart > STEADY or time.monotonic() > end:
-                break
-    return []
+                return asked[: number + 1], True
+            if apart > STEADY:
+                return [], False
+            if time.monotonic() > end:
+                return asked[: number + 1], False
+        return asked, False
+    return [], False
 
 
 def _differs_at_first(exam: Examination, port: PortSide, truth: Truth) -> bool:

@@ -2,11 +2,14 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 import torch
 from flax import nnx
 from graphmode.compare import Case, check
 from graphmode.compare.parity.examination import Examination
+
+import graphmode as gm
 
 WIDTH = 12  # a mean of which is no number of few digits
 NOTE = "rounding alone moves it in the reference, too"
@@ -91,3 +94,48 @@ def test_what_is_near_a_kink_leaves_the_reference_as_it_was():
     key = "parameter_gradient", "slope"
     assert not exam.judge.rounding.is_at_a_kink(truth, key, truth.reference.get(key) + 1)
     assert not exam.judge.exact.module.mean.any()
+
+
+class Listwise(torch.nn.Module):
+    """Of rows that are alike its softmax has no gradient, but for rounding."""
+
+    def __init__(self):
+        super().__init__()
+        self.hidden = torch.nn.Linear(WIDTH, WIDTH)
+        self.score = torch.nn.Linear(WIDTH, 1)
+
+    def forward(self, x, relevance):
+        score = self.score(torch.relu(self.hidden(x)))[:, 0]
+        return -(torch.softmax(relevance, 0) * torch.log_softmax(score, 0)).sum()
+
+
+class ListwisePort(nnx.Module):
+    slip = 0.0
+
+    def __init__(self, rngs: nnx.Rngs):
+        self.hidden = gm.nn.Linear(WIDTH, WIDTH, rngs=rngs)
+        self.score = gm.nn.Linear(WIDTH, 1, rngs=rngs)
+
+    def __call__(self, x, relevance):
+        score = self.score(jax.nn.relu(self.hidden(x)))[:, 0]
+        wanted = jax.nn.softmax(relevance)
+        slip = self.slip * jnp.where((x == 0).all(), score.sum(), 0.0)
+        return -(wanted * jax.nn.log_softmax(score)).sum() + slip
+
+
+class SlipsWhereAlike(ListwisePort):
+    slip = 1e-9
+
+
+@pytest.mark.parametrize(("port", "is_right"), [(ListwisePort, True), (SlipsWhereAlike, False)])
+def test_gradients_that_are_zero_but_for_rounding_on_one_input_alone_are_judged_beside_it(port, is_right):
+    case = Case(
+        name="c",
+        summary="s",
+        reference=Listwise,
+        model=port,
+        inputs=lambda rng: (rng.standard_normal((8, WIDTH)), rng.standard_normal(8)),
+        edge_inputs={"all alike": lambda rng: (np.zeros((8, WIDTH)), rng.standard_normal(8))},
+        adversarial=(),
+    )
+    assert all(parity.equal for parity in check(case, draws=1).parity) == is_right
