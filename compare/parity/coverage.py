@@ -134,18 +134,20 @@ class Sides:
                 if not was_there:
                     about = self.kinks[path][0], kink, side, self._is_constant(path, kink)
                     missed.setdefault(about, []).append(path or "the model itself")
+        alike: dict[tuple[bool, bool], dict[str, list[str]]] = {}  # what the same is said of: sides by what has them
         for (kind, kink, side, constant), paths in missed.items():
-            other = "another limit, or none" if kind in CLAMPS else "another activation"
+            sides = alike.setdefault((kind in CLAMPS, constant), {})
+            sides.setdefault(f"{kind} {listed(paths)}", []).append(f"{side} {kink:g}")
+        for (limits, constant), of in alike.items():
+            other = "another limit, or none" if limits else "another activation"
             advice = (
-                "what enters it is the same for every input, as a parameter or a count of calls is, and only other "
+                "what enters is the same for every input, as a parameter or a count of calls is, and only other "
                 "weights, sizes or a later state get there"
                 if constant
                 else "add an edge input that gets there (larger, smaller or negated inputs)"
             )
-            yield (
-                f"no input of {kind} {listed(paths)} is {side} {kink:g}: what it does there cannot be told from "
-                f"{other}; {advice}"
-            )
+            places = "; of ".join(f"{name} is {' or '.join(sides)}" for name, sides in of.items())
+            yield f"no input of {places}: what is done there cannot be told from {other}; {advice}"
         yield from self._numbers()
 
     def _numbers(self) -> Iterable[str]:
