@@ -39,6 +39,7 @@ STEPS = re.compile(r"(ceil|floor|round|trunc|sign|sgn)")
 CUT = re.compile(r"(relu|threshold)")
 """Names of those that tell by the sign of what they give, on their way back, what they have cut off."""
 FILL = 1e30  # from which on a number stands in for infinity: what is added to one that masks a score is lost in it
+MIXING = 0x1E3779B97F4A7C15  # an odd number without a pattern
 COMPLEX = {"float64": torch.complex128, "float32": torch.complex64}
 
 
@@ -79,10 +80,12 @@ class MovedResults(_Moved):
     Args:
       dtype: by name; complex numbers of its parts are moved, too.
       seed: of the noise, which takes nothing from PyTorch's own generators.
+      alike: whether what is equal stays equal: the noise is the number's own.
     """
 
-    def __init__(self, dtype: str, seed: int):
+    def __init__(self, dtype: str, seed: int, *, alike: bool = False):
         super().__init__(seed)
+        self.alike = alike
         self.amount = HALF_ULP[dtype]
         self.dtypes = torch_dtype(dtype), COMPLEX.get(dtype)
 
@@ -109,7 +112,16 @@ class MovedResults(_Moved):
         return copy
 
     def _move(self, result: torch.Tensor) -> None:
-        result.mul_(1 + self._noise(result) * 2 * self.amount)
+        noise = self._own_noise(result) if self.alike and not result.is_complex() else self._noise(result)
+        result.mul_(1 + noise * 2 * self.amount)
+
+    def _own_noise(self, result: torch.Tensor) -> torch.Tensor:
+        """Likewise, told by the digits of each number alone."""
+        digits = result.abs().to(torch.float64).view(torch.int64)
+        mixed = (digits ^ (digits >> 29) ^ self.seed) * MIXING
+        noise = ((mixed >> 11) & (2**52 - 1)).to(torch.float64) / 2**51 - 1
+        noise[result.abs() > FILL] = 0.0
+        return noise
 
 
 class NoExactValues(_Moved):

@@ -53,6 +53,16 @@ class Rounding:
             moved, shaken = (run(truth.question, truth.reference) for run in (self.of_parameters, self._shaken))
         return {key: max(moved[key], shaken[key]) for key in moved}
 
+    def unrest_of_alike(self, truth: Truth) -> dict[Key, float]:
+        """Likewise, where rounding leaves equal what is: examples that are alike may be so on both sides."""
+        question = truth.question
+        with quiet():
+            moved = self.of_parameters(question, truth.reference)
+            with MovedResults("float64", self.judge.seed, alike=True):
+                answer = self.judge.exact.run(question.inputs, question.mode, question.cotangents)
+        shaken = _distances(answer, truth.reference)
+        return {key: max(moved[key], shaken[key]) for key in moved}
+
     def with_unrest(self, truth: Truth, scale: Callable[[Key], float]) -> Truth:
         """The same answer, and how far the rounding of its operations moves each floating tensor in float64, but those
         that it moves by more than `MOST_UNREST` of their scale: there it decides something."""

@@ -73,6 +73,7 @@ class OwnInputs:
         self.exam = exam
         self.left_out: dict[str, str] = {}
         self._unrests: dict[tuple[str, str], dict[Key, float]] = {}
+        self._unrests_of_alike: dict[tuple[str, str], dict[Key, float]] = {}
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -229,7 +230,7 @@ class OwnInputs:
 
     def _compare(self, truth: Truth, ours: Observation, usual: Observation, found: Found) -> None:
         mode, label = truth.question.mode, truth.question.label
-        kinks, beside_holes = [], []
+        kinks, beside_holes, parted = [], [], []
         for kind, name, reference in truth.reference.tensors():
             key = kind, name
             array, rough = ours.find(key), usual.find(key)
@@ -238,6 +239,8 @@ class OwnInputs:
             scale = max(self._scale(truth, key, reference), self._rounding(array, rough) / EQUAL_TOLERANCE)
             apart = difference(array, reference, scale)
             unrest = 0.0 if apart.equal else self._unrest(truth).get(key, 0.0)
+            if unrest and self._is_at_alike(truth, key, array, scale):
+                parted.append(f"{name} ({apart.port} for {apart.reference})")
             if apart.error == unrest == np.inf:
                 continue  # the last digit of a number decides an integer, or whether there is a number at all
             if 0 < unrest < np.inf:
@@ -270,6 +273,12 @@ class OwnInputs:
                 "mask leaves for one stretch, and the reference looks at each place; if such masks occur, add one to "
                 "edge_inputs, where it counts"
             )
+        if parted and not found.apart.get((mode, label)):
+            found.warnings.append(
+                f"on {label!r}, an input of the check's own, it gives another {listed(parted)}: values are equal there "
+                "in the reference, which another rounding would part, so that nothing is held against it; if such "
+                "inputs occur, add one to edge_inputs, where it counts"
+            )
         if kinks:
             told = ", ".join(kinks[:2]) + (f" and {len(kinks) - 2} more" if len(kinks) > 2 else "")
             found.warnings.append(
@@ -293,6 +302,20 @@ class OwnInputs:
             with contextlib.suppress(Exception), self._calls[truth.question.mode].limit:
                 self._unrests[key] = self.exam.judge.rounding.unrest(truth)
         return self._unrests[key]
+
+    def _is_at_alike(self, truth: Truth, key: Key, array: np.ndarray, scale: float) -> bool:
+        """Whether a tensor that is off, and that rounding moves, is off by more than rounding moves it that leaves
+        equal what is."""
+        if key[0].endswith("gradient"):
+            return False  # at a tie either side takes another one
+        place = truth.question.mode, truth.question.label
+        if place not in self._unrests_of_alike:
+            self._unrests_of_alike[place] = {}
+            with contextlib.suppress(Exception), self._calls[truth.question.mode].limit:
+                self._unrests_of_alike[place] = self.exam.judge.rounding.unrest_of_alike(truth)
+        unrest = self._unrests_of_alike[place].get(key, np.inf)
+        reference = truth.reference.get(key)
+        return unrest < np.inf and not difference(array, reference, max(scale, allowed_unrest(unrest))).equal
 
     def _is_at_a_kink(self, truth: Truth, key: Key, array: np.ndarray) -> bool:
         with contextlib.suppress(Exception), self._calls[truth.question.mode].limit:
