@@ -1,6 +1,8 @@
 """Where no known difference explains a wrong port: the line that first computes what the reference does not."""
 
+import importlib
 from pathlib import Path
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -13,12 +15,15 @@ from graphmode.compare.parity.causes.values import Values
 
 import graphmode as gm
 
+explaining = importlib.import_module("graphmode.compare.parity.causes.explain")
 HERE = Path(__file__)
+SOON_S = 2.0
 
 
 def checked(reference, port, inputs, **fields):
     case = Case(name="c", summary="s", reference=reference, model=port, inputs=inputs, adversarial=(), **fields)
-    report = check(case, hasty=True)
+    with mock.patch.object(explaining, "SUSPECT_S", SOON_S):  # there is no cause to be found
+        report = check(case, hasty=True)
     assert not report.passed
     (divergence,) = report.divergences
     assert not divergence.causes
@@ -374,6 +379,55 @@ def test_more_than_the_reference_has_that_comes_to_nothing_is_not_told():
     assert [line.split()[0] for line in found.port] == lines_with("another root"), text
 
 
+class Tracks(torch.nn.Module):
+    """A state of each row, moved by what is seen of it."""
+
+    def __init__(self):
+        super().__init__()
+        self.gain = torch.nn.Parameter(torch.randn(4))
+
+    def forward(self, y, seen):
+        x, w = y.new_zeros(len(y), 4), y.new_ones(len(y))
+        for t in range(y.shape[1]):
+            m = seen[:, t]
+            if m.any():
+                e = y[m, t] - torch.tanh(x[m])
+                k = torch.sigmoid(e * self.gain).prod(-1) * w[m]
+                x, w = x.clone(), w.clone()
+                x[m] = x[m] + k[:, None] * torch.sin(e)
+                w[m] = w[m] / (1 + k)
+        return torch.exp(-x) * w[:, None]
+
+
+class PortOfTracks(nnx.Module):
+    def __init__(self, rngs):
+        self.gain = nnx.Param(jnp.zeros(4))
+
+    def __call__(self, y, seen):
+        def update(x, w, y):
+            e = y - jnp.tanh(x)
+            k = jax.nn.sigmoid(e * self.gain[...]).prod() * w
+            return x + k * jnp.sin(e), w / (1 + k * k)  # another share
+
+        def step(carry, at):
+            y, m = at
+            x, w = jax.vmap(update)(*carry, y)
+            return (jnp.where(m[:, None], x, carry[0]), jnp.where(m, w, carry[1])), None
+
+        start = jnp.zeros((len(y), 4), y.dtype), jnp.ones(len(y), y.dtype)
+        (x, w), _ = jax.lax.scan(step, start, (y.swapaxes(0, 1), seen.T))
+        return jnp.exp(-x) * w[:, None]
+
+
+@pytest.mark.slow
+def test_what_is_computed_for_rows_that_a_mask_leaves_out_is_not_told():
+    def inputs(rng):
+        return rng.standard_normal((5, 7, 4)), rng.random((5, 7)) > 0.5
+
+    found, text = checked(Tracks, PortOfTracks, inputs, modes=("inference",))
+    assert [line.split()[0] for line in found.port] == lines_with("another share"), text
+
+
 def test_parts_that_others_lack():
     draw = np.random.default_rng(0).standard_normal
     rows, others = draw((4, 6)), draw((2, 6))
@@ -384,6 +438,9 @@ def test_parts_that_others_lack():
     np.testing.assert_array_equal(lacking.replaced(np.concatenate([rows[:3], others])), rows[[0, 1, 2, 0, 1]])
     assert known.lacking(rows) is None
     assert known.lacking(others) is None
+    some = np.array([rows[0, 1], others[0, 0], 1.0])  # an element, another, and a number that may be written
+    assert list(np.flatnonzero(known.lacking(some).which)) == [1]
+    assert known.lacking(np.stack([some, others[0, :3]])) is None
 
 
 def test_a_random_key_is_no_value_that_is_looked_for():

@@ -265,7 +265,7 @@ class OwnInputs:
             ):
                 found.warnings.append(
                     f"on {label!r} (100 standard deviations), the output {name} has {ratio:.3g} times PyTorch's error "
-                    f"in {self.exam.dtype}: a variance as E[x^2] - E[x]^2 loses its digits there"
+                    f"in {self.exam.dtype}: digits are lost there, as by a variance as E[x^2] - E[x]^2"
                 )
         if beside_holes and not any(each.startswith(f"on {label!r}") for each in found.warnings):
             found.warnings.append(

@@ -94,7 +94,7 @@ class Values:
         array = as_array(value)
         if array.dtype.kind not in NUMBERS or not 1 < array.size <= LARGEST:
             return None
-        for axes, parts in _cuts(_real(array)) if array.dtype.kind != "c" else ():
+        for axes, parts in _cuts(_real(array), some=True) if array.dtype.kind != "c" else ():
             several = sum(array.shape[axis] > 1 for axis in axes)
             lack = np.array([not self._has_part(part, several) for part in parts])
             if not lack.all():
@@ -149,12 +149,13 @@ class Lacking(NamedTuple):
         return np.moveaxis(parts.reshape(moved.shape), front, self.axes)
 
 
-def _cuts(array: np.ndarray) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
-    """An array cut along each axis, along the first two, and into its elements where those are no counts, which are
-    like others by chance: the axes, and the parts one after the other."""
+def _cuts(array: np.ndarray, *, some: bool = False) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
+    """An array cut along each axis, along the first two, and into its elements where none of those, or not all of
+    them, is a count, which is like others by chance: the axes, and the parts one after the other."""
     cuts: list[tuple[int, ...]] = [(axis,) for axis in range(array.ndim) if 1 < array.shape[axis] < array.size]
     cuts += [(0, 1)] if array.ndim > 2 else []
-    cuts += [tuple(range(array.ndim))] if (array != np.round(array)).all() else []
+    elements = array != np.round(array)
+    cuts += [tuple(range(array.ndim))] if (elements.any() if some else elements.all()) else []
     for axes in cuts:
         moved = np.moveaxis(array, axes, range(len(axes)))
         if 1 < (count := math.prod(moved.shape[: len(axes)])) < MOST_PARTS:

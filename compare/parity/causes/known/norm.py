@@ -31,12 +31,12 @@ def epsilon(call: Called) -> Iterator[Variant | Fit]:
         if value != known:
             says = f"adds eps={value:g} to the variance"
             yield Variant(
-                "epsilon", says, f"give eps={known:g}; Flax's layers have another default", call.with_(eps=value)
+                "epsilon", says, f"give eps={known:g}; Flax's own layers have another default", call.with_(eps=value)
             )
     yield Fit(
         "epsilon",
         "adds eps={value} to the variance",
-        "give eps={known}; Flax's layers have another default",
+        "give eps={known}; Flax's own layers have another default",
         float(known),
         lambda value: call.with_(eps=value),
         EPSILONS,
