@@ -59,7 +59,7 @@ def test_a_sum_that_is_zero_but_for_rounding_is_told(port, is_told):
         inputs=lambda rng: (rng.standard_normal((16, WIDTH)),),
         adversarial=(),
     )
-    (parity,) = check(case, draws=1).parity
+    (parity,) = check(case, draws=1, locate=False).parity
     assert not parity.equal
     assert any(NOTE in note for note in parity.notes) == is_told
 
@@ -138,4 +138,4 @@ def test_gradients_that_are_zero_but_for_rounding_on_one_input_alone_are_judged_
         edge_inputs={"all alike": lambda rng: (np.zeros((8, WIDTH)), rng.standard_normal(8))},
         adversarial=(),
     )
-    assert all(parity.equal for parity in check(case, draws=1).parity) == is_right
+    assert all(parity.equal for parity in check(case, draws=1, locate=False).parity) == is_right

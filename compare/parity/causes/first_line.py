@@ -130,17 +130,13 @@ def _leaving(both: Ways, theirs: Values, limit: Limit) -> list[Step]:
         tried = [(step, parts) for step in back.around if any(parts := list(map(theirs.lacking, step.results)))]
         for step in _idle(both, tried, limit):
             back.know(step)
-        idle = True
-        while idle:
-            tried = [(step, [WHOLE] * len(step.results)) for step in back.leaving(limit) if _may_be_any(step)]
-            for step in (idle := list(_idle(both, tried, limit))):
+        while tried := [(step, [WHOLE] * len(step.results)) for step in back.leaving(limit) if back.may_be_any(step)]:
+            idle = list(_idle(both, tried, limit))
+            for step in idle:
                 back.know(step)
+            if not idle:
+                break
     return back.leaving(limit.anew()) or strict  # which looks nothing up anew
-
-
-def _may_be_any(step: Step) -> bool:
-    """Whether other values can be tried in its place, and no loop would have another number of turns."""
-    return all(np.size(value) > 1 for value in step.results)
 
 
 def _idle(both: Ways, lacking: Sequence[tuple[Step, list[Lacking | None]]], limit: Limit) -> Iterator[Step]:
@@ -188,6 +184,12 @@ class _Back:
     def know(self, step: Step) -> None:
         """What it makes may be anything: it is nothing that the reference would have to have."""
         self._known.update(map(id, step.results))
+
+    def may_be_any(self, step: Step) -> bool:
+        """Whether it is not known, and others of its own elements can be tried in their place: not of one, by which a
+        loop would have another number of turns."""
+        known = all(id(value) in self._known for value in step.results)
+        return not known and all(_has_several(as_array(value)) for value in step.results)
 
     def leaving(self, limit: Limit) -> list[Step]:
         """Those of the operations that are given nothing but what is known.
@@ -247,6 +249,10 @@ def _instead(never: Sequence[Made], used: Values) -> list[str]:
     of_these = same or never
     computing = [each for each in of_these if each.name not in MOVES and all(x.dtype.kind == "f" for x in each.results)]
     return _lines((each.source, each.name) for each in computing or of_these)
+
+
+def _has_several(array: np.ndarray) -> bool:
+    return array.size > 1 and bool((array != array.flat[0]).any())
 
 
 def _is_floating(step: Step) -> bool:
