@@ -315,3 +315,42 @@ class SendsBack(nnx.Module):
 def test_a_loop_that_sends_gradients_back_through_a_module_inside_is_told():
     found = causes(Refined, SendsBack, lambda rng: (rng.standard_normal((4, WIDTH)),))
     assert ("stop-gradient", "lets the gradient through where the reference detaches") in found, found
+
+
+class Kept(torch.nn.Module):
+    """A scale by a running mean of norms, of which neither is learnt."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(WIDTH, WIDTH)
+        self.register_buffer("mean", torch.ones(1))
+
+    def forward(self, x, reward):
+        h = self.fc(x)
+        size = h.norm(dim=1, keepdim=True).detach()
+        with torch.no_grad():
+            self.mean = 0.5 * size.mean() + 0.5 * self.mean
+        return h * torch.tanh(size - self.mean) + reward
+
+
+class PortOfKept(nnx.Module):
+    def __init__(self, rngs, stops):
+        self.fc = nnx.Linear(WIDTH, WIDTH, rngs=rngs)
+        self.mean = nnx.BatchStat(jnp.ones(1))
+        self.stops = stops
+
+    def __call__(self, x, reward):
+        h = self.fc(x)
+        size = jnp.linalg.norm(h, axis=1, keepdims=True)
+        size = jax.lax.stop_gradient(size) if self.stops else size
+        self.mean[...] = 0.5 * size.mean() + 0.5 * self.mean[...]
+        return h * jnp.tanh(size - self.mean[...]) + reward
+
+
+@pytest.mark.slow
+def test_what_is_detached_and_goes_on_in_a_running_mean_is_told():
+    assert check(of_rows(Kept, lambda rngs: PortOfKept(rngs, True))).passed
+    report = check(of_rows(Kept, lambda rngs: PortOfKept(rngs, False)))
+    (cause,) = report.divergences[0].causes
+    assert cause.id == "stop-gradient"
+    assert "detaches, and through what of it is under torch.no_grad" in cause.says

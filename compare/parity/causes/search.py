@@ -23,7 +23,7 @@ from .dropout import dropout_on
 from .exchanged_calls import LAYOUTS
 from .extra import extra_activations, extra_factors, extra_given
 from .held import buffer_variants, own_buffers
-from .known.gradient import kept_on, stops_gradients
+from .known.gradient import kept_on, kept_on_and_on, stops_gradients
 from .known.mask import chooses, compares_distances, compares_integers
 from .later import rewired_in_turns, taken_later
 from .limit import Limit
@@ -339,6 +339,8 @@ class Search:
             self._varied(same)
         if not self.trial.found:
             self._each(kept_on(sites))
+        if not self.trial.found:
+            self._each(kept_on_and_on(sites))
 
     def _with_takers(self, sites: list[Site]) -> list[Site]:
         """The calls, those that take what they give, laid out anew or not, and all of a function that is no module's:

@@ -14,6 +14,7 @@ from ..variants import Called, Fit, Variant, after, of, signature
 signature("clamp clip", "input min max")
 
 
+DETACHES = ("detach", "detach_")
 SWITCH = "_set_grad_enabled"  # of torch.no_grad, at its begin and its end
 WITHIN = "write jnp.where((x >= min) & (x <= max), x, jnp.clip(x, min, max))"
 BY_CONDITION = "choose by jnp.where so that it is the same"
@@ -59,7 +60,7 @@ def stopped(call: Called) -> Iterator[Variant | Fit]:
         )
 
 
-@of("detach", "detach_")
+@of(*DETACHES)
 def not_stopped(call: Called) -> Iterator[Variant]:
     says, fix = "lets the gradient through where the reference detaches", "write jax.lax.stop_gradient(x)"
     if str(getattr(call.args[0], "grad_fn", "")).startswith("<SubBackward"):
@@ -116,6 +117,26 @@ def kept_on(sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
         yield Variant("stop-gradient", says, fix, _from_here_on), Change(_from_here_on, numbers(same[:1]))
 
 
+def kept_on_and_on(sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
+    """Of what is detached, and goes on in what is computed without gradients, such as a running mean of it, both."""
+    begins = [site for site in sites if _begins_without(site)]
+    for same in constructs(sites) if begins else ():
+        if same[0].name in DETACHES:
+            says = (
+                "lets the gradient through where the reference detaches, and through what of it is under torch.no_grad"
+            )
+            fix = "write jax.lax.stop_gradient(x) of what the reference detaches"
+            yield Variant("stop-gradient", says, fix, _let_on), Change(_let_on, numbers([*same, *begins]))
+
+
+def _let_on(func: Any, args: Any, kwargs: Any) -> Any:
+    return args[0].clone() if isinstance(args[0], torch.Tensor) else left_on(func, args, kwargs)
+
+
+def _begins_without(site: Site) -> bool:
+    return site.name == SWITCH and bool(site.args) and site.args[0] is False
+
+
 def _is_without_gradients(site: Site, sites: list[Site]) -> bool:
     """Whether it gives floats, and gradients were last switched off before it."""
     switched = [each.args[0] for each in sites if each.name == SWITCH and each.args and each.number < site.number]
@@ -135,7 +156,7 @@ def _from_here_on(func: Any, args: Any, kwargs: Any) -> Any:
 
 def stops_gradients(site: Site) -> bool:
     """Whether no gradient goes through it, or through what is computed after it."""
-    return site.name in ("detach", "detach_", SWITCH)
+    return site.name in (*DETACHES, SWITCH)
 
 
 def left_on(func: Any, args: Any, kwargs: Any) -> Any:
