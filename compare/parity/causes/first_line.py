@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 
 MOST_LINES = 3  # of the port, and of the reference
 LONGEST_S = 30.0
-SAME = ("broadcast_in_dim", "convert_element_type", "reshape", "squeeze")  # what PyTorch leaves to the next operation
+SAME = (  # what PyTorch leaves to the next operation, and what leaves none of it out
+    *("broadcast_in_dim", "convert_element_type", "reshape", "squeeze", "split"),
+)
 COUNTS = "iota"
 INDICES = {"gather": slice(1, 2), "dynamic_slice": slice(1, None)}  # which of what an operation is given are indices
 MOVING = (  # what computes no number
