@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .checksums import checksums
+from .data import BatchSource, as_source
 from .evaluation import Evaluation
 from .state import TrainState
 from .step import TrainStep
@@ -30,6 +31,15 @@ def check_types(step: Any, state: Any, evaluation: Any, checkpoints: Any, logger
                 f"loggers[{index}] is {logger!r}, which has no log(step, metrics) and close(); give JsonLines, "
                 "TensorBoard or one of your own that has both"
             )
+
+
+def check_apart(source: BatchSource, evaluation: Evaluation | None) -> None:
+    """Raises `ValueError` where an evaluation would move the source that is trained on."""
+    if evaluation is not None and as_source(evaluation.data)._origin is source._origin:
+        raise ValueError(
+            f"evaluation reads the {type(source).__name__} that data is, which has one position: each evaluation would "
+            "move the training elsewhere in it; give Evaluation a source of its own, made as data was"
+        )
 
 
 def check_given_state(given: TrainState, restored: TrainState, checkpoints: Any) -> str:

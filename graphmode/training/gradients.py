@@ -66,7 +66,7 @@ class _Told:
 
 
 def _are_made_up(graph: Any, count: int) -> list[bool]:
-    """Which of the first results are a plain zero, or one broadcast: a zero that is computed is of another operation."""
+    """Which of the first results are a plain zero, or one broadcast: a zero that is computed is another operation's."""
     makers = {var: eqn for eqn in graph.eqns for var in eqn.outvars}
 
     def is_zero(atom: Any) -> bool:

@@ -17,7 +17,7 @@ from ..optim import with_lr
 from .data import BatchSource, as_source, read_ahead, stacked
 from .early_stopping import EarlyStopping
 from .evaluation import Evaluation
-from .fit_arguments import check_given_state, check_types
+from .fit_arguments import check_apart, check_given_state, check_types
 from .loggers import Logger
 from .nonfinite import NonfiniteError, first_nonfinite
 from .progress import Report, reporter
@@ -80,7 +80,7 @@ def fit(
       state: to start from, where `checkpoints` has none to go on from; `step.init()` where None.
       steps: how many in all, those before a resumption included; to a multiple of `steps_per_launch`.
       epochs: likewise. Without either, one epoch of data that has an end to it, all of a source that knows its epochs.
-      evaluation: on other data.
+      evaluation: on other data, or on the same by a source of its own.
       early_stopping: by the evaluation.
       plateau: a `ReduceLROnPlateau` and the name of the evaluation's metric that it watches. It begins with the
         optimizer's own rates: with groups a list, the rate of what no `Group` takes first, then those of `groups`.
@@ -121,6 +121,7 @@ def fit(
     if evaluation is None and (without := [name for name, value in needing.items() if value is not None]):
         raise ValueError(f"{' and '.join(without)} watches the evaluation, and there is none; give evaluation=")
     source = as_source(data)
+    check_apart(source, evaluation)
     if steps is None and epochs is None:
         epochs = source.epochs or 1
     if step.steps_per_launch > 1:

@@ -46,6 +46,10 @@ class View(BatchSource):
         self._source._ended = ended
 
     @property
+    def _origin(self) -> Any:
+        return self._source._origin
+
+    @property
     def epoch(self) -> int:
         return self._before["epoch"] if self._held else self._source.epoch
 
