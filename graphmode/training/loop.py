@@ -15,6 +15,8 @@ import numpy as np
 from ..nn.arguments import as_integer
 from ..optim import with_lr
 from .data import BatchSource, as_source, read_ahead, stacked
+from .data.host import check_holds_arrays
+from .data.source import EPOCH_END
 from .early_stopping import EarlyStopping
 from .evaluation import Evaluation
 from .fit_arguments import check_apart, check_given_state, check_types
@@ -97,8 +99,9 @@ def fit(
     Raises:
       NonfiniteError: where a loss or gradient is not finite (`on_nonfinite="stop"`), with the step and the first bad
         tensor.
-      ValueError: for bad arguments, and for batches that the step refuses; for a `state` of a later step than that of
-        the newest checkpoint, or of the same step with other values; for a plateau with other rates than the optimizer.
+      ValueError: for bad arguments, and for batches that the step refuses or that hold no arrays, as None; for a
+        `state` of a later step than that of the newest checkpoint, or of the same step with other values; for a plateau
+        with other rates than the optimizer.
 
     Example:
       >>> import graphmode as gm, jax.numpy as jnp, numpy as np
@@ -189,10 +192,12 @@ class _Run:
                     stopped = "data"
                     break
                 position, epoch = batches.state(), batches.epoch
-                batch = next(batches, None)
-                if batch is None:
+                batch = next(batches, EPOCH_END)
+                if batch is EPOCH_END:
                     stopped = "data"
                     break
+                where = f"batch {position['batch']} of epoch {epoch}"
+                check_holds_arrays(batch, f"the batch of step {number}, {where},")
                 if (left := self._too_few(batch, number)) is not None:
                     LOG.warning("%s", left)
                     stopped, end = "data", position

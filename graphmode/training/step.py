@@ -245,13 +245,16 @@ class TrainStep:
 
     def place(self, batch: Any) -> Any:
         """The batch of this process on its devices, ahead of the step: what `read_ahead` takes as `place`."""
-        if self.placement is None:
-            return jax.device_put(batch)
-        return self.placement.put_batch(batch, lead=self.steps_per_launch)
+        return self._placed(batch, self.steps_per_launch)
 
     def place_rows(self, batch: Any) -> Any:
         """A single batch, whatever `steps_per_launch` is: what an evaluation takes."""
-        return jax.device_put(batch) if self.placement is None else self.placement.put_batch(batch)
+        return self._placed(batch, 1)
+
+    def _placed(self, batch: Any, lead: int) -> Any:
+        if not jax.tree.leaves(batch):
+            return batch  # refused by what takes it, which knows its number
+        return jax.device_put(batch) if self.placement is None else self.placement.put_batch(batch, lead=lead)
 
     def lower(self, state: TrainState, batch: Any) -> Any:
         """The step for this batch as `jax.jit(...).lower` gives it: for its HLO, cost and memory."""

@@ -357,6 +357,17 @@ def test_metrics_that_are_no_mapping():
         Evaluation([{"x": X}], lambda model, batch: jnp.mean(batch["x"])).run(step, step.init())
 
 
+@pytest.mark.parametrize("empty", [None, {}, (None, None)])
+def test_a_batch_without_arrays_is_no_end_of_the_data(empty):
+    data = [{"x": X, "y": Y}, empty, {"x": X, "y": Y}]
+    with pytest.raises(ValueError, match=r"the batch of step 1, batch 1 of epoch 0, is .* which holds no arrays"):
+        fit(make_step(), data, progress=False)
+    with pytest.raises(ValueError, match=r"batch 1 of the evaluation is .* which holds no arrays"):
+        Evaluation(data, mean_y).run(step := make_step(), step.init())
+    with pytest.raises(ValueError, match=r"batch 1 of the group that begins at batch 0 of epoch 0 is .* no arrays"):
+        fit(make_step(steps_per_launch=2), data, progress=False)
+
+
 def test_an_error_in_the_data_is_raised_where_the_batch_would_have_come():
     def broken():
         yield {"x": X[:8], "y": Y[:8]}
