@@ -23,11 +23,12 @@ from .rule import (
     with_decay,
 )
 from .transformation import Group, LearningRate, Optimizer
-from .ways import made
+from .ways import made, takes_ways
 
 Betas = tuple[Any, Any]
 
 
+@takes_ways
 def adam(
     lr: LearningRate = 1e-3,
     betas: Betas = (0.9, 0.999),
@@ -76,6 +77,7 @@ def adam(
     return made(ADAM, {**arguments, "decoupled_weight_decay": decoupled_weight_decay}, groups, ways)
 
 
+@takes_ways
 def adamw(
     lr: LearningRate = 1e-3,
     betas: Betas = (0.9, 0.999),
@@ -102,6 +104,7 @@ def adamw(
     return made(ADAMW, {**arguments, "decoupled_weight_decay": True}, groups, ways)
 
 
+@takes_ways
 def adamax(
     lr: LearningRate = 2e-3,
     betas: Betas = (0.9, 0.999),
@@ -121,6 +124,7 @@ def adamax(
     )
 
 
+@takes_ways
 def nadam(
     lr: LearningRate = 2e-3,
     betas: Betas = (0.9, 0.999),
@@ -146,6 +150,7 @@ def nadam(
     )
 
 
+@takes_ways
 def radam(
     lr: LearningRate = 1e-3,
     betas: Betas = (0.9, 0.999),

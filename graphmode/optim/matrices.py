@@ -11,9 +11,10 @@ import jax.numpy as jnp
 
 from .rule import Rule, Slots, check_at_least_zero, check_range, decoupled, lerp, upwards
 from .transformation import Group, LearningRate, Optimizer
-from .ways import made
+from .ways import made, takes_ways
 
 
+@takes_ways
 def adafactor(
     lr: LearningRate = 1e-2,
     beta2_decay: float = -0.8,
@@ -55,6 +56,7 @@ def adafactor(
     return made(ADAFACTOR, arguments, groups, ways)
 
 
+@takes_ways
 def muon(
     lr: LearningRate = 1e-3,
     weight_decay: float = 0.1,
@@ -99,7 +101,7 @@ def muon(
 def _check_adafactor(h: SimpleNamespace) -> None:
     check_at_least_zero(h, "lr", "weight_decay")
     check_range("d", h.d, low=1.0)
-    if not h.beta2_decay <= 0:
+    if not isinstance(h.beta2_decay, jax.core.Tracer) and not h.beta2_decay <= 0:
         raise ValueError(f"beta2_decay is {h.beta2_decay!r}; give a number of at most 0")
     for index, eps in enumerate(h.eps):
         if eps is not None or index == 1:
@@ -146,7 +148,7 @@ def _check_muon(h: SimpleNamespace) -> None:
         raise ValueError(f"adjust_lr_fn is {h.adjust_lr_fn!r}; choose 'original' or 'match_rms_adamw'")
     if len(h.ns_coefficients) != 3:
         raise ValueError(f"ns_coefficients is {h.ns_coefficients!r}; give three")
-    if h.ns_steps >= 100:
+    if not isinstance(h.ns_steps, jax.core.Tracer) and h.ns_steps >= 100:
         raise ValueError(f"ns_steps is {h.ns_steps}; give fewer than 100")
 
 
@@ -176,10 +178,17 @@ def _orthogonal(matrix: jax.Array, h: SimpleNamespace) -> jax.Array:
     x = x.T if is_tall else x
     norm = jnp.sqrt(jnp.sum(jnp.square(x.astype(jnp.float32)))).astype(jnp.bfloat16)
     x = x / jnp.maximum(norm, jnp.asarray(h.eps, jnp.bfloat16))
-    for _ in range(h.ns_steps):
+
+    def closer(x: jax.Array) -> jax.Array:
         gram = _product(x, x.T).astype(jnp.bfloat16)
         polynomial = (b * gram.astype(jnp.float32) + c * _product(gram, gram)).astype(jnp.bfloat16)
-        x = (a * x.astype(jnp.float32) + _product(polynomial, x)).astype(jnp.bfloat16)
+        return (a * x.astype(jnp.float32) + _product(polynomial, x)).astype(jnp.bfloat16)
+
+    if isinstance(h.ns_steps, jax.Array):
+        x = jax.lax.fori_loop(0, h.ns_steps.astype(jnp.int32), lambda _, x: closer(x), x)
+    else:
+        for _ in range(h.ns_steps):
+            x = closer(x)
     return x.T if is_tall else x
 
 

@@ -10,9 +10,10 @@ import jax.numpy as jnp
 
 from .rule import Rule, Slots, check_at_least_zero, is_zero, lerp, upwards, with_decay
 from .transformation import Group, LearningRate, Optimizer
-from .ways import made
+from .ways import made, takes_ways
 
 
+@takes_ways
 def sgd(
     lr: LearningRate = 1e-3,
     momentum: float = 0.0,
@@ -59,6 +60,7 @@ def sgd(
     return made(SGD, {**arguments, "maximize": maximize}, groups, ways)
 
 
+@takes_ways
 def asgd(
     lr: LearningRate = 1e-2,
     lambd: float = 1e-4,
@@ -84,6 +86,7 @@ def asgd(
     return made(ASGD, arguments, groups, ways)
 
 
+@takes_ways
 def rprop(
     lr: LearningRate = 1e-2,
     etas: tuple[float, float] = (0.5, 1.2),
@@ -108,7 +111,8 @@ def rprop(
 
 def _check_sgd(h: SimpleNamespace) -> None:
     check_at_least_zero(h, "lr", "momentum", "weight_decay")
-    if h.nesterov and (is_zero(h.momentum) or h.dampening != 0):
+    damps = not isinstance(h.dampening, jax.core.Tracer) and h.dampening != 0
+    if h.nesterov and (is_zero(h.momentum) or damps):
         raise ValueError(
             f"nesterov is True with momentum={h.momentum!r} and dampening={h.dampening!r}; give a momentum above 0 and "
             "no dampening"
@@ -122,6 +126,9 @@ def _sgd(g: jax.Array, p: jax.Array, s: Slots, c: Slots, h: SimpleNamespace) -> 
     further = h.momentum * s["momentum_buffer"] + (1 - h.dampening) * g
     buffer = further if is_zero(h.dampening) else jnp.where(c["step"] == 1, g, further)
     step = g + h.momentum * buffer if h.nesterov else buffer
+    if isinstance(h.momentum, jax.Array):  # PyTorch looks at no momentum and no dampening where it is zero
+        step = jnp.where(h.momentum == 0, g, step)
+        buffer = jnp.where(h.momentum == 0, s["momentum_buffer"], buffer)
     return -h.lr * step, {"momentum_buffer": buffer}
 
 

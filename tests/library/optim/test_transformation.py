@@ -247,6 +247,49 @@ def test_with_lr_reaches_into_a_chain_and_counts_groups():
         gm.optim.with_lr(optax.sgd(0.1).init(params), 0.1)
 
 
+@pytest.mark.parametrize("wrap", [lambda update: update, jax.jit], ids=["eager", "jit"])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_injected_numbers_are_pytorchs_and_may_change(optimizer, wrap):
+    make = getattr(torch.optim, optimizer)
+    rates = [0.1, 0.1, 0.02, 0.02]
+    more = {} if optimizer == "Rprop" else {"weight_decay": 0.05}
+    if optimizer == "SGD":
+        more["momentum"] = 0.0  # known to none of the updates, so that there is a buffer
+    with in_double():
+        theirs = {name: torch.nn.Parameter(torch.tensor(value)) for name, value in START.items()}
+        theirs_tx = make(list(theirs.values()), lr=0.1, **more)
+        tx = optax.inject_hyperparams(getattr(gm.optim, optimizer.lower()))(lr=0.1, **more)
+        params = {name: jnp.asarray(value) for name, value in START.items()}
+        state, update = tx.init(params), wrap(tx.update)
+        for number, lr in enumerate(rates):
+            state.hyperparams["lr"] = theirs_tx.param_groups[0]["lr"] = lr
+            if number == 1 and "momentum" in more:
+                state.hyperparams["momentum"] = theirs_tx.param_groups[0]["momentum"] = 0.9
+            for name, p in theirs.items():
+                p.grad = torch.tensor(given(number)[name])
+            theirs_tx.step()
+            updates, state = update({k: jnp.asarray(v) for k, v in given(number).items()}, state, params)
+            params = optax.apply_updates(params, updates)
+    for name, p in theirs.items():
+        np.testing.assert_allclose(params[name], p.detach().numpy(), rtol=1e-10, atol=1e-10)
+
+
+def test_injected_schedules_groups_and_rates():
+    params = {"weight": jnp.ones(2), "bias": jnp.ones(2)}
+    tx = optax.inject_hyperparams(gm.optim.sgd)(
+        lr=optax.linear_schedule(0.5, 0.0, 2), momentum=0.9, nesterov=True, groups=[gm.optim.Group("bias", lr=0.25)]
+    )
+    state = tx.init(params)
+    for weight, bias in [(0.5, 0.25), (0.25, 0.25), (0.0, 0.25)]:
+        _, state = jax.jit(tx.update)(params, state, params)
+        np.testing.assert_array_equal(state.inner_state.lr, np.float32([weight, bias]))
+    with pytest.raises(ValueError, match=r"set the hyperparams\['lr'\] that it holds"):
+        gm.optim.with_lr((state,), 0.1)
+    layer = gm.nn.Linear(2, 3, rngs=nnx.Rngs(0))
+    with pytest.raises(ValueError, match=r"weight is laid out otherwise .*inject_hyperparams makes it anew"):
+        optax.inject_hyperparams(gm.optim.adafactor)().init(nnx.state(layer, nnx.Param))
+
+
 @pytest.mark.parametrize("optimizer", ["SGD", "Adafactor", "NAdam"])
 def test_nnx_optimizer_steps_a_model_as_pytorch(optimizer):
     """Adafactor sees rows and columns, which the layers of `gm.nn` lay out otherwise."""
