@@ -146,15 +146,23 @@ def _check_rmsprop(h: SimpleNamespace) -> None:
     check_at_least_zero(h, "lr", "eps", "momentum", "weight_decay", "alpha")
 
 
+def _adagrad_slots(p: jax.Array, h: SimpleNamespace) -> Slots:
+    return {"sum": jnp.full_like(p, h.initial_accumulator_value)}
+
+
+def _adadelta_slots(p: jax.Array, h: SimpleNamespace) -> Slots:
+    return {"square_avg": jnp.zeros_like(p), "acc_delta": jnp.zeros_like(p)}
+
+
 ADAGRAD = Rule(
     "Adagrad",
-    lambda p, h: {"sum": jnp.full_like(p, h.initial_accumulator_value)},
+    _adagrad_slots,
     _adagrad,
     check=_check_adagrad,
 )
 ADADELTA = Rule(
     "Adadelta",
-    lambda p, h: {"square_avg": jnp.zeros_like(p), "acc_delta": jnp.zeros_like(p)},
+    _adadelta_slots,
     _adadelta,
     check=_check_adadelta,
 )

@@ -273,13 +273,21 @@ def _radam(g: jax.Array, p: jax.Array, s: Slots, c: Slots, h: SimpleNamespace) -
     return decay - (h.lr / c["correction1"]) * new["exp_avg"] * factor, new
 
 
+def _adamax_slots(p: jax.Array, h: SimpleNamespace) -> Slots:
+    return {"exp_avg": jnp.zeros_like(p), "exp_inf": jnp.zeros_like(p)}
+
+
+def _first_correction(step: jax.Array, h: SimpleNamespace) -> Slots:
+    return {"correction1": one_minus_power(h.betas[0], step)}
+
+
 ADAM = Rule("Adam", _moments, _adam, _corrections, _check, schedulable=("betas",))
 ADAMW = Rule("AdamW", _moments, _adam, _corrections, _check, schedulable=("betas",))
 ADAMAX = Rule(
     "Adamax",
-    lambda p, h: {"exp_avg": jnp.zeros_like(p), "exp_inf": jnp.zeros_like(p)},
+    _adamax_slots,
     _adamax,
-    lambda step, h: {"correction1": one_minus_power(h.betas[0], step)},
+    _first_correction,
     _check,
     schedulable=("betas",),
 )

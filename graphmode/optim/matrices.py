@@ -196,10 +196,14 @@ def _product(a: jax.Array, b: jax.Array) -> jax.Array:
     return jnp.matmul(a, b, preferred_element_type=jnp.float32)
 
 
+def _muon_slots(p: jax.Array, h: SimpleNamespace) -> Slots:
+    return {"momentum_buffer": jnp.zeros_like(p)}
+
+
 ADAFACTOR = Rule("Adafactor", _adafactor_slots, _adafactor, check=_check_adafactor, in_torchs_layout=True)
 MUON = Rule(
     "Muon",
-    lambda p, h: {"momentum_buffer": jnp.zeros_like(p)},
+    _muon_slots,
     _muon,
     check=_check_muon,
     schedulable=("momentum",),

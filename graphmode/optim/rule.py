@@ -20,9 +20,17 @@ def no_scalars(step: jax.Array, h: SimpleNamespace) -> Slots:
     return {}
 
 
+def no_check(h: SimpleNamespace) -> None:
+    """For a rule whose arguments may be anything."""
+
+
+def any_shape(name: str, shape: tuple[int, ...]) -> None:
+    """For a rule that steps parameters of every shape."""
+
+
 @dataclass(frozen=True)
 class Rule:
-    """An optimizer of `torch.optim`, for one parameter at a time.
+    """An optimizer of `torch.optim`, for one parameter at a time; of functions that have a name, so that it pickles.
 
     Attributes:
       name: of the class in `torch.optim`.
@@ -41,10 +49,10 @@ class Rule:
     slots: Callable[[jax.Array, SimpleNamespace], Slots]
     step: Callable[[jax.Array, jax.Array, Slots, Slots, SimpleNamespace], tuple[jax.Array, Slots]]
     scalars: Callable[[jax.Array, SimpleNamespace], Slots] = no_scalars
-    check: Callable[[SimpleNamespace], None] = lambda h: None
+    check: Callable[[SimpleNamespace], None] = no_check
     schedulable: tuple[str, ...] = ()
     in_torchs_layout: bool = False
-    check_shape: Callable[[str, tuple[int, ...]], None] = lambda name, shape: None
+    check_shape: Callable[[str, tuple[int, ...]], None] = any_shape
     counts: bool = True
 
 

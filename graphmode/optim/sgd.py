@@ -170,9 +170,17 @@ def _check_asgd(h: SimpleNamespace) -> None:
     check_at_least_zero(h, "lr", "weight_decay")
 
 
+def _sgd_slots(p: jax.Array, h: SimpleNamespace) -> Slots:
+    return {} if is_zero(h.momentum) else {"momentum_buffer": jnp.zeros_like(p)}
+
+
+def _rprop_slots(p: jax.Array, h: SimpleNamespace) -> Slots:
+    return {"prev": jnp.zeros_like(p), "step_size": jnp.full_like(p, h.lr)}
+
+
 SGD = Rule(
     "SGD",
-    lambda p, h: {} if is_zero(h.momentum) else {"momentum_buffer": jnp.zeros_like(p)},
+    _sgd_slots,
     _sgd,
     check=_check_sgd,
     schedulable=("momentum",),
@@ -181,7 +189,7 @@ SGD = Rule(
 ASGD = Rule("ASGD", _asgd_slots, _asgd, check=_check_asgd)
 RPROP = Rule(
     "Rprop",
-    lambda p, h: {"prev": jnp.zeros_like(p), "step_size": jnp.full_like(p, h.lr)},
+    _rprop_slots,
     _rprop,
     check=_check_rprop,
 )

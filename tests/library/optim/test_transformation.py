@@ -1,6 +1,7 @@
 """What all optimizers share: absent gradients, groups, rates, and how they stand inside of optax and NNX."""
 
 import copy
+import pickle
 
 import jax
 import jax.numpy as jnp
@@ -279,9 +280,9 @@ def test_injected_schedules_groups_and_rates():
     tx = optax.inject_hyperparams(gm.optim.sgd)(
         lr=optax.linear_schedule(0.5, 0.0, 2), momentum=0.9, nesterov=True, groups=[gm.optim.Group("bias", lr=0.25)]
     )
-    state = tx.init(params)
+    state, update = tx.init(params), jax.jit(tx.update)
     for weight, bias in [(0.5, 0.25), (0.25, 0.25), (0.0, 0.25)]:
-        _, state = jax.jit(tx.update)(params, state, params)
+        _, state = update(params, state, params)
         np.testing.assert_array_equal(state.inner_state.lr, np.float32([weight, bias]))
     with pytest.raises(ValueError, match=r"set the hyperparams\['lr'\] that it holds"):
         gm.optim.with_lr((state,), 0.1)
@@ -405,6 +406,18 @@ def test_shared_variables_empty_trees_copies_and_vmap():
         one = jax.tree.map(lambda leaf, index=index: leaf[index], params)
         alone, _ = tx.update(one, tx.init(one), one)
         np.testing.assert_array_equal(every["weight"][index], alone["weight"])
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_a_pickled_one_steps_as_before(optimizer):
+    rate, groups = gm.optim.lr_scheduler.StepLR(0.1, step_size=1), [gm.optim.Group("bias", lr=0.5)]
+    layer = gm.nn.Linear(2, 3, bias=optimizer != "Muon", rngs=nnx.Rngs(0))
+    tx = getattr(gm.optim, optimizer.lower())(lr=rate, groups=[] if optimizer == "Muon" else groups).for_model(layer)
+    again = pickle.loads(pickle.dumps(tx))
+    assert (repr(again), again.rule, again.layouts.keys()) == (repr(tx), tx.rule, tx.layouts.keys())
+    params = nnx.as_pure(nnx.state(layer, nnx.Param))
+    steps = [one.update(params, one.init(params), params) for one in (tx, again)]
+    assert bits(steps[0]) == bits(steps[1])
 
 
 def test_the_precision_of_a_step_does_not_hang_on_the_kind_of_number():
