@@ -12,7 +12,7 @@ from .state import TrainState
 from .step import TrainStep
 
 
-def check_types(step: Any, state: Any, evaluation: Any, checkpoints: Any, loggers: Any) -> None:
+def check_types(step: Any, state: Any, evaluation: Any, plateau: Any, checkpoints: Any, loggers: Any) -> None:
     if not isinstance(step, TrainStep):
         raise TypeError(f"step is a {type(step).__name__}; give one of gm.train_step")
     if state is not None and not isinstance(state, TrainState):
@@ -21,6 +21,11 @@ def check_types(step: Any, state: Any, evaluation: Any, checkpoints: Any, logger
         raise TypeError(f"evaluation is a {type(evaluation).__name__}; give gm.training.Evaluation(data, metrics)")
     if evaluation is not None:
         evaluation.check(step)
+    if plateau is not None and not (isinstance(plateau, tuple | list) and len(plateau) == 2):
+        raise TypeError(
+            f"plateau is a {type(plateau).__name__}; give a pair, (ReduceLROnPlateau(...), name), with the name of the "
+            "evaluation's metric that it watches"
+        )
     if checkpoints is not None and not hasattr(checkpoints, "restore"):
         raise TypeError(f"checkpoints is a {type(checkpoints).__name__}; give gm.training.Checkpoints(folder)")
     if not isinstance(loggers, Sequence):

@@ -113,7 +113,7 @@ def fit(
       >>> run.history["loss"].shape, run.stopped
       ((4,), 'steps')
     """
-    check_types(step, state, evaluation, checkpoints, loggers)
+    check_types(step, state, evaluation, plateau, checkpoints, loggers)
     as_integer("log_every", log_every, least=1)
     for name, number in {"steps": steps, "epochs": epochs}.items():
         if number is not None:

@@ -334,6 +334,7 @@ def test_data_that_can_be_read_twice_at_a_time_are_trained_on_and_judged(make):
         ("step", lambda: "step"),
         ("state", lambda: Net(nnx.Rngs(0))),
         ("evaluation", lambda: squared_error),
+        ("plateau", lambda: ReduceLROnPlateau(0.1)),
         ("checkpoints", lambda: "folder"),
         ("loggers", lambda: ReduceLROnPlateau(0.1)),
     ],
@@ -366,6 +367,15 @@ def test_a_batch_without_arrays_is_no_end_of_the_data(empty):
         Evaluation(data, mean_y).run(step := make_step(), step.init())
     with pytest.raises(ValueError, match=r"batch 1 of the group that begins at batch 0 of epoch 0 is .* no arrays"):
         fit(make_step(steps_per_launch=2), data, progress=False)
+
+
+@pytest.mark.parametrize("names", [["a"] * 8, np.array(["a"] * 8)], ids=["list", "array"])
+def test_strings_in_a_batch_are_named(names):
+    data = [{"x": X[:8], "y": Y[:8], "name": names}]
+    with pytest.raises(TypeError, match=r"batch\['name'\].* is a.* (str|<U1), .* out of the batch"):
+        fit(make_step(), data, progress=False)
+    with pytest.raises(TypeError, match=r"batch\['name'\].* is a.* (str|<U1), .* out of the batch"):
+        Evaluation(data, mean_y).run(step := make_step(), step.init())
 
 
 def test_an_error_in_the_data_is_raised_where_the_batch_would_have_come():
