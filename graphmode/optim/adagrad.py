@@ -159,6 +159,7 @@ ADAGRAD = Rule(
     _adagrad_slots,
     _adagrad,
     check=_check_adagrad,
+    shared=("initial_accumulator_value",),
 )
 ADADELTA = Rule(
     "Adadelta",

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import jax
 import jax.numpy as jnp
 
-from .rule import Rule, Slots, check_at_least_zero, check_range, decoupled, lerp, upwards
+from .rule import Rule, Slots, check_at_least_zero, check_count, check_range, decoupled, lerp, upwards
 from .transformation import Group, LearningRate, Optimizer
 from .ways import made, takes_ways
 
@@ -103,6 +103,7 @@ def _check_adafactor(h: SimpleNamespace) -> None:
     check_range("d", h.d, low=1.0)
     if not isinstance(h.beta2_decay, jax.core.Tracer) and not h.beta2_decay <= 0:
         raise ValueError(f"beta2_decay is {h.beta2_decay!r}; give a number of at most 0")
+    check_count("eps", h.eps, 2)
     for index, eps in enumerate(h.eps):
         if eps is not None or index == 1:
             check_range(f"eps[{index}]", eps, low=0.0)
@@ -146,8 +147,7 @@ def _check_muon(h: SimpleNamespace) -> None:
     check_range("eps", h.eps, low=-math.inf)  # PyTorch takes any
     if h.adjust_lr_fn not in (None, "original", "match_rms_adamw"):
         raise ValueError(f"adjust_lr_fn is {h.adjust_lr_fn!r}; choose 'original' or 'match_rms_adamw'")
-    if len(h.ns_coefficients) != 3:
-        raise ValueError(f"ns_coefficients is {h.ns_coefficients!r}; give three")
+    check_count("ns_coefficients", h.ns_coefficients, 3)
     if not isinstance(h.ns_steps, jax.core.Tracer) and h.ns_steps >= 100:
         raise ValueError(f"ns_steps is {h.ns_steps}; give fewer than 100")
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import jax
 import jax.numpy as jnp
 
-from .rule import Rule, Slots, check_at_least_zero, is_zero, lerp, upwards, with_decay
+from .rule import Rule, Slots, check_at_least_zero, check_count, is_zero, lerp, upwards, with_decay
 from .transformation import Group, LearningRate, Optimizer
 from .ways import made, takes_ways
 
@@ -151,6 +151,8 @@ def _asgd(g: jax.Array, p: jax.Array, s: Slots, c: Slots, h: SimpleNamespace) ->
 
 def _check_rprop(h: SimpleNamespace) -> None:
     check_at_least_zero(h, "lr")
+    check_count("etas", h.etas, 2)
+    check_count("step_sizes", h.step_sizes, 2)
     if not 0 < h.etas[0] < 1 < h.etas[1]:
         raise ValueError(f"etas is {h.etas!r}; give one between 0 and 1, and one above 1")
 

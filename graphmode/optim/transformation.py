@@ -110,6 +110,8 @@ class Optimizer(optax.GradientTransformationExtraArgs):
         layouts: Mapping[str, Transform] | None = None,
         injected: bool = False,
     ) -> Optimizer:
+        if isinstance(groups, Group) or not isinstance(groups, Iterable):
+            raise TypeError(f"groups is {groups!r}; give a list of gm.optim.Group")
         made = _Stepper(rule, dict(arguments), tuple(groups), dict(layouts or {}), injected)
         self = super().__new__(cls, made.init, made.update)
         self.rule, self.arguments, self.groups, self.layouts = rule, made.arguments, made.groups, made.layouts
@@ -221,6 +223,11 @@ class _Stepper:
             if unknown := group.arguments.keys() - arguments.keys():
                 raise ValueError(
                     f"groups[{index}] has {', '.join(sorted(unknown))}; {rule.name} has {', '.join(arguments)}"
+                )
+            if alike := group.arguments.keys() & set(rule.shared):
+                raise ValueError(
+                    f"groups[{index}] has {', '.join(alike)}, which {rule.name} takes for all groups alike, as "
+                    "PyTorch's does; give it to the optimizer"
                 )
             values = namespace({**arguments, **{name: _as_number(v) for name, v in group.arguments.items()}})
             try:

@@ -135,6 +135,13 @@ def test_groups_are_pytorchs_groups(where):
         (lambda: gm.optim.sgd(groups=[gm.optim.Group("w", beta=1)]), ValueError, r"groups\[0\] has beta; SGD has lr"),
         (lambda: gm.optim.sgd(groups=[gm.optim.Group("w", lr=-1.0)]), ValueError, r"groups\[0\]: lr is -1.0"),
         (lambda: gm.optim.sgd(groups=["w"]), TypeError, r"groups\[0\] is a str"),
+        (lambda: gm.optim.sgd(groups=gm.optim.Group("w")), TypeError, r"groups is Group\('w'\); give a list"),
+        (lambda: gm.optim.sgd(groups=3), TypeError, "groups is 3; give a list"),
+        (
+            lambda: gm.optim.adagrad(groups=[gm.optim.Group("w", initial_accumulator_value=1.0)]),
+            ValueError,
+            r"groups\[0\] has initial_accumulator_value, which Adagrad takes for all groups alike",
+        ),
         (lambda: gm.optim.Group("("), ValueError, "give a regular expression"),
         (lambda: gm.optim.radam(betas=(lambda t: 0.9, 0.9)), TypeError, "betas is a schedule; RAdam takes one for lr"),
     ],
