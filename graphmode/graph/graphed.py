@@ -284,7 +284,7 @@ def _spec(name: str, leaf: Any) -> Spec:
         leaf = jax.eval_shape(jnp.asarray, leaf)
     if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
         raise TypeError(f"{name} is {type(leaf).__name__} in the sample, and an array was wanted; close over it")
-    held = jax.dtypes.canonicalize_dtype(leaf.dtype, allow_extended_dtype=True)
+    held: Any = jax.dtypes.canonicalize_dtype(leaf.dtype, allow_extended_dtype=True)
     return Spec(name, tuple(leaf.shape), leaf.dtype, held)
 
 
