@@ -20,7 +20,7 @@ class Gradients(NamedTuple):
 
     Attributes:
       parameters: by the dotted path of each floating `nnx.Param`.
-      inputs: `(args, kwargs)` as they were called with, None in place of what has no gradient.
+      inputs: `(args, kwargs)` as they were called with, None in place of what is not floating, as complex numbers.
     """
 
     parameters: dict[str, jax.Array]
@@ -52,8 +52,10 @@ def graphed(
     of modules, inputs and outputs are taken apart once, here.
 
     Modules stay live. The graph reads the current values of their variables at each call, and writes back those that
-    the call changes, such as running statistics. Where a function takes modules as sample arguments, they are bound:
-    leave them out when calling. Static attributes (training or evaluation mode) are those of now.
+    the call changes, such as running statistics. Another variable in the place of one is not seen, and the old one goes
+    on: give it another value, as by `linear.kernel[...] = w` or `nnx.update`. Where a function takes modules as sample
+    arguments, they are bound: leave them out when calling. Static attributes (training or evaluation mode) are those of
+    now.
 
     Args:
       module_or_fn: an `nnx.Module`, or a function of arrays and modules; traced once.
@@ -282,7 +284,8 @@ def _spec(name: str, leaf: Any) -> Spec:
         leaf = jax.eval_shape(jnp.asarray, leaf)
     if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
         raise TypeError(f"{name} is {type(leaf).__name__} in the sample, and an array was wanted; close over it")
-    return Spec(name, tuple(leaf.shape), leaf.dtype, jax.dtypes.canonicalize_dtype(leaf.dtype))
+    held: Any = jax.dtypes.canonicalize_dtype(leaf.dtype, allow_extended_dtype=True)
+    return Spec(name, tuple(leaf.shape), leaf.dtype, held)
 
 
 def _admit(spec: Spec, leaf: Any) -> Any:

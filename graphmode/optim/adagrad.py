@@ -10,9 +10,10 @@ import jax.numpy as jnp
 
 from .rule import Rule, Slots, check_at_least_zero, check_range, is_zero, lerp, upwards, with_decay
 from .transformation import Group, LearningRate, Optimizer
-from .ways import made
+from .ways import made, takes_ways
 
 
+@takes_ways
 def adagrad(
     lr: LearningRate = 1e-2,
     lr_decay: float = 0.0,
@@ -45,6 +46,7 @@ def adagrad(
     return made(ADAGRAD, {**arguments, "initial_accumulator_value": initial_accumulator_value}, groups, ways)
 
 
+@takes_ways
 def adadelta(
     lr: LearningRate = 1.0,
     rho: float = 0.9,
@@ -64,6 +66,7 @@ def adadelta(
     )
 
 
+@takes_ways
 def rmsprop(
     lr: LearningRate = 1e-2,
     alpha: float = 0.99,
@@ -143,15 +146,24 @@ def _check_rmsprop(h: SimpleNamespace) -> None:
     check_at_least_zero(h, "lr", "eps", "momentum", "weight_decay", "alpha")
 
 
+def _adagrad_slots(p: jax.Array, h: SimpleNamespace) -> Slots:
+    return {"sum": jnp.full_like(p, h.initial_accumulator_value)}
+
+
+def _adadelta_slots(p: jax.Array, h: SimpleNamespace) -> Slots:
+    return {"square_avg": jnp.zeros_like(p), "acc_delta": jnp.zeros_like(p)}
+
+
 ADAGRAD = Rule(
     "Adagrad",
-    lambda p, h: {"sum": jnp.full_like(p, h.initial_accumulator_value)},
+    _adagrad_slots,
     _adagrad,
     check=_check_adagrad,
+    shared=("initial_accumulator_value",),
 )
 ADADELTA = Rule(
     "Adadelta",
-    lambda p, h: {"square_avg": jnp.zeros_like(p), "acc_delta": jnp.zeros_like(p)},
+    _adadelta_slots,
     _adadelta,
     check=_check_adadelta,
 )

@@ -23,11 +23,12 @@ from .rule import (
     with_decay,
 )
 from .transformation import Group, LearningRate, Optimizer
-from .ways import made
+from .ways import made, takes_ways
 
 Betas = tuple[Any, Any]
 
 
+@takes_ways
 def adam(
     lr: LearningRate = 1e-3,
     betas: Betas = (0.9, 0.999),
@@ -76,6 +77,7 @@ def adam(
     return made(ADAM, {**arguments, "decoupled_weight_decay": decoupled_weight_decay}, groups, ways)
 
 
+@takes_ways
 def adamw(
     lr: LearningRate = 1e-3,
     betas: Betas = (0.9, 0.999),
@@ -102,6 +104,7 @@ def adamw(
     return made(ADAMW, {**arguments, "decoupled_weight_decay": True}, groups, ways)
 
 
+@takes_ways
 def adamax(
     lr: LearningRate = 2e-3,
     betas: Betas = (0.9, 0.999),
@@ -121,6 +124,7 @@ def adamax(
     )
 
 
+@takes_ways
 def nadam(
     lr: LearningRate = 2e-3,
     betas: Betas = (0.9, 0.999),
@@ -146,6 +150,7 @@ def nadam(
     )
 
 
+@takes_ways
 def radam(
     lr: LearningRate = 1e-3,
     betas: Betas = (0.9, 0.999),
@@ -268,13 +273,21 @@ def _radam(g: jax.Array, p: jax.Array, s: Slots, c: Slots, h: SimpleNamespace) -
     return decay - (h.lr / c["correction1"]) * new["exp_avg"] * factor, new
 
 
+def _adamax_slots(p: jax.Array, h: SimpleNamespace) -> Slots:
+    return {"exp_avg": jnp.zeros_like(p), "exp_inf": jnp.zeros_like(p)}
+
+
+def _first_correction(step: jax.Array, h: SimpleNamespace) -> Slots:
+    return {"correction1": one_minus_power(h.betas[0], step)}
+
+
 ADAM = Rule("Adam", _moments, _adam, _corrections, _check, schedulable=("betas",))
 ADAMW = Rule("AdamW", _moments, _adam, _corrections, _check, schedulable=("betas",))
 ADAMAX = Rule(
     "Adamax",
-    lambda p, h: {"exp_avg": jnp.zeros_like(p), "exp_inf": jnp.zeros_like(p)},
+    _adamax_slots,
     _adamax,
-    lambda step, h: {"correction1": one_minus_power(h.betas[0], step)},
+    _first_correction,
     _check,
     schedulable=("betas",),
 )

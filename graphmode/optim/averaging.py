@@ -85,6 +85,7 @@ def ema(decay: float = 0.999) -> Averaging:
 
     Raises:
       ValueError: where `decay` is outside of [0, 1].
+      TypeError: where it is traced.
 
     Example:
       >>> average = ema(0.75)
@@ -92,6 +93,8 @@ def ema(decay: float = 0.999) -> Averaging:
       >>> kept.tolist()
       [0.25, 0.25]
     """
+    if isinstance(decay, jax.core.Tracer):
+        raise TypeError("decay is traced, and a number was wanted: make ema(decay) outside of the graph")
     if not 0 <= decay <= 1:
         raise ValueError(f"decay is {decay!r}; give a decay from 0 to 1")
     return Averaging(float(decay))

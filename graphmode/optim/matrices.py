@@ -9,11 +9,12 @@ from types import SimpleNamespace
 import jax
 import jax.numpy as jnp
 
-from .rule import Rule, Slots, check_at_least_zero, check_range, decoupled, lerp, upwards
+from .rule import Rule, Slots, check_at_least_zero, check_count, check_range, decoupled, lerp, upwards
 from .transformation import Group, LearningRate, Optimizer
-from .ways import made
+from .ways import made, takes_ways
 
 
+@takes_ways
 def adafactor(
     lr: LearningRate = 1e-2,
     beta2_decay: float = -0.8,
@@ -55,6 +56,7 @@ def adafactor(
     return made(ADAFACTOR, arguments, groups, ways)
 
 
+@takes_ways
 def muon(
     lr: LearningRate = 1e-3,
     weight_decay: float = 0.1,
@@ -99,8 +101,9 @@ def muon(
 def _check_adafactor(h: SimpleNamespace) -> None:
     check_at_least_zero(h, "lr", "weight_decay")
     check_range("d", h.d, low=1.0)
-    if not h.beta2_decay <= 0:
+    if not isinstance(h.beta2_decay, jax.core.Tracer) and not h.beta2_decay <= 0:
         raise ValueError(f"beta2_decay is {h.beta2_decay!r}; give a number of at most 0")
+    check_count("eps", h.eps, 2)
     for index, eps in enumerate(h.eps):
         if eps is not None or index == 1:
             check_range(f"eps[{index}]", eps, low=0.0)
@@ -144,9 +147,8 @@ def _check_muon(h: SimpleNamespace) -> None:
     check_range("eps", h.eps, low=-math.inf)  # PyTorch takes any
     if h.adjust_lr_fn not in (None, "original", "match_rms_adamw"):
         raise ValueError(f"adjust_lr_fn is {h.adjust_lr_fn!r}; choose 'original' or 'match_rms_adamw'")
-    if len(h.ns_coefficients) != 3:
-        raise ValueError(f"ns_coefficients is {h.ns_coefficients!r}; give three")
-    if h.ns_steps >= 100:
+    check_count("ns_coefficients", h.ns_coefficients, 3)
+    if not isinstance(h.ns_steps, jax.core.Tracer) and h.ns_steps >= 100:
         raise ValueError(f"ns_steps is {h.ns_steps}; give fewer than 100")
 
 
@@ -176,10 +178,17 @@ def _orthogonal(matrix: jax.Array, h: SimpleNamespace) -> jax.Array:
     x = x.T if is_tall else x
     norm = jnp.sqrt(jnp.sum(jnp.square(x.astype(jnp.float32)))).astype(jnp.bfloat16)
     x = x / jnp.maximum(norm, jnp.asarray(h.eps, jnp.bfloat16))
-    for _ in range(h.ns_steps):
+
+    def closer(x: jax.Array) -> jax.Array:
         gram = _product(x, x.T).astype(jnp.bfloat16)
         polynomial = (b * gram.astype(jnp.float32) + c * _product(gram, gram)).astype(jnp.bfloat16)
-        x = (a * x.astype(jnp.float32) + _product(polynomial, x)).astype(jnp.bfloat16)
+        return (a * x.astype(jnp.float32) + _product(polynomial, x)).astype(jnp.bfloat16)
+
+    if isinstance(h.ns_steps, jax.Array):
+        x = jax.lax.fori_loop(0, h.ns_steps.astype(jnp.int32), lambda _, x: closer(x), x)
+    else:
+        for _ in range(h.ns_steps):
+            x = closer(x)
     return x.T if is_tall else x
 
 
@@ -187,10 +196,14 @@ def _product(a: jax.Array, b: jax.Array) -> jax.Array:
     return jnp.matmul(a, b, preferred_element_type=jnp.float32)
 
 
+def _muon_slots(p: jax.Array, h: SimpleNamespace) -> Slots:
+    return {"momentum_buffer": jnp.zeros_like(p)}
+
+
 ADAFACTOR = Rule("Adafactor", _adafactor_slots, _adafactor, check=_check_adafactor, in_torchs_layout=True)
 MUON = Rule(
     "Muon",
-    lambda p, h: {"momentum_buffer": jnp.zeros_like(p)},
+    _muon_slots,
     _muon,
     check=_check_muon,
     schedulable=("momentum",),

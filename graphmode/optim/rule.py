@@ -20,9 +20,17 @@ def no_scalars(step: jax.Array, h: SimpleNamespace) -> Slots:
     return {}
 
 
+def no_check(h: SimpleNamespace) -> None:
+    """For a rule whose arguments may be anything."""
+
+
+def any_shape(name: str, shape: tuple[int, ...]) -> None:
+    """For a rule that steps parameters of every shape."""
+
+
 @dataclass(frozen=True)
 class Rule:
-    """An optimizer of `torch.optim`, for one parameter at a time.
+    """An optimizer of `torch.optim`, for one parameter at a time; of functions that have a name, so that it pickles.
 
     Attributes:
       name: of the class in `torch.optim`.
@@ -32,6 +40,7 @@ class Rule:
         alone, for all parameters at once.
       check: `h -> None`; raises `ValueError` for arguments that PyTorch rejects.
       schedulable: arguments beside `lr` that may be a schedule.
+      shared: arguments that PyTorch takes of the optimizer for all groups, whatever a group says.
       in_torchs_layout: whether a step is no elementwise one, and sees the parameter as PyTorch lays it out.
       check_shape: `(name, shape) -> None`; raises for a parameter that it cannot step.
       counts: whether PyTorch keeps the number of the step.
@@ -41,10 +50,11 @@ class Rule:
     slots: Callable[[jax.Array, SimpleNamespace], Slots]
     step: Callable[[jax.Array, jax.Array, Slots, Slots, SimpleNamespace], tuple[jax.Array, Slots]]
     scalars: Callable[[jax.Array, SimpleNamespace], Slots] = no_scalars
-    check: Callable[[SimpleNamespace], None] = lambda h: None
+    check: Callable[[SimpleNamespace], None] = no_check
     schedulable: tuple[str, ...] = ()
+    shared: tuple[str, ...] = ()
     in_torchs_layout: bool = False
-    check_shape: Callable[[str, tuple[int, ...]], None] = lambda name, shape: None
+    check_shape: Callable[[str, tuple[int, ...]], None] = any_shape
     counts: bool = True
 
 
@@ -93,10 +103,14 @@ def check_at_least_zero(h: SimpleNamespace, *names: str) -> None:
 
 
 def check_betas(h: SimpleNamespace) -> None:
-    if len(h.betas) != 2:
-        raise ValueError(f"betas is {h.betas!r}; give two coefficients")
+    check_count("betas", h.betas, 2)
     for index, beta in enumerate(h.betas):
         check_range(f"betas[{index}]", beta, low=0.0, below=1.0)
+
+
+def check_count(name: str, value: Any, count: int) -> None:
+    if not isinstance(value, tuple) or len(value) != count:
+        raise ValueError(f"{name} is {value!r}; give {('two', 'three')[count - 2]} numbers in a tuple")
 
 
 def check_range(name: str, value: Any, *, low: float, high: float = math.inf, below: float = math.inf) -> None:

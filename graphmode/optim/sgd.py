@@ -8,11 +8,12 @@ from types import SimpleNamespace
 import jax
 import jax.numpy as jnp
 
-from .rule import Rule, Slots, check_at_least_zero, is_zero, lerp, upwards, with_decay
+from .rule import Rule, Slots, check_at_least_zero, check_count, is_zero, lerp, upwards, with_decay
 from .transformation import Group, LearningRate, Optimizer
-from .ways import made
+from .ways import made, takes_ways
 
 
+@takes_ways
 def sgd(
     lr: LearningRate = 1e-3,
     momentum: float = 0.0,
@@ -59,6 +60,7 @@ def sgd(
     return made(SGD, {**arguments, "maximize": maximize}, groups, ways)
 
 
+@takes_ways
 def asgd(
     lr: LearningRate = 1e-2,
     lambd: float = 1e-4,
@@ -84,6 +86,7 @@ def asgd(
     return made(ASGD, arguments, groups, ways)
 
 
+@takes_ways
 def rprop(
     lr: LearningRate = 1e-2,
     etas: tuple[float, float] = (0.5, 1.2),
@@ -108,7 +111,8 @@ def rprop(
 
 def _check_sgd(h: SimpleNamespace) -> None:
     check_at_least_zero(h, "lr", "momentum", "weight_decay")
-    if h.nesterov and (is_zero(h.momentum) or h.dampening != 0):
+    damps = not isinstance(h.dampening, jax.core.Tracer) and h.dampening != 0
+    if h.nesterov and (is_zero(h.momentum) or damps):
         raise ValueError(
             f"nesterov is True with momentum={h.momentum!r} and dampening={h.dampening!r}; give a momentum above 0 and "
             "no dampening"
@@ -122,6 +126,9 @@ def _sgd(g: jax.Array, p: jax.Array, s: Slots, c: Slots, h: SimpleNamespace) -> 
     further = h.momentum * s["momentum_buffer"] + (1 - h.dampening) * g
     buffer = further if is_zero(h.dampening) else jnp.where(c["step"] == 1, g, further)
     step = g + h.momentum * buffer if h.nesterov else buffer
+    if isinstance(h.momentum, jax.Array):  # PyTorch looks at no momentum and no dampening where it is zero
+        step = jnp.where(h.momentum == 0, g, step)
+        buffer = jnp.where(h.momentum == 0, s["momentum_buffer"], buffer)
     return -h.lr * step, {"momentum_buffer": buffer}
 
 
@@ -144,6 +151,8 @@ def _asgd(g: jax.Array, p: jax.Array, s: Slots, c: Slots, h: SimpleNamespace) ->
 
 def _check_rprop(h: SimpleNamespace) -> None:
     check_at_least_zero(h, "lr")
+    check_count("etas", h.etas, 2)
+    check_count("step_sizes", h.step_sizes, 2)
     if not 0 < h.etas[0] < 1 < h.etas[1]:
         raise ValueError(f"etas is {h.etas!r}; give one between 0 and 1, and one above 1")
 
@@ -163,9 +172,17 @@ def _check_asgd(h: SimpleNamespace) -> None:
     check_at_least_zero(h, "lr", "weight_decay")
 
 
+def _sgd_slots(p: jax.Array, h: SimpleNamespace) -> Slots:
+    return {} if is_zero(h.momentum) else {"momentum_buffer": jnp.zeros_like(p)}
+
+
+def _rprop_slots(p: jax.Array, h: SimpleNamespace) -> Slots:
+    return {"prev": jnp.zeros_like(p), "step_size": jnp.full_like(p, h.lr)}
+
+
 SGD = Rule(
     "SGD",
-    lambda p, h: {} if is_zero(h.momentum) else {"momentum_buffer": jnp.zeros_like(p)},
+    _sgd_slots,
     _sgd,
     check=_check_sgd,
     schedulable=("momentum",),
@@ -174,7 +191,7 @@ SGD = Rule(
 ASGD = Rule("ASGD", _asgd_slots, _asgd, check=_check_asgd)
 RPROP = Rule(
     "Rprop",
-    lambda p, h: {"prev": jnp.zeros_like(p), "step_size": jnp.full_like(p, h.lr)},
+    _rprop_slots,
     _rprop,
     check=_check_rprop,
 )

@@ -85,16 +85,21 @@ class Optimizer(optax.GradientTransformationExtraArgs):
     names of parameters or of modules, which may be traced. Where one is absent, as PyTorch's `.grad is None` is,
     parameter and state stay as they are. A gradient that is None, or is not in the tree, is absent too.
 
+    `optax.inject_hyperparams(gm.optim.sgd)(lr=0.1)` keeps its numbers in the state, `state.hyperparams["lr"]`, from
+    where each update takes them; `with_lr` refuses such a state.
+
     Attributes:
       rule: PyTorch's.
       arguments: of the optimizer, by PyTorch's names.
       groups: those given.
+      injected: whether `optax.inject_hyperparams` made it, so that its numbers are those of one call.
     """
 
     rule: Rule
     arguments: dict[str, Any]
     groups: tuple[Group, ...]
     layouts: dict[str, Transform]
+    injected: bool
     stepper: _Stepper
 
     def __new__(
@@ -103,15 +108,18 @@ class Optimizer(optax.GradientTransformationExtraArgs):
         arguments: Mapping[str, Any],
         groups: Iterable[Group] = (),
         layouts: Mapping[str, Transform] | None = None,
+        injected: bool = False,
     ) -> Optimizer:
-        made = _Stepper(rule, dict(arguments), tuple(groups), dict(layouts or {}))
+        if isinstance(groups, Group) or not isinstance(groups, Iterable):
+            raise TypeError(f"groups is {groups!r}; give a list of gm.optim.Group")
+        made = _Stepper(rule, dict(arguments), tuple(groups), dict(layouts or {}), injected)
         self = super().__new__(cls, made.init, made.update)
         self.rule, self.arguments, self.groups, self.layouts = rule, made.arguments, made.groups, made.layouts
-        self.stepper = made
+        self.injected, self.stepper = injected, made
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Optimizer, (self.rule, self.arguments, self.groups, self.layouts)
+        return Optimizer, (self.rule, self.arguments, self.groups, self.layouts, self.injected)
 
     def __repr__(self) -> str:
         told = [f"{k}={v!r}" for k, v in self.arguments.items()] + ([f"groups={self.groups!r}"] if self.groups else [])
@@ -125,7 +133,7 @@ class Optimizer(optax.GradientTransformationExtraArgs):
         call it yourself. The other optimizers step each element by itself.
         """
         found = {leaf.path: leaf.transform for leaf in leaves(model) if leaf.transform != IDENTITY}
-        return Optimizer(self.rule, self.arguments, self.groups, found)
+        return Optimizer(self.rule, self.arguments, self.groups, found, self.injected)
 
 
 def with_lr(state: Any, lr: float | Iterable[float]) -> Any:
@@ -138,8 +146,11 @@ def with_lr(state: Any, lr: float | Iterable[float]) -> Any:
     A schedule's rate is computed again at each update, whatever the state says.
 
     Raises:
-      ValueError: where there is none or more than one such state, or another number of groups.
+      ValueError: where there is none or more than one such state, or another number of groups; where the rate is one of
+        `optax.inject_hyperparams`, which counts.
     """
+    if any("lr" in node.hyperparams for node in jax.tree.leaves(state, is_leaf=_injects) if _injects(node)):
+        raise ValueError("lr is of optax.inject_hyperparams in this state: set the hyperparams['lr'] that it holds")
     found = [leaf for leaf in jax.tree.leaves(state, is_leaf=_is_state) if _is_state(leaf)]
     if len(found) != 1:
         raise ValueError(f"state holds {len(found)} states of optimizers of graphmode.optim; give it one")
@@ -149,6 +160,10 @@ def with_lr(state: Any, lr: float | Iterable[float]) -> Any:
         raise ValueError(f"lr has {len(given)} numbers, and the optimizer has {before.size} groups")
     values = like(found[0].lr, jnp.asarray(given, before.dtype))
     return jax.tree.map(lambda x: x._replace(lr=values) if _is_state(x) else x, state, is_leaf=_is_state)
+
+
+def _injects(node: Any) -> bool:
+    return isinstance(node, optax.InjectStatefulHyperparamsState)
 
 
 def _is_state(node: Any) -> bool:
@@ -187,9 +202,18 @@ def _moved(transform: Any, array: jax.Array) -> jax.Array:
 
 
 class _Stepper:
-    def __init__(self, rule: Rule, arguments: dict[str, Any], groups: tuple[Group, ...], layouts: dict[str, Transform]):
-        arguments = {name: _as_number(value) for name, value in arguments.items()}
+    def __init__(
+        self,
+        rule: Rule,
+        arguments: dict[str, Any],
+        groups: tuple[Group, ...],
+        layouts: dict[str, Transform],
+        injected: bool,
+    ):
+        if not injected:  # what is injected stays an array, so that the state is the same under jit and without
+            arguments = {name: _as_number(value) for name, value in arguments.items()}
         self.rule, self.arguments, self.groups, self.layouts = rule, arguments, groups, layouts
+        self.injected = injected
         self._carried: dict[str, Transform] = {}  # by variables given to init, since nnx.Optimizer updates bare arrays
         self._resolved = [namespace(arguments)]
         rule.check(self._resolved[0])
@@ -199,6 +223,11 @@ class _Stepper:
             if unknown := group.arguments.keys() - arguments.keys():
                 raise ValueError(
                     f"groups[{index}] has {', '.join(sorted(unknown))}; {rule.name} has {', '.join(arguments)}"
+                )
+            if alike := group.arguments.keys() & set(rule.shared):
+                raise ValueError(
+                    f"groups[{index}] has {', '.join(alike)}, which {rule.name} takes for all groups alike, as "
+                    "PyTorch's does; give it to the optimizer"
                 )
             values = namespace({**arguments, **{name: _as_number(v) for name, v in group.arguments.items()}})
             try:
@@ -317,6 +346,11 @@ class _Stepper:
         for name, leaf in by_name(params):
             if not isinstance(leaf, nnx.Variable) or name in self.layouts:
                 continue
+            if self.injected and _carried(leaf) != IDENTITY:
+                raise ValueError(
+                    f"{name} is laid out otherwise than PyTorch's, which {self.rule.name} has to know at each update, "
+                    "and optax.inject_hyperparams makes it anew for each; give lr a schedule, or change it by with_lr"
+                )
             if self._carried.setdefault(name, _carried(leaf)) != _carried(leaf):
                 raise ValueError(
                     f"{name} is laid out otherwise than the parameter of that name that this {self.rule.name} was "
@@ -341,10 +375,14 @@ class _Stepper:
         """The learning rate of each group: a schedule's, or that which is kept, or at first the one given."""
         return jnp.stack(
             [
-                kept[index] if kept is not None and not callable(h.lr) else jnp.asarray(_at(h.lr, count), float)
+                kept[index] if kept is not None and self._keeps(h.lr) else jnp.asarray(_at(h.lr, count), float)
                 for index, h in enumerate(self._resolved)
             ]
         )
+
+    def _keeps(self, lr: Any) -> bool:
+        """Whether the state says the rate from the first update on."""
+        return not callable(lr) and not self.injected
 
     def scheduled(self, group: int) -> dict[str, float]:
         """What PyTorch's scheduler of a group's learning rate has written into the group: nothing for a number."""

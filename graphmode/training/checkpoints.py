@@ -89,7 +89,7 @@ class Checkpoints:
         self._background = ThreadPoolExecutor(1, thread_name_prefix="checkpoints")
         self._running: Future[None] | None = None
         self._last: int | None = None
-        self._prepared = False
+        self._prepared = self._closed = False
         close_before_exit(self)
 
     @property
@@ -126,6 +126,7 @@ class Checkpoints:
           Whether it is being saved: not between two times, and not once more where the newest is of this very step.
 
         Raises:
+          RuntimeError: after `close`.
           OSError, RuntimeError: where this save failed, or the one before did in the background, with the folder and
             step. The complete checkpoints are as they were, and the next save tries again.
           ValueError: where the folder has a later checkpoint: it is of another run.
@@ -247,7 +248,8 @@ class Checkpoints:
             running.result()
 
     def close(self) -> None:
-        """Waits, and ends the thread."""
+        """Waits, and ends the thread: what was saved can be restored still, and no more be saved."""
+        self._closed = True
         try:
             self.wait()
         finally:
@@ -272,7 +274,10 @@ class Checkpoints:
 
         Raises:
           OSError: where it cannot be written to.
+          RuntimeError: after `close`.
         """
+        if self._closed:
+            raise RuntimeError(f"{self!r} is closed; save before close, or make another of the same folder")
         if self._prepared:
             return
         if jax.process_index() == 0:

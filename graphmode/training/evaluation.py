@@ -11,6 +11,7 @@ from flax import nnx
 
 from ..nn.arguments import as_integer
 from .data import as_source, read_ahead
+from .data.host import check_holds_arrays
 from .loss import as_metric
 from .state import TrainState
 from .step import TrainStep
@@ -65,7 +66,8 @@ class Evaluation:
         """The metrics by name, over all rows.
 
         Raises:
-          ValueError: where the data has no batch, or the step averages nothing and `averaged` is set.
+          ValueError: where the data has no batch, or one that holds no arrays, as None; where the step averages
+            nothing and `averaged` is set.
           TypeError: where a metric is no scalar.
         """
         self.check(step)
@@ -76,7 +78,8 @@ class Evaluation:
         source = as_source(self.data)
         source.restart()
         with read_ahead(source, place=step.place_rows) as batches:
-            for batch in batches.one_epoch():
+            for number, batch in enumerate(batches.one_epoch()):
+                check_holds_arrays(batch, f"batch {number} of the evaluation")
                 found = self._compiled[1](params, state.rest, batch)
                 added = found if added is None else jax.tree.map(jnp.add, added, found)
         if added is None:

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from .checksums import checksums
+from .data import BatchSource, as_source
 from .evaluation import Evaluation
 from .state import TrainState
 from .step import TrainStep
 
 
-def check_types(step: Any, state: Any, evaluation: Any, checkpoints: Any, loggers: Any) -> None:
+def check_types(step: Any, state: Any, evaluation: Any, plateau: Any, checkpoints: Any, loggers: Any) -> None:
     if not isinstance(step, TrainStep):
         raise TypeError(f"step is a {type(step).__name__}; give one of gm.train_step")
     if state is not None and not isinstance(state, TrainState):
@@ -20,6 +21,11 @@ def check_types(step: Any, state: Any, evaluation: Any, checkpoints: Any, logger
         raise TypeError(f"evaluation is a {type(evaluation).__name__}; give gm.training.Evaluation(data, metrics)")
     if evaluation is not None:
         evaluation.check(step)
+    if plateau is not None and not (isinstance(plateau, tuple | list) and len(plateau) == 2):
+        raise TypeError(
+            f"plateau is a {type(plateau).__name__}; give a pair, (ReduceLROnPlateau(...), name), with the name of the "
+            "evaluation's metric that it watches"
+        )
     if checkpoints is not None and not hasattr(checkpoints, "restore"):
         raise TypeError(f"checkpoints is a {type(checkpoints).__name__}; give gm.training.Checkpoints(folder)")
     if not isinstance(loggers, Sequence):
@@ -30,6 +36,15 @@ def check_types(step: Any, state: Any, evaluation: Any, checkpoints: Any, logger
                 f"loggers[{index}] is {logger!r}, which has no log(step, metrics) and close(); give JsonLines, "
                 "TensorBoard or one of your own that has both"
             )
+
+
+def check_apart(source: BatchSource, evaluation: Evaluation | None) -> None:
+    """Raises `ValueError` where an evaluation would move the source that is trained on."""
+    if evaluation is not None and as_source(evaluation.data)._origin is source._origin:
+        raise ValueError(
+            f"evaluation reads the {type(source).__name__} that data is, which has one position: each evaluation would "
+            "move the training elsewhere in it; give Evaluation a source of its own, made as data was"
+        )
 
 
 def check_given_state(given: TrainState, restored: TrainState, checkpoints: Any) -> str:

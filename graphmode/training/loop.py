@@ -15,9 +15,11 @@ import numpy as np
 from ..nn.arguments import as_integer
 from ..optim import with_lr
 from .data import BatchSource, as_source, read_ahead, stacked
+from .data.host import check_holds_arrays
+from .data.source import EPOCH_END
 from .early_stopping import EarlyStopping
 from .evaluation import Evaluation
-from .fit_arguments import check_given_state, check_types
+from .fit_arguments import check_apart, check_given_state, check_types
 from .loggers import Logger
 from .nonfinite import NonfiniteError, first_nonfinite
 from .progress import Report, reporter
@@ -80,7 +82,7 @@ def fit(
       state: to start from, where `checkpoints` has none to go on from; `step.init()` where None.
       steps: how many in all, those before a resumption included; to a multiple of `steps_per_launch`.
       epochs: likewise. Without either, one epoch of data that has an end to it, all of a source that knows its epochs.
-      evaluation: on other data.
+      evaluation: on other data, or on the same by a source of its own.
       early_stopping: by the evaluation.
       plateau: a `ReduceLROnPlateau` and the name of the evaluation's metric that it watches. It begins with the
         optimizer's own rates: with groups a list, the rate of what no `Group` takes first, then those of `groups`.
@@ -97,8 +99,9 @@ def fit(
     Raises:
       NonfiniteError: where a loss or gradient is not finite (`on_nonfinite="stop"`), with the step and the first bad
         tensor.
-      ValueError: for bad arguments, and for batches that the step refuses; for a `state` of a later step than that of
-        the newest checkpoint, or of the same step with other values; for a plateau with other rates than the optimizer.
+      ValueError: for bad arguments, and for batches that the step refuses or that hold no arrays, as None; for a
+        `state` of a later step than that of the newest checkpoint, or of the same step with other values; for a plateau
+        with other rates than the optimizer.
 
     Example:
       >>> import graphmode as gm, jax.numpy as jnp, numpy as np
@@ -110,7 +113,7 @@ def fit(
       >>> run.history["loss"].shape, run.stopped
       ((4,), 'steps')
     """
-    check_types(step, state, evaluation, checkpoints, loggers)
+    check_types(step, state, evaluation, plateau, checkpoints, loggers)
     as_integer("log_every", log_every, least=1)
     for name, number in {"steps": steps, "epochs": epochs}.items():
         if number is not None:
@@ -121,6 +124,7 @@ def fit(
     if evaluation is None and (without := [name for name, value in needing.items() if value is not None]):
         raise ValueError(f"{' and '.join(without)} watches the evaluation, and there is none; give evaluation=")
     source = as_source(data)
+    check_apart(source, evaluation)
     if steps is None and epochs is None:
         epochs = source.epochs or 1
     if step.steps_per_launch > 1:
@@ -188,10 +192,12 @@ class _Run:
                     stopped = "data"
                     break
                 position, epoch = batches.state(), batches.epoch
-                batch = next(batches, None)
-                if batch is None:
+                batch = next(batches, EPOCH_END)
+                if batch is EPOCH_END:
                     stopped = "data"
                     break
+                where = f"batch {position['batch']} of epoch {epoch}"
+                check_holds_arrays(batch, f"the batch of step {number}, {where},")
                 if (left := self._too_few(batch, number)) is not None:
                     LOG.warning("%s", left)
                     stopped, end = "data", position

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -20,6 +21,7 @@ from .loss import Loss, as_loss
 from .loss_scaling import Scale
 from .remat import check_pattern, rematerialised
 
+LOG = logging.getLogger(__name__)
 Frozen = str | Callable[[str, nnx.Variable], bool]
 Precision = Literal["float32", "bfloat16", "float16"]
 
@@ -49,6 +51,7 @@ class Objective:
         remat: str | None,
     ):
         self._loss, self._precision, self._remat = loss, precision, remat
+        self._told: set[str] = set()
         self._frozen = _frozen(model, frozen)
         self._refuse_complex(model)
         self._graphdef, params, rest = self.split(model)
@@ -70,8 +73,10 @@ class Objective:
         device = "cpu" if jax.default_backend() == "cpu" else "cuda"
         casting = nullcontext() if self._precision == "float32" else autocast(self._precision, device_type=device)
         looking = nullcontext() if through is None else intercepted(model, through)
+        before = _numbers(model)
         with rematerialised(model, self._remat), looking, casting:
             found = as_loss(self._loss(model, batch))
+        self._tell_lost(before, _numbers(model))
         _, after, others = self.split(model)
         self._check_structure(after, others)
         value = found.value if scale is None else found.value.astype(jnp.float32) * scale.value
@@ -152,12 +157,33 @@ class Objective:
                     "dtypes: cast what is assigned to it"
                 )
 
+    def _tell_lost(self, before: dict[str, float], after: dict[str, float]) -> None:
+        """Warns in the log, once for each, of a Python number that the loss counts on: a graph holds arrays alone."""
+        for name in before.keys() & after.keys() - self._told:
+            if before[name] != after[name]:
+                self._told.add(name)
+                LOG.warning(
+                    "the loss sets the model's %s to %s, and each step begins with %s again, since a Python number is "
+                    "no part of the state; hold it as an array in an nnx.Variable", name, after[name], before[name]
+                )  # fmt: skip
+
     def _note_layouts(self, model: nnx.Module) -> None:
         """Variables whose layout follows from the type of their module carry it themselves, for the optimizer."""
         layouts = {leaf.path: leaf.transform for leaf in leaves(model) if leaf.transform != IDENTITY}
         for path, variable in nnx.to_flat_state(self.params):
             if (layout := layouts.get(".".join(map(str, path)))) and not variable.has_metadata(TRANSFORM):
                 variable.set_metadata(TRANSFORM, layout)
+
+
+def _numbers(model: nnx.Module) -> dict[str, float]:
+    """The Python numbers that its modules hold as attributes, by name."""
+    found: dict[str, float] = {}
+    for path, node in nnx.iter_graph(model):
+        if isinstance(node, nnx.Module):
+            for name, value in vars(node).items():
+                if type(value) in (int, float) and not name.startswith("_"):
+                    found[".".join(map(str, (*path, name)))] = value
+    return found
 
 
 def _frozen(model: nnx.Module, frozen: Frozen | None) -> set[str]:

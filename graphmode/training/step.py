@@ -16,7 +16,7 @@ from ..nn.arguments import as_integer, as_word
 from ..optim import Optimizer, OptimizerState
 from ..optim.clipping import clip_grad_norm, clip_grad_value
 from ..optim.naming import by_name, flags_of
-from .batch_shapes import BatchShapes
+from .batch_shapes import BatchShapes, arrays_of
 from .gradients import Gradients, gradients
 from .loss import Loss
 from .loss_scaling import LossScaling, all_finite, unscaled
@@ -245,13 +245,22 @@ class TrainStep:
 
     def place(self, batch: Any) -> Any:
         """The batch of this process on its devices, ahead of the step: what `read_ahead` takes as `place`."""
-        if self.placement is None:
-            return jax.device_put(batch)
-        return self.placement.put_batch(batch, lead=self.steps_per_launch)
+        return self._placed(batch, self.steps_per_launch)
 
     def place_rows(self, batch: Any) -> Any:
         """A single batch, whatever `steps_per_launch` is: what an evaluation takes."""
-        return jax.device_put(batch) if self.placement is None else self.placement.put_batch(batch)
+        return self._placed(batch, 1)
+
+    def _placed(self, batch: Any, lead: int) -> Any:
+        if not jax.tree.leaves(batch):
+            return batch  # refused by what takes it, which knows its number
+        if self.placement is not None:
+            return self.placement.put_batch(batch, lead=lead)
+        try:
+            return jax.device_put(batch)
+        except TypeError:
+            arrays_of(batch)  # which names what is no array
+            raise
 
     def lower(self, state: TrainState, batch: Any) -> Any:
         """The step for this batch as `jax.jit(...).lower` gives it: for its HLO, cost and memory."""

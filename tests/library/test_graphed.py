@@ -124,6 +124,25 @@ def test_it_compiles_once_whatever_holds_the_numbers():
     assert compiled.count("/jax/core/compile/backend_compile_duration") == 1
 
 
+@pytest.mark.parametrize("backward", [False, True])
+def test_a_key_is_an_argument(backward):
+    def noisy(key, x):
+        return (x * jax.random.normal(key, x.shape)).sum()
+
+    key, x = jax.random.key(3), jnp.ones(2)
+    fast = gm.graphed(noisy, jax.random.key(0), x, backward=backward)
+    found = fast(key, x)
+    wanted, gradient = jax.jit(jax.value_and_grad(noisy, 1))(key, x)
+    if backward:
+        found, gradients = found
+        assert gradients.inputs[0][0] is None
+        np.testing.assert_array_equal(gradients.inputs[0][1], gradient)
+    assert found == wanted
+    assert fast.traces == 1
+    with pytest.raises(TypeError, match=r"key has dtype uint32, and key<fry>\[\] was wanted"):
+        fast(jnp.uint32(3), x)
+
+
 def test_wrong_use():
     with pytest.raises(TypeError, match="module_or_fn is int"):
         gm.graphed(3, X)

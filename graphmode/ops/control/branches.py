@@ -109,6 +109,8 @@ def switch(
         raise ValueError(
             f"index is {described(index)}, and one integer was wanted; use cond for a bool, jax.vmap for many"
         )
+    if index.dtype.itemsize < 4:
+        index = index.astype(jnp.int32)  # a number of branches beyond a narrow dtype would wrap in it
     last = len(branches) - 1
     in_range = (index >= 0) & (index <= last)
     if on_out_of_range == "raise":

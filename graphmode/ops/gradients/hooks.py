@@ -21,7 +21,9 @@ def gradient_hook(x: T, fn: Callable[[Any], Any]) -> T:
 
     Identity with a `custom_vjp`. The gradient is that of what is given back, so go on with `x = gradient_hook(x, fn)`:
     a use of the old `x` passes the hook by. There is no handle: a hook is removed by not being traced. Reverse mode
-    only; `jax.jvp` raises `TypeError`. `fn` may close over arrays, and no gradient goes to them.
+    only; `jax.jvp`, and `jax.hessian` with it, raise `TypeError`. Second derivatives, as of `jax.grad` twice, go
+    through `fn` and once more through the hook, as PyTorch's under `create_graph=True` do. `fn` may close over arrays,
+    and no gradient goes to them.
 
     Args:
       x: floating array `[...]`, or a pytree; leaves that have no gradient are `None` in what `fn` gets.
@@ -52,7 +54,8 @@ def gradient_hook(x: T, fn: Callable[[Any], Any]) -> T:
         changed = seen if found is None else found
         return jax.tree.map(lambda g, new: g if new is None else new, gradient, changed, is_leaf=_is_none), None
 
-    identity.defvjp(lambda x, constants: (x, constants), backward)
+    # hooked again: a backward pass that is differentiated computes with the value given back
+    identity.defvjp(lambda x, constants: (identity(x, constants), constants), backward)
     return identity(x, hook.constants)
 
 

@@ -11,7 +11,6 @@ import jax.numpy as jnp
 from jax import lax
 from jax.typing import ArrayLike
 
-from ...extremes import largest
 from ..arguments import as_mask
 
 T = TypeVar("T")
@@ -142,7 +141,9 @@ def safe_norm(
         raise ValueError(f"ord is {ord}, and a number above 0 was wanted: 1, 2, inf or another")
     axis = tuple(axis) if isinstance(axis, Sequence) else axis
     if ord == math.inf:
-        return largest(_magnitude(x), axis, keepdims=keepdims)
+        is_nan = jnp.isnan(x)  # left out of the maximum, whose gradient would be NaN, where PyTorch has 0
+        most = jnp.max(jnp.where(is_nan, 0, _magnitude(x)), axis, keepdims=keepdims)
+        return jnp.where(jnp.any(is_nan, axis, keepdims=keepdims), jnp.nan, most).astype(x.dtype)
     if ord == 1:
         return jnp.sum(_magnitude(x), axis=axis, keepdims=keepdims)
     wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
@@ -154,8 +155,8 @@ def safe_norm(
 
 
 def _magnitude(x: jax.Array) -> jax.Array:
-    """`abs(x)`, whose gradient at 0 is 0 in PyTorch, and 1 in JAX."""
-    return where_safe(x != 0, jnp.abs, x)
+    """`abs(x)`, whose gradient at 0 and NaN is 0 in PyTorch; in JAX it is 1 at 0 and -1 or NaN at NaN."""
+    return where_safe(jnp.abs(x) > 0, jnp.abs, x, otherwise=lax.stop_gradient(jnp.abs(x)))
 
 
 def safe_sqrt(x: ArrayLike) -> jax.Array:

@@ -91,7 +91,7 @@ def ste_round(x: ArrayLike) -> jax.Array:
 
 
 def ste_sign(x: ArrayLike, *, window: float | None = None) -> jax.Array:
-    """Sign of `x`, 0 at 0 as `torch.sign`'s, with the gradient of `x`: binarized networks.
+    """Sign of `x`, 0 at 0 and NaN as `torch.sign`'s, with the gradient of `x`: binarized networks.
 
     Courbariaux et al., "Binarized Neural Networks" (2016), let the gradient through where `|x| <= 1`: `window=1`.
 
@@ -112,14 +112,18 @@ def ste_sign(x: ArrayLike, *, window: float | None = None) -> jax.Array:
       [0.0, 1.0]
     """
     if window is None:
-        return straight_through(jnp.sign, jnp.asarray(x))
+        return straight_through(_sign, jnp.asarray(x))
     if isinstance(window, int | float) and not window >= 0:
         raise ValueError(f"window is {window}; give a number of at least 0, or None for a gradient everywhere")
 
     def windowed(x: jax.Array) -> jax.Array:
         return jnp.where(jnp.abs(x) <= window, x, lax.stop_gradient(x))
 
-    return straight_through(jnp.sign, jnp.asarray(x), surrogate=windowed)
+    return straight_through(_sign, jnp.asarray(x), surrogate=windowed)
+
+
+def _sign(x: jax.Array) -> jax.Array:
+    return jnp.where(jnp.isnan(x), 0, jnp.sign(x)).astype(x.dtype)
 
 
 def straight_through_one_hot(weights: ArrayLike, *, axis: int = -1) -> jax.Array:

@@ -36,6 +36,12 @@ def _leaf(leaf: Any) -> Any:
     return leaf
 
 
+def check_holds_arrays(batch: Any, told: str) -> None:
+    """Raises `ValueError` for a batch that is None, or holds nothing else, as a `collate_fn` may give it."""
+    if not jax.tree.leaves(batch):
+        raise ValueError(f"{told} is {batch!r}, which holds no arrays; leave it out of the data")
+
+
 def as_rows(arrays: Any, *, name: str) -> tuple[Any, int]:
     """A pytree of numpy arrays `[N, ...]`, and N.
 

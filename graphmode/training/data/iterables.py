@@ -94,6 +94,10 @@ class IteratorSource(EpochSource):
     def __init__(self, data: Iterator[Any]):
         self._data = data
 
+    @property
+    def _origin(self) -> Any:
+        return self._data
+
     def batches(self, epoch: int, start: int) -> Iterator[Any]:
         return map(as_host, self._data)
 

@@ -135,6 +135,10 @@ class ReadAhead(BatchSource):
         self._source._ended = ended
 
     @property
+    def _origin(self) -> Any:
+        return self._source._origin
+
+    @property
     def epochs(self) -> int | None:
         return self._source.epochs
 

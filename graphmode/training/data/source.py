@@ -80,6 +80,11 @@ class BatchSource(abc.ABC):
         """Whether all epochs are over."""
         return self.epochs is not None and self.epoch >= self.epochs
 
+    @property
+    def _origin(self) -> Any:
+        """What holds the position: of two sources with one origin, each moves the other."""
+        return self
+
     def close(self) -> None:  # noqa: B027  most hold nothing
         """Lets go of what reading holds, as threads and worker processes. The position stays."""
 

@@ -91,6 +91,10 @@ class TorchSource(EpochSource):
     def batches_per_epoch(self) -> int | None:
         return self._batches
 
+    @property
+    def _origin(self) -> Any:
+        return self._loader if self._loader.persistent_workers else self  # whose one iterator begins anew
+
     def batches(self, epoch: int, start: int) -> Iterator[Any]:
         for sampler in {id(sampler): sampler for sampler in self._samplers}.values():
             if hasattr(sampler, "set_epoch"):

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from .arrays import ArraySource
+from .host import check_holds_arrays
 from .iterables import as_source
 from .source import EPOCH_END, BatchSource, as_number
 
@@ -44,6 +45,10 @@ class View(BatchSource):
     @_ended.setter
     def _ended(self, ended: bool) -> None:
         self._source._ended = ended
+
+    @property
+    def _origin(self) -> Any:
+        return self._source._origin
 
     @property
     def epoch(self) -> int:
@@ -226,7 +231,7 @@ class Stacked(View):
             if self._before["batch"] == 0:
                 raise self._nothing_left(left)
             return EPOCH_END
-        group = _as_group(self._held)
+        group = _as_group(self._held, self._before)
         self._held = []
         return group
 
@@ -234,7 +239,10 @@ class Stacked(View):
         return ValueError(f"k is {self._k}, and an epoch has {batches} batches; with remainder='drop' none would come")
 
 
-def _as_group(batches: list[Any]) -> Any:
+def _as_group(batches: list[Any], before: Mapping[str, Any]) -> Any:
+    for number, batch in enumerate(batches):
+        begins = f"the group that begins at batch {before['batch']} of epoch {before['epoch']}"
+        check_holds_arrays(batch, f"batch {number} of {begins}")
     first, *others = (jax.tree.leaves_with_path(batch) for batch in batches)
     for number, other in enumerate(others, 1):
         for (path, a), (other_path, b) in zip(first, other, strict=False):

@@ -351,6 +351,12 @@ def test_a_wide_index_does_not_wrap():
         assert np.isnan(jax.jit(lambda i: gm.switch(i, fns, on_out_of_range="nan"))(np.int64(2**32)))
 
 
+@pytest.mark.parametrize(("dtype", "branches"), [("int8", 130), ("uint8", 260)])
+def test_more_branches_than_a_narrow_index_counts(dtype, branches):
+    index, fns = np.dtype(dtype).type(100), [lambda: 0.0] * 100 + [lambda: 1.0] + [lambda: 2.0] * (branches - 101)
+    assert float(jax.jit(lambda i: gm.switch(i, fns, on_out_of_range="nan"))(index)) == 1
+
+
 def test_branches_are_traced_once():
     traces = []
 

@@ -174,6 +174,32 @@ def test_scaling_works_forward_and_twice():
     assert jax.grad(jax.grad(fn))(2.0) == jax.jacfwd(jax.grad(fn))(2.0) == 9 * 12
     with pytest.raises(TypeError, match="forward-mode"):
         jax.jvp(lambda x: gm.gradient_hook(x, jnp.sin), (2.0,), (1.0,))
+    with pytest.raises(TypeError, match="forward-mode"):
+        jax.hessian(lambda x: gm.gradient_hook(x, jnp.sin) ** 2)(2.0)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (lambda x: gm.gradient_hook(x, jnp.square), torch.square),
+        (lambda x: gm.gradient_hook(x, lambda g: None), lambda g: None),
+        (lambda x: gm.clip_gradient(x, max_value=5.0), lambda g: g.clamp(-5, 5)),
+        (lambda x: gm.clip_gradient(x, max_norm=2.0), lambda g: g * (2 / (g.norm() + 1e-6)).clamp(max=1)),
+        (lambda x: gm.scale_gradient(x, 0.5), lambda g: 0.5 * g),
+    ],
+    ids=["hook", "look", "clip", "clip by norm", "scale"],
+)
+def test_second_and_third_derivatives(ours, theirs):
+    start = np.array([0.2, 1.0, -1.5], np.float32)
+    tensor = torch.tensor(start, requires_grad=True)
+    y = tensor * 1
+    y.register_hook(theirs)
+    value, found = (y**4).sum(), lambda x: (ours(x) ** 4).sum()
+    for _ in range(3):
+        (gradient,) = torch.autograd.grad(value, tensor, create_graph=True)
+        value, before = gradient.sum(), found
+        found = lambda x, before=before: jax.grad(before)(x).sum()  # noqa: E731
+        np.testing.assert_allclose(jax.jit(jax.grad(before))(start), gradient.detach(), rtol=1e-5)
 
 
 def test_a_hook_prints_the_gradient(capsys):

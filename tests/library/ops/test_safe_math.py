@@ -233,6 +233,16 @@ def test_special_values_stay_those_of_the_plain_function():
     assert np.isnan(gm.safe_norm(np.array([np.nan, 0])))
 
 
+@pytest.mark.parametrize("ord", [1, math.inf])
+@pytest.mark.parametrize("x", [[np.nan, 1.0], [1.0, np.nan, np.nan], [-np.nan, 0.0], [np.nan]], ids=str)
+def test_the_gradient_of_a_norm_at_nan_is_pytorchs(ord, x):
+    tensor = torch.tensor(x, requires_grad=True)
+    torch.linalg.vector_norm(tensor, ord).backward()
+    value, gradient = jax.value_and_grad(lambda x: gm.safe_norm(x, ord=ord))(np.float32(x))
+    assert np.isnan(value)
+    np.testing.assert_array_equal(gradient, tensor.grad)
+
+
 def test_low_precision_norm_does_not_overflow():
     x = np.full(4, 300, np.float16)
     assert gm.safe_norm(x).dtype == jnp.float16

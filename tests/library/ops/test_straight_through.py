@@ -150,6 +150,12 @@ def test_values_to_the_last_bit():
     assert np.isnan(gm.ste_round(np.float32(np.nan)))
 
 
+def test_the_sign_of_what_is_no_number_is_pytorchs():
+    x = np.array([np.nan, -np.nan, np.inf, -np.inf, 0.0, -0.0], np.float32)
+    for window in (None, 1.0):
+        np.testing.assert_array_equal(gm.ste_sign(x, window=window), torch.sign(torch.from_numpy(x)))
+
+
 def test_forward_mode_higher_derivatives_and_pytrees():
     def fn(x):
         return gm.straight_through(jnp.sign, x, surrogate=jnp.tanh) ** 2

@@ -101,6 +101,11 @@ def test_decays_outside_are_refused(decay: float):
         ema(decay)
 
 
+def test_a_traced_decay_is_refused():
+    with pytest.raises(TypeError, match="decay is traced"):
+        jax.jit(lambda decay: ema(decay).update(jnp.ones(1), jnp.zeros(1), 1))(0.9)
+
+
 def test_other_trees_are_refused():
     with pytest.raises(ValueError, match=r"params is .* and average is"):
         swa().update({"w": jnp.zeros(2)}, {"v": jnp.zeros(2)}, 1)

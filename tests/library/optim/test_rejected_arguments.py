@@ -48,6 +48,22 @@ def test_both_reject(name, arguments):
         getattr(gm.optim, name.lower())(**arguments)
 
 
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda: gm.optim.adam(betas=0.9), "betas is 0.9; give two numbers in a tuple"),
+        (lambda: gm.optim.radam(betas=(0.9,)), r"betas is \(0.9,\); give two numbers"),
+        (lambda: gm.optim.rprop(etas=0.5), "etas is 0.5; give two numbers"),
+        (lambda: gm.optim.rprop(step_sizes=50.0), "step_sizes is 50.0; give two numbers"),
+        (lambda: gm.optim.adafactor(eps=1e-3), "eps is 0.001; give two numbers"),
+        (lambda: gm.optim.muon(ns_coefficients=(1.0, 2.0)), r"ns_coefficients is \(1.0, 2.0\); give three numbers"),
+    ],
+)
+def test_one_number_for_several(make, told):
+    with pytest.raises(ValueError, match=told):
+        make()
+
+
 @pytest.mark.parametrize("lr", ["fast", None, [0.1], gm.optim.lr_scheduler.StepLR], ids=str)
 def test_a_rate_that_is_no_number(lr):
     with pytest.raises(TypeError, match=r"^lr is .* and a number or a schedule was wanted"):

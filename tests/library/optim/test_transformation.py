@@ -1,6 +1,7 @@
 """What all optimizers share: absent gradients, groups, rates, and how they stand inside of optax and NNX."""
 
 import copy
+import pickle
 
 import jax
 import jax.numpy as jnp
@@ -134,6 +135,13 @@ def test_groups_are_pytorchs_groups(where):
         (lambda: gm.optim.sgd(groups=[gm.optim.Group("w", beta=1)]), ValueError, r"groups\[0\] has beta; SGD has lr"),
         (lambda: gm.optim.sgd(groups=[gm.optim.Group("w", lr=-1.0)]), ValueError, r"groups\[0\]: lr is -1.0"),
         (lambda: gm.optim.sgd(groups=["w"]), TypeError, r"groups\[0\] is a str"),
+        (lambda: gm.optim.sgd(groups=gm.optim.Group("w")), TypeError, r"groups is Group\('w'\); give a list"),
+        (lambda: gm.optim.sgd(groups=3), TypeError, "groups is 3; give a list"),
+        (
+            lambda: gm.optim.adagrad(groups=[gm.optim.Group("w", initial_accumulator_value=1.0)]),
+            ValueError,
+            r"groups\[0\] has initial_accumulator_value, which Adagrad takes for all groups alike",
+        ),
         (lambda: gm.optim.Group("("), ValueError, "give a regular expression"),
         (lambda: gm.optim.radam(betas=(lambda t: 0.9, 0.9)), TypeError, "betas is a schedule; RAdam takes one for lr"),
     ],
@@ -245,6 +253,49 @@ def test_with_lr_reaches_into_a_chain_and_counts_groups():
         gm.optim.with_lr(state, [1.0, 2.0, 3.0])
     with pytest.raises(ValueError, match="state holds 0 states"):
         gm.optim.with_lr(optax.sgd(0.1).init(params), 0.1)
+
+
+@pytest.mark.parametrize("wrap", [lambda update: update, jax.jit], ids=["eager", "jit"])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_injected_numbers_are_pytorchs_and_may_change(optimizer, wrap):
+    make = getattr(torch.optim, optimizer)
+    rates = [0.1, 0.1, 0.02, 0.02]
+    more = {} if optimizer == "Rprop" else {"weight_decay": 0.05}
+    if optimizer == "SGD":
+        more["momentum"] = 0.0  # known to none of the updates, so that there is a buffer
+    with in_double():
+        theirs = {name: torch.nn.Parameter(torch.tensor(value)) for name, value in START.items()}
+        theirs_tx = make(list(theirs.values()), lr=0.1, **more)
+        tx = optax.inject_hyperparams(getattr(gm.optim, optimizer.lower()))(lr=0.1, **more)
+        params = {name: jnp.asarray(value) for name, value in START.items()}
+        state, update = tx.init(params), wrap(tx.update)
+        for number, lr in enumerate(rates):
+            state.hyperparams["lr"] = theirs_tx.param_groups[0]["lr"] = lr
+            if number == 1 and "momentum" in more:
+                state.hyperparams["momentum"] = theirs_tx.param_groups[0]["momentum"] = 0.9
+            for name, p in theirs.items():
+                p.grad = torch.tensor(given(number)[name])
+            theirs_tx.step()
+            updates, state = update({k: jnp.asarray(v) for k, v in given(number).items()}, state, params)
+            params = optax.apply_updates(params, updates)
+    for name, p in theirs.items():
+        np.testing.assert_allclose(params[name], p.detach().numpy(), rtol=1e-10, atol=1e-10)
+
+
+def test_injected_schedules_groups_and_rates():
+    params = {"weight": jnp.ones(2), "bias": jnp.ones(2)}
+    tx = optax.inject_hyperparams(gm.optim.sgd)(
+        lr=optax.linear_schedule(0.5, 0.0, 2), momentum=0.9, nesterov=True, groups=[gm.optim.Group("bias", lr=0.25)]
+    )
+    state, update = tx.init(params), jax.jit(tx.update)
+    for weight, bias in [(0.5, 0.25), (0.25, 0.25), (0.0, 0.25)]:
+        _, state = update(params, state, params)
+        np.testing.assert_array_equal(state.inner_state.lr, np.float32([weight, bias]))
+    with pytest.raises(ValueError, match=r"set the hyperparams\['lr'\] that it holds"):
+        gm.optim.with_lr((state,), 0.1)
+    layer = gm.nn.Linear(2, 3, rngs=nnx.Rngs(0))
+    with pytest.raises(ValueError, match=r"weight is laid out otherwise .*inject_hyperparams makes it anew"):
+        optax.inject_hyperparams(gm.optim.adafactor)().init(nnx.state(layer, nnx.Param))
 
 
 @pytest.mark.parametrize("optimizer", ["SGD", "Adafactor", "NAdam"])
@@ -362,6 +413,18 @@ def test_shared_variables_empty_trees_copies_and_vmap():
         one = jax.tree.map(lambda leaf, index=index: leaf[index], params)
         alone, _ = tx.update(one, tx.init(one), one)
         np.testing.assert_array_equal(every["weight"][index], alone["weight"])
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_a_pickled_one_steps_as_before(optimizer):
+    rate, groups = gm.optim.lr_scheduler.StepLR(0.1, step_size=1), [gm.optim.Group("bias", lr=0.5)]
+    layer = gm.nn.Linear(2, 3, bias=optimizer != "Muon", rngs=nnx.Rngs(0))
+    tx = getattr(gm.optim, optimizer.lower())(lr=rate, groups=[] if optimizer == "Muon" else groups).for_model(layer)
+    again = pickle.loads(pickle.dumps(tx))
+    assert (repr(again), again.rule, again.layouts.keys()) == (repr(tx), tx.rule, tx.layouts.keys())
+    params = nnx.as_pure(nnx.state(layer, nnx.Param))
+    steps = [one.update(params, one.init(params), params) for one in (tx, again)]
+    assert bits(steps[0]) == bits(steps[1])
 
 
 def test_the_precision_of_a_step_does_not_hang_on_the_kind_of_number():

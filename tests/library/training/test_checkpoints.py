@@ -314,6 +314,11 @@ def test_wrong_arguments(saved, tmp_path):
         checkpoints.save(state, metrics={"loss": jnp.ones(2)})
     assert checkpoints.save(state)
     checkpoints.close()
+    state, _ = run(step, state, range(1))
+    for saves in (lambda: checkpoints.save(state), lambda: gm.training.fit(step, iter(()), checkpoints=checkpoints)):
+        with pytest.raises(RuntimeError, match=r"Checkpoints\(.*\) is closed; save before close"):
+            saves()
+    assert checkpoints.steps[-1] == 5
 
 
 def test_another_run_does_not_write_into_the_folder(saved):

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import torch
 from flax import nnx
 
 import graphmode as gm
@@ -24,7 +25,10 @@ from graphmode.training import (
     TensorBoard,
     fit,
     from_arrays,
+    read_ahead,
+    stacked,
 )
+from graphmode.training.data import mapped
 
 ROWS, FEATURES = 24, 3
 RNG = np.random.default_rng(0)
@@ -290,12 +294,47 @@ def test_bad_arguments(options, message):
         fit(**{"step": make_step(), "data": make_data(), "progress": False, **options()})
 
 
+def loader(**options):
+    rows = [{"x": x, "y": y} for x, y in zip(X, Y, strict=True)]
+    return torch.utils.data.DataLoader(rows, batch_size=8, **options)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda: (source := make_data(), source),
+        lambda: (source := make_data(), mapped(source, lambda batch: batch)),
+        lambda: (stacked(source := make_data(), 1), read_ahead(source)),
+        lambda: (rows := iter([{"x": X, "y": Y}]), rows),
+        lambda: (rows := loader(num_workers=1, persistent_workers=True), rows),
+    ],
+    ids=["source", "view", "views", "iterator", "persistent workers"],
+)
+def test_one_source_for_training_and_evaluation_is_refused(made):
+    data, judged = made()
+    with pytest.raises(ValueError, match=r"^evaluation reads the .* that data is"):
+        fit(make_step(), data, steps=1, evaluation=Evaluation(judged, mean_y), progress=False)
+
+
+def mean_y(model, batch):
+    return {"y": jnp.mean(batch["y"])}
+
+
+@pytest.mark.parametrize("make", [loader, lambda: [{"x": X[i : i + 8], "y": Y[i : i + 8]} for i in (0, 8, 16)]])
+def test_data_that_can_be_read_twice_at_a_time_are_trained_on_and_judged(make):
+    data, alone = make(), fit(make_step(), make(), steps=8, progress=False)
+    run = fit(make_step(), data, steps=8, evaluation=Evaluation(data, mean_y, every=2), progress=False)
+    np.testing.assert_array_equal(run.history["loss"], alone.history["loss"])
+    np.testing.assert_allclose([found["y"] for _, found in run.evaluations], Y.mean(), rtol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("name", "given"),
     [
         ("step", lambda: "step"),
         ("state", lambda: Net(nnx.Rngs(0))),
         ("evaluation", lambda: squared_error),
+        ("plateau", lambda: ReduceLROnPlateau(0.1)),
         ("checkpoints", lambda: "folder"),
         ("loggers", lambda: ReduceLROnPlateau(0.1)),
     ],
@@ -317,6 +356,26 @@ def test_metrics_that_are_no_mapping():
     step = make_step()
     with pytest.raises(TypeError, match=r"metrics gave a .*; give a mapping of scalars by name"):
         Evaluation([{"x": X}], lambda model, batch: jnp.mean(batch["x"])).run(step, step.init())
+
+
+@pytest.mark.parametrize("empty", [None, {}, (None, None)])
+def test_a_batch_without_arrays_is_no_end_of_the_data(empty):
+    data = [{"x": X, "y": Y}, empty, {"x": X, "y": Y}]
+    with pytest.raises(ValueError, match=r"the batch of step 1, batch 1 of epoch 0, is .* which holds no arrays"):
+        fit(make_step(), data, progress=False)
+    with pytest.raises(ValueError, match=r"batch 1 of the evaluation is .* which holds no arrays"):
+        Evaluation(data, mean_y).run(step := make_step(), step.init())
+    with pytest.raises(ValueError, match=r"batch 1 of the group that begins at batch 0 of epoch 0 is .* no arrays"):
+        fit(make_step(steps_per_launch=2), data, progress=False)
+
+
+@pytest.mark.parametrize("names", [["a"] * 8, np.array(["a"] * 8)], ids=["list", "array"])
+def test_strings_in_a_batch_are_named(names):
+    data = [{"x": X[:8], "y": Y[:8], "name": names}]
+    with pytest.raises(TypeError, match=r"batch\['name'\].* is a.* (str|<U1), .* out of the batch"):
+        fit(make_step(), data, progress=False)
+    with pytest.raises(TypeError, match=r"batch\['name'\].* is a.* (str|<U1), .* out of the batch"):
+        Evaluation(data, mean_y).run(step := make_step(), step.init())
 
 
 def test_an_error_in_the_data_is_raised_where_the_batch_would_have_come():

@@ -48,3 +48,25 @@ def test_a_metric_that_is_text():
 def test_a_checkpoint_of_pytorchs_that_is_none(source):
     with pytest.raises(TypeError, match=f"source is a {type(source).__name__}; give the path"):
         gm.training.from_torch_checkpoint(source, make_step())
+
+
+class Counting(nnx.Module):
+    def __init__(self):
+        self.inner = gm.nn.Linear(3, 1, rngs=nnx.Rngs(0))
+        self.inner.calls, self.scale, self.rows = 0, 2.0, None
+
+    def __call__(self, x):
+        self.inner.calls += 1
+        self.rows = x.shape[0]  # new, and made again by each call
+        self.scale = 2.0
+        return self.inner(x) * self.scale
+
+
+def test_a_number_that_each_step_forgets_is_told_once(caplog):
+    step = gm.train_step(Counting(), lambda model, x: jnp.mean(model(x)), gm.optim.sgd(), shapes=2)
+    state, _ = step(step.init(), BATCH)
+    state, _ = step(state, BATCH[:2])
+    assert [record.getMessage().split(",")[0] for record in caplog.records] == [
+        "the loss sets the model's inner.calls to 1"
+    ]
+    assert step.model(state).inner.calls == 0
