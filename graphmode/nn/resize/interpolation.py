@@ -179,4 +179,4 @@ def _bins(size: int, bins: int) -> Taps:
     ends = -(-(np.arange(bins) + 1) * size // bins)
     indices = starts[:, None] + np.arange(int((ends - starts).max()))
     weights = np.where(indices < ends[:, None], 1 / (ends - starts)[:, None], 0)
-    return Taps(np.minimum(indices, size - 1), weights)
+    return Taps(np.where(indices < ends[:, None], indices, -1), weights)
