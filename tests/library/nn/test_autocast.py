@@ -2,12 +2,15 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 import torch
 from flax import nnx
 
+import graphmode
 from graphmode import nn
 from graphmode.nn.autocast import RULES, autocast_dtype
+from graphmode.weights import load
 
 from .samples import FUNCTIONS, function_samples
 from .sides import adapter_of, call
@@ -52,6 +55,37 @@ def test_results_have_the_dtype_of_pytorchs_on_a_cpu(name, dtype):
     dtypes = [str(value.dtype).removeprefix("torch.") for value in tensors_of(wanted).values()]
     ours = [str(leaf.dtype) for leaf in jax.tree.leaves(found)]
     assert [d for d in ours if "float" in d] == [d for d in dtypes if "float" in d]
+
+
+RECURRENT = ["RNN", "GRU", "LSTM", "LSTM projected", "RNNCell", "GRUCell", "LSTMCell"]
+
+
+@pytest.mark.parametrize("name", RECURRENT)
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize("state", [None, "bfloat16", "float32"])
+def test_recurrent_states_have_the_dtype_of_pytorchs_on_a_cpu(name, dtype, state):
+    name, _, projected = name.partition(" ")
+    arguments = (4, 3), {"proj_size": 2} if projected else {}
+    theirs, ours = (getattr(side.nn, name) for side in (torch, graphmode))
+    theirs, ours = theirs(*arguments[0], **arguments[1]), ours(*arguments[0], **arguments[1], rngs=nnx.Rngs(0))
+    load(ours, theirs.state_dict())
+    is_cell = name.endswith("Cell")
+    x = torch.randn((2, 4) if is_cell else (5, 2, 4), generator=torch.Generator().manual_seed(0))
+    hx = None
+    if state:
+        hx = tuple(torch.ones((2, n) if is_cell else (1, 2, n)) for n in (2 if projected else 3, 3))
+
+    def both(hx, x, asarray):
+        hx = hx and tuple(asarray(h, state) for h in hx)
+        return asarray(x, dtype), hx if not hx or "LSTM" in name else hx[0]
+
+    with torch.autocast("cpu", dtype=torch.bfloat16), torch.no_grad():
+        wanted = jax.tree.leaves(theirs(*both(hx, x, lambda array, dtype: array.to(getattr(torch, dtype)))))
+    with nn.autocast(jnp.bfloat16, device_type="cpu"):
+        found = jax.tree.leaves(ours(*both(hx, x, lambda array, dtype: jnp.asarray(array.numpy(), dtype))))
+    assert [str(array.dtype) for array in found] == [str(array.dtype).removeprefix("torch.") for array in wanted]
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(np.asarray(one, np.float32), other.float().numpy(), atol=2**-6)
 
 
 def test_every_rule_belongs_to_a_function():
