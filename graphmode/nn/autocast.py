@@ -35,7 +35,10 @@ RULES: dict[str, dict[str, Rule]] = {
         **dict.fromkeys(["rnn", "lstm", "gru"], "lower"),
         **dict.fromkeys(_LOSSES, "float32"),
         **dict.fromkeys(["cross_entropy", "gaussian_nll_loss"], "float32"),  # made of log_softmax, log and pow
-        **dict.fromkeys(["softplus", "layer_norm", "rms_norm", "group_norm", "cosine_similarity", "pdist"], "float32"),
+        **dict.fromkeys(["softplus", "layer_norm", "rms_norm", "group_norm"], "float32"),
+        **dict.fromkeys(["cosine_similarity", "cdist", "pdist", "interpolate"], "float32"),
+        **dict.fromkeys(["pairwise_distance", "normalize", "multilabel_soft_margin_loss"], "float32"),  # of norm, sum
+        **dict.fromkeys(["lp_pool1d", "lp_pool2d", "lp_pool3d", "local_response_norm"], "float32"),  # of pow
         **dict.fromkeys(["softmax", "log_softmax"], "float32 by dtype"),
         **dict.fromkeys(["bilinear", "grid_sample"], "promote"),
         "binary_cross_entropy": "refuse",
@@ -48,7 +51,7 @@ RULES: dict[str, dict[str, Rule]] = {
         **dict.fromkeys(_LOSSES - {"kl_div", "huber_loss"}, "float32"),
         **dict.fromkeys(["huber_loss", "kl_div", "ctc_loss", "cross_entropy", "binary_cross_entropy"], "float32"),
         **dict.fromkeys(
-            ["avg_pool3d", "adaptive_avg_pool3d", "adaptive_max_pool3d", "grid_sample", "cdist"], "float32"
+            ["avg_pool3d", "adaptive_avg_pool3d", "adaptive_max_pool3d", "lp_pool3d", "grid_sample", "cdist"], "float32"
         ),
         **dict.fromkeys(["max_unpool1d", "max_unpool2d", "max_unpool3d", "grid_sample", "cdist"], "float32"),
         "prelu": "lower",
