@@ -17,7 +17,7 @@ from .arguments import as_word
 P = ParamSpec("P")
 R = TypeVar("R")
 
-Rule = Literal["lower", "float32", "float32 by dtype", "promote", "refuse"]
+Rule = Literal["lower", "float32", "float32 by dtype", "promote", "as hx", "refuse"]
 
 _CONVOLUTIONS = {f"conv{kind}{rank}d" for kind in ("", "_transpose") for rank in (1, 2, 3)}
 _LOSSES = {
@@ -35,7 +35,10 @@ RULES: dict[str, dict[str, Rule]] = {
         **dict.fromkeys(["rnn", "lstm", "gru"], "lower"),
         **dict.fromkeys(_LOSSES, "float32"),
         **dict.fromkeys(["cross_entropy", "gaussian_nll_loss"], "float32"),  # made of log_softmax, log and pow
-        **dict.fromkeys(["softplus", "layer_norm", "rms_norm", "group_norm", "cosine_similarity", "pdist"], "float32"),
+        **dict.fromkeys(["softplus", "layer_norm", "rms_norm", "group_norm"], "float32"),
+        **dict.fromkeys(["cosine_similarity", "cdist", "pdist", "interpolate"], "float32"),
+        **dict.fromkeys(["pairwise_distance", "normalize", "multilabel_soft_margin_loss"], "float32"),  # of norm, sum
+        **dict.fromkeys(["lp_pool1d", "lp_pool2d", "lp_pool3d", "local_response_norm"], "float32"),  # of pow
         **dict.fromkeys(["softmax", "log_softmax"], "float32 by dtype"),
         **dict.fromkeys(["bilinear", "grid_sample"], "promote"),
         "binary_cross_entropy": "refuse",
@@ -44,10 +47,11 @@ RULES: dict[str, dict[str, Rule]] = {
         **dict.fromkeys(_CONVOLUTIONS, "lower"),
         **dict.fromkeys(["linear", "matmul", "bmm", "baddbmm", "einsum", "scaled_dot_product_attention"], "lower"),
         **dict.fromkeys(["rnn", "rnn_cell", "lstm"], "lower"),
+        **dict.fromkeys(["gru", "gru_cell", "lstm_cell"], "as hx"),  # their gates join the state in its own dtype
         **dict.fromkeys(_LOSSES - {"kl_div", "huber_loss"}, "float32"),
         **dict.fromkeys(["huber_loss", "kl_div", "ctc_loss", "cross_entropy", "binary_cross_entropy"], "float32"),
         **dict.fromkeys(
-            ["avg_pool3d", "adaptive_avg_pool3d", "adaptive_max_pool3d", "grid_sample", "cdist"], "float32"
+            ["avg_pool3d", "adaptive_avg_pool3d", "adaptive_max_pool3d", "lp_pool3d", "grid_sample", "cdist"], "float32"
         ),
         **dict.fromkeys(["max_unpool1d", "max_unpool2d", "max_unpool3d", "grid_sample", "cdist"], "float32"),
         "prelu": "lower",
@@ -131,6 +135,8 @@ def autocasts(function: Callable[P, R], *, name: str | None = None) -> Callable[
             if kwargs.get("dtype") is None:
                 return function(*args, **{**kwargs, "dtype": jnp.float32})
             return function(*args, **kwargs)
+        if rule == "as hx":
+            rule = "float32" if _widest(_hx(*args, **kwargs)) == "float32" else "lower"
         target = {"lower": state.dtype, "float32": "float32", "promote": _widest((args, kwargs))}[rule]
         args, kwargs = cast("tuple[Any, Any]", _to((args, kwargs), target))
         with _context(None):
@@ -155,6 +161,11 @@ def _to(tree: Any, dtype: str) -> Any:
 def _draws(leaf: Any) -> bool:
     """Whether it counts its draws, which a copy would do in vain."""
     return isinstance(leaf, nnx.Rngs | nnx.RngStream)
+
+
+def _hx(input: jax.Array, hx: Any = None, *args: Any, **kwargs: Any) -> Any:
+    """What a recurrent function starts from: where no state is given, zeros in the dtype of its input."""
+    return input if hx is None else hx
 
 
 def _widest(tree: Any) -> str:

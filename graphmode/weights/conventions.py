@@ -59,6 +59,12 @@ def passed_over(module: nnx.Module) -> dict[str, str]:
     return {leaf.name: type(leaf.variable).__name__ for leaf in found}
 
 
+def unmade(module: nnx.Module) -> dict[str, str]:
+    """By PyTorch's name for it, the type of each lazy layer, whose parameters its first input is yet to make."""
+    nodes = ((".".join(names), type(node)) for _, names, node in _modules(module, (), (), ()))
+    return {name: cls.__name__ for name, cls in nodes if hasattr(cls, "becomes") and hasattr(cls, "initialize")}
+
+
 def _all_leaves(module: nnx.Module) -> Iterator[Leaf]:
     for path, names, node in _modules(module, (), (), ()):
         for key, child in _children(node):

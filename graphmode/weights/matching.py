@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from .conventions import Leaf, passed_over, unkept
+from .conventions import Leaf, passed_over, unkept, unmade
 from .hints import computed
 from .plan import Group, make_plan, renamed
 from .rules import Drop, Rename, Stacked, Tied, WeightRule
@@ -80,7 +80,8 @@ def matched(
     stacked = [rule for rule in rules if isinstance(rule, Stacked)]
     silent |= {key for rule in stacked for name in unkept(module) for key in unused if rule.makes(key, name)}
     silent.update(part for parts, _ in sources.values() for part in parts)
-    problems += _leftovers(arrays, unused, silent, rules, passed_over(module))
+    lazy = {renamed(name, rules)[0]: cls for name, cls in unmade(module).items()}
+    problems += _leftovers(arrays, unused, silent, rules, passed_over(module), lazy)
     return found
 
 
@@ -185,6 +186,7 @@ def _leftovers(
     silent: set[str],
     rules: tuple[WeightRule, ...],
     others: Mapping[str, str],
+    lazy: Mapping[str, str],
 ) -> list[str]:
     """Problems with the keys that no variable took, and with the rules that speak of such keys."""
     problems = []
@@ -200,6 +202,9 @@ def _leftovers(
             advice = "give it a variable, or Drop it with a reason"
             if key in others:
                 advice = f"it is an nnx.{others[key]} here, which no state_dict holds: make it an nnx.BatchStat"
+            elif (layer := key.rpartition(".")[0]) in lazy:
+                at = f" of {layer}" if layer else ""
+                advice = f"the {lazy[layer]}{at} has no parameters yet: call its initialize(shape) before, or the model"
             problems.append(f"{key}: unused, shape {arrays[key].shape}; {advice}")
     idle -= {r for r in idle if isinstance(r, Tied) and r.key not in arrays and r.same_as in arrays}  # left out
     problems += [f"{rule}: matches no key that is left over" for rule in rules if rule in idle]

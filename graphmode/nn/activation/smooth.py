@@ -162,7 +162,7 @@ def _expm1_below_0(x: jax.Array) -> jax.Array:
 def _elu_tangent(
     t: jax.Array, x: jax.Array, alpha: float, scale: float, steepness: float, backward: float
 ) -> jax.Array:
-    negative = jnp.where(x <= 0, x, 0)
+    negative = jnp.where(x < 0, x, 0)  # PyTorch's second derivative is 0 at 0
     return jnp.where(x <= 0, t * (alpha * scale * backward) * jnp.exp(negative * backward), t * scale)
 
 
@@ -188,7 +188,8 @@ def _log1p_to_1(x: jax.Array) -> jax.Array:
 
 def _softplus_tangent(t: jax.Array, x: jax.Array, beta: float, threshold: float) -> jax.Array:
     scaled = x * beta
-    z = jnp.exp(jnp.where(scaled > threshold, 0, scaled))
+    # PyTorch's second derivative is 0 at the threshold itself.
+    z = jnp.exp(jnp.where(scaled >= threshold, jnp.where(scaled > threshold, 0.0, threshold), scaled))
     return jnp.where(scaled > threshold, t, t * (z / (z + 1)))
 
 
@@ -221,6 +222,7 @@ def _decay(x: jax.Array) -> jax.Array:
     return jnp.exp(jnp.where(x < 0, x, -x))
 
 
+_magnitude = kinked(lambda x: jnp.abs(x), lambda t, x: t * lax.sign(x))  # the derivative of `jnp.abs` at 0 is 1
 _elu = kinked(_elu_value, _elu_tangent)
 _mish = kinked(_mish_value, _mish_tangent)
 _softplus = kinked(_softplus_value, _softplus_tangent)
@@ -267,4 +269,4 @@ def _tanhshrink(x: jax.Array) -> jax.Array:
 
 @smooth
 def _softsign(x: jax.Array) -> jax.Array:
-    return x / (1 + jnp.abs(x))
+    return x / (1 + (jnp.abs(x) if jnp.iscomplexobj(x) else _magnitude(x)))

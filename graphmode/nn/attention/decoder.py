@@ -36,7 +36,7 @@ class TransformerDecoderLayer(Layer):
       bias: whether linear layers and norms have biases.
       param_dtype: of the parameters.
       rngs: `params` is drawn from; in training `dropout`, of which streams are kept.
-      precision: of the attentions' products.
+      precision: of the products.
 
     Attributes:
       self_attn, multihead_attn, linear1, dropout, linear2, norm1, norm2, norm3, dropout1, dropout2, dropout3: layers,
@@ -74,9 +74,9 @@ class TransformerDecoderLayer(Layer):
         self.multihead_attn = MultiheadAttention(
             d_model, nhead, dropout, bias, batch_first=batch_first, precision=precision, **drawn
         )
-        self.linear1 = Linear(d_model, dim_feedforward, bias, **drawn)
+        self.linear1 = Linear(d_model, dim_feedforward, bias, precision=precision, **drawn)
         self.dropout = Dropout(dropout, rngs=rngs)
-        self.linear2 = Linear(dim_feedforward, d_model, bias, **drawn)
+        self.linear2 = Linear(dim_feedforward, d_model, bias, precision=precision, **drawn)
         self.norm_first = norm_first
         self.norm1 = LayerNorm(d_model, layer_norm_eps, bias=bias, **drawn)
         self.norm2 = LayerNorm(d_model, layer_norm_eps, bias=bias, **drawn)

@@ -73,9 +73,9 @@ class TransformerEncoderLayer(Layer):
         self.self_attn = MultiheadAttention(
             d_model, nhead, dropout, bias, batch_first=batch_first, precision=precision, **drawn
         )
-        self.linear1 = Linear(d_model, dim_feedforward, bias, **drawn)
+        self.linear1 = Linear(d_model, dim_feedforward, bias, precision=precision, **drawn)
         self.dropout = Dropout(dropout, rngs=rngs)
-        self.linear2 = Linear(dim_feedforward, d_model, bias, **drawn)
+        self.linear2 = Linear(dim_feedforward, d_model, bias, precision=precision, **drawn)
         self.norm_first = norm_first
         self.norm1 = LayerNorm(d_model, layer_norm_eps, bias=bias, **drawn)
         self.norm2 = LayerNorm(d_model, layer_norm_eps, bias=bias, **drawn)

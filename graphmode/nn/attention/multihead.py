@@ -103,7 +103,7 @@ class MultiheadAttention(Layer):
             self.q_proj_weight = _xavier(rngs, embed_dim, embed_dim, param_dtype)
             self.k_proj_weight = _xavier(rngs, self.kdim, embed_dim, param_dtype)
             self.v_proj_weight = _xavier(rngs, self.vdim, embed_dim, param_dtype)
-        self.out_proj = Linear(embed_dim, embed_dim, bias, param_dtype=param_dtype, rngs=rngs)
+        self.out_proj = Linear(embed_dim, embed_dim, bias, precision=precision, param_dtype=param_dtype, rngs=rngs)
         if bias:
             self.in_proj_bias = nnx.Param(jnp.zeros(3 * embed_dim, param_dtype))
             self.out_proj.bias.set_value(jnp.zeros(embed_dim, param_dtype))

@@ -42,7 +42,7 @@ class Transformer(Layer):
       bias: whether linear layers and norms have biases.
       param_dtype: of the parameters.
       rngs: `params` is drawn from; in training `dropout`, of which streams are kept.
-      precision: of the attentions' products.
+      precision: of the products.
 
     Attributes:
       encoder: a `TransformerEncoder`, with a norm.

@@ -93,7 +93,10 @@ class ConvNd(Layer):
 
     def paddings(self, size: Axes) -> Paddings:
         """Padding before and after each axis of an input of this size: override it for another convention."""
-        return paddings_of(self.padding, self.kernel_size, self.dilation)
+        # As they were set last, be it to one integer for all axes.
+        stride = as_axes("stride", self.stride, self.spatial, least=1)
+        dilation = as_axes("dilation", self.dilation, self.spatial, least=1)
+        return paddings_of(as_padding(self.padding, stride), self.kernel_size, dilation)
 
 
 class Conv1d(ConvNd):
@@ -143,8 +146,8 @@ class Conv2d(ConvNd):
       ValueError: where an argument is out of range, `input` has other channels, or the kernel does not fit.
       TypeError: where `input` and `weight` differ in dtype.
 
-    A depthwise layer has reverse-mode derivatives only (`jax.grad`, nested too): it defines its own, so `jax.jvp` and
-    `jax.jacfwd` are refused.
+    A depthwise layer has reverse-mode derivatives only (`jax.grad`, nested too): it defines its own, so `jax.jvp`,
+    `jax.jacfwd` and `jax.hessian` are refused; `jax.jacrev(jax.grad(loss))` is the Hessian.
 
     Example:
       >>> conv = Conv2d(3, 8, 3, stride=2, padding=1, rngs=nnx.Rngs(0))

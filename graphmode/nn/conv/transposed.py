@@ -94,8 +94,11 @@ class ConvTransposeNd(Layer):
         layout = as_layout(self.data_format)
         size = tuple(input.shape[axis] for axis in spatial_axes(layout, input.ndim, self.spatial))
         none = (0,) * self.spatial
-        smallest = transposed_output(size, self.kernel_size, self.stride, self.padding, none, self.dilation)
-        return output_padding_for(output_size, input.shape, smallest, self.stride, layout)
+        stride = as_axes("stride", self.stride, self.spatial, least=1)
+        padding = as_axes("padding", self.padding, self.spatial, least=0)
+        dilation = as_axes("dilation", self.dilation, self.spatial, least=1)
+        smallest = transposed_output(size, self.kernel_size, stride, padding, none, dilation)
+        return output_padding_for(output_size, input.shape, smallest, stride, layout)
 
 
 class ConvTranspose1d(ConvTransposeNd):

@@ -24,6 +24,7 @@ COMPUTE_MODES = (
 BY_PRODUCT_ABOVE = 25  # vectors on either side
 
 
+@autocasts
 def pairwise_distance(
     x1: jax.Array, x2: jax.Array, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
 ) -> jax.Array:

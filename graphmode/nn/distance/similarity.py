@@ -90,6 +90,7 @@ def _cosine_jvp(axis: tuple[int, ...], eps: float, primals: Any, tangents: Any) 
     return cosine, moved
 
 
+@autocasts
 def normalize(input: jax.Array, p: float = 2.0, dim: int | Sequence[int] = 1, eps: float = 1e-12) -> jax.Array:
     """`input` divided by its p-norm along `dim`, which counts as `eps` where it is less.
 

@@ -89,7 +89,7 @@ class AdaptiveLogSoftmaxWithLoss(Layer):
         self.precision = precision
 
         def linear(inputs: int, outputs: int, bias: bool = False) -> Linear:
-            return Linear(inputs, outputs, bias=bias, param_dtype=param_dtype, rngs=rngs)
+            return Linear(inputs, outputs, bias=bias, precision=precision, param_dtype=param_dtype, rngs=rngs)
 
         self.head = linear(in_features, self.head_size, head_bias)
         clusters = []

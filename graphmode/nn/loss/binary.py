@@ -171,6 +171,7 @@ def soft_margin_loss(
     return reduced(jnp.log1p(jnp.exp(-target * input)), reduction, dtype, mask)
 
 
+@autocasts
 def multilabel_soft_margin_loss(
     input: jax.Array,
     target: jax.Array,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -170,6 +171,7 @@ def triplet_margin_with_distance_loss(
     return reduced(wide, reduction, loss.dtype, as_mask(mask, loss.shape))
 
 
+@partial(autocasts, name="pairwise_distance")
 def euclidean(a: jax.Array, b: jax.Array) -> jax.Array:
     """|a - b + 1e-6| over the last axis: what `PairwiseDistance()` computes."""
     return norm(*in_float32(a - b + 1e-6), 2).astype(jnp.result_type(a, b))

@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from ..arguments import as_number, check_floating, check_same_dtype
 from ..autocast import autocasts
@@ -144,7 +145,9 @@ def _huber(d: jax.Array, delta: float) -> jax.Array:
 
 @_huber.defjvp
 def _huber_jvp(delta, primals, tangents):
-    return _huber(*primals, delta), jnp.clip(primals[0], -delta, delta) * tangents[0]
+    (d,), (moved,) = primals, tangents
+    bound = jnp.asarray(delta, d.dtype)
+    return _huber(d, delta), lax.clamp(-bound, d, bound) * moved  # at the bounds its derivative is 0, as PyTorch's
 
 
 def _smooth(d: jax.Array, beta: float) -> jax.Array:

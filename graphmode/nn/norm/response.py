@@ -8,11 +8,13 @@ import numpy as np
 from jax import lax
 
 from ..arguments import as_integer, check_floating
+from ..autocast import autocasts
 from ..layer import Layer
 from ..layout import DataFormat, as_layout, channel_axis
 from .standardize import wide
 
 
+@autocasts
 def local_response_norm(
     input: jax.Array,
     size: int,
@@ -44,12 +46,17 @@ def local_response_norm(
     check_floating("input", input)
     if input.size == 0:
         return input
+    if input.ndim > 3:
+        input = _as_volumes_averaged(input)  # which PyTorch's means of squares are then
     channel = channel_axis(layout, input.ndim)
     x = wide(input)
     window = [size if axis == channel else 1 for axis in range(input.ndim)]
     around = [(size // 2, (size - 1) // 2) if axis == channel else (0, 0) for axis in range(input.ndim)]
     squares = lax.reduce_window(jnp.square(x), np.zeros((), x.dtype), lax.add, window, (1,) * input.ndim, around)
     return (x / _power(k + alpha * (squares / size), beta)).astype(input.dtype)
+
+
+_as_volumes_averaged = autocasts(lambda input: input, name="avg_pool3d")
 
 
 def _power(base: jax.Array, exponent: float) -> jax.Array:

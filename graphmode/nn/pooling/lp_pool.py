@@ -8,11 +8,12 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from ..autocast import autocasts
 from ..layer import Layer
 from ..layout import DataFormat, as_layout
 from .avg_pool import avg_pool_nd
 from .max_pool import max_pool_nd
-from .span import Sizes, as_windows
+from .span import Sizes, Windows, as_windows
 
 
 def _lp_pool(
@@ -32,6 +33,12 @@ def _lp_pool(
         if norm_type > 0:
             return max_pool_nd(spatial, magnitude, *sizes, 0, 1, ceil_mode, False, data_format)
         return -max_pool_nd(spatial, -magnitude, *sizes, 0, 1, ceil_mode, False, data_format)
+    return _BY_POWERS[spatial](spatial, input, norm_type, windows, ceil_mode, data_format)
+
+
+def _by_powers(
+    spatial: int, input: jax.Array, norm_type: float, windows: Windows, ceil_mode: bool, data_format: str
+) -> jax.Array:
     means = avg_pool_nd(
         spatial, _power(input, norm_type), windows.kernel_size, windows.stride, 0, ceil_mode, True, None, data_format
     )
@@ -41,6 +48,9 @@ def _lp_pool(
     magnitude = means * signs
     sums = signs * jnp.where(magnitude <= 0, 0, magnitude) * math.prod(windows.kernel_size)
     return _power(sums, 1 / norm_type)
+
+
+_BY_POWERS = {spatial: autocasts(_by_powers, name=f"lp_pool{spatial}d") for spatial in (1, 2, 3)}
 
 
 def _sign(x: jax.Array) -> jax.Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 
@@ -79,7 +80,6 @@ def gru(
     return output, states[0]
 
 
-@autocasts
 def lstm(
     input: Array,
     hx: tuple[Array, Array] | None,
@@ -129,8 +129,24 @@ def lstm(
       TypeError: where `input`, states and `params` are not of one dtype.
     """
     stack = Stack(LongShort(), has_biases, num_layers, bidirectional, batch_first, precision)
-    output, (h, c) = stack(input, _pair(hx), params, lengths, dropout, train, rngs, masks)
+    rest = params, lengths, dropout, train, rngs, masks
+    if len(params) > stack.places * (4 if has_biases else 2):
+        # PyTorch takes one cell after another, whose hidden state is a product, and the cell state none.
+        output, h, c = _lstm_by_cells(input, hx, stack, *rest)
+        return *_as_products(output, h), c
+    return _lstm(input, hx, stack, *rest)
+
+
+def _run_lstm(
+    input: Array, hx: tuple[Array, Array] | None, stack: Stack, params: Sequence[Array], *rest: Any
+) -> tuple[Array, Array, Array]:
+    output, (h, c) = stack(input, _pair(hx), params, *rest)
     return output, h, c  # type: ignore[return-value]  # an LSTM's states have a cell
+
+
+_lstm = autocasts(_run_lstm, name="lstm")
+_lstm_by_cells = autocasts(_run_lstm, name="lstm_cell")
+_as_products = autocasts(lambda *arrays: arrays, name="linear")
 
 
 @autocasts

@@ -91,6 +91,11 @@ class Stack:
         return jnp.swapaxes(x, 0, 1) if self.batch_first else x, tuple(joined)
 
     @property
+    def places(self) -> int:
+        """How many there are of layers and directions."""
+        return self.num_layers * self._directions
+
+    @property
     def _directions(self) -> int:
         return 2 if self.bidirectional else 1
 
@@ -102,7 +107,7 @@ class Stack:
 
     def _weights(self, params: Sequence[Array]) -> list[Weights]:
         """Of every layer and direction."""
-        places = self.num_layers * self._directions
+        places = self.places
         fewest = 4 if self.has_biases else 2
         each, over = divmod(len(params), places)
         if over or each not in ((fewest, fewest + 1) if self.step.has_cell else (fewest,)):

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..arguments import as_integer, as_word, check_floating
+from ..autocast import autocasts
 from ..compiled_once import compiled_once
 from ..layout import DataFormat, as_layout, check_shape, spatial_axes
 from .taps import Taps, antialiased, apply_phases, apply_taps, cubic, linear, nearest, phases
@@ -79,12 +80,34 @@ def interpolate(
     sizes, factors = _sizes(lengths, size, scale_factor, recompute_scale_factor)
     if not all(lengths) or not all(sizes):
         raise ValueError(f"input is {lengths} long and {sizes} was asked for; give lengths of 1 or more")
+    resize = _resized_along
+    if mode != "area":
+        resize = _upsampled
+    elif spatial == 3:
+        resize = _averaged_volumes
+    return resize(input, axes, lengths, sizes, factors, mode, bool(align_corners), antialias)
+
+
+def _resized_along(
+    input: jax.Array,
+    axes: Sequence[int],
+    lengths: list[int],
+    sizes: list[int],
+    factors: list[float | None],
+    mode: Mode,
+    align_corners: bool,
+    antialias: bool,
+) -> jax.Array:
     dtype = input.dtype
     if mode not in ("nearest", "nearest-exact") and dtype in (jnp.bfloat16, jnp.float16):
         input = input.astype(jnp.float32)
     for axis, length, out, factor in zip(axes, lengths, sizes, factors, strict=True):
-        input = _resized(input, axis, length, out, factor, mode, bool(align_corners), antialias)
+        input = _resized(input, axis, length, out, factor, mode, align_corners, antialias)
     return input.astype(dtype)
+
+
+_upsampled = autocasts(_resized_along, name="interpolate")
+_averaged_volumes = autocasts(_resized_along, name="adaptive_avg_pool3d")
 
 
 def upsample(
@@ -179,4 +202,4 @@ def _bins(size: int, bins: int) -> Taps:
     ends = -(-(np.arange(bins) + 1) * size // bins)
     indices = starts[:, None] + np.arange(int((ends - starts).max()))
     weights = np.where(indices < ends[:, None], 1 / (ends - starts)[:, None], 0)
-    return Taps(np.minimum(indices, size - 1), weights)
+    return Taps(np.where(indices < ends[:, None], indices, -1), weights)

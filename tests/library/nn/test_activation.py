@@ -147,14 +147,25 @@ def test_halves_are_computed_in_float32(name, kwargs, dtype):
     np.testing.assert_allclose(np.asarray(y, np.float64), theirs, rtol=ulp, atol=atol)
 
 
-@pytest.mark.parametrize("name", ["elu", "celu", "selu", "gelu", "silu", "mish", "softplus", "logsigmoid", "softsign"])
-def test_second_derivatives(name):
-    values = [-6.0, -1.0, 0.25, 2.0, *([0.0] if name in ("gelu", "silu", "mish", "softplus", "logsigmoid") else [])]
+@pytest.mark.parametrize(
+    ("name", "kwargs"),
+    [
+        *((name, {}) for name in ["elu", "celu", "selu", "gelu", "silu", "mish", "softplus", "logsigmoid", "softsign"]),
+        ("elu", {"alpha": 2.0}),
+        ("celu", {"alpha": 0.5}),
+        ("softplus", {"threshold": 0.0}),
+        ("softplus", {"beta": 2.0, "threshold": 4.0}),
+    ],
+    ids=str,
+)
+def test_second_derivatives(name, kwargs):
+    values = [-6.0, -1.0, 0.0, 0.25, 2.0, 3.0]
     x = torch.tensor(values, dtype=torch.float64, requires_grad=True)
-    (first,) = torch.autograd.grad(getattr(F, name)(x).sum(), x, create_graph=True)
+    (first,) = torch.autograd.grad(getattr(F, name)(x, **kwargs).sum(), x, create_graph=True)
     (second,) = torch.autograd.grad(first.sum(), x)
     with jax.enable_x64(True):
-        mine = jax.jit(jax.vmap(jax.grad(jax.grad(getattr(f, name)))))(jnp.array(values, jnp.float64))
+        function = partial(getattr(f, name), **kwargs)
+        mine = jax.jit(jax.vmap(jax.grad(jax.grad(function))))(jnp.array(values, jnp.float64))
     np.testing.assert_allclose(mine, second.numpy(), rtol=1e-12, atol=1e-13)
 
 

@@ -1,13 +1,20 @@
 """Autocast gives every function the dtype that PyTorch's gives it, and is seen by JAX's caches."""
 
+import re
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 import torch
 from flax import nnx
+from torch.utils._pytree import tree_map_only
 
+import graphmode
 from graphmode import nn
 from graphmode.nn.autocast import RULES, autocast_dtype
+from graphmode.weights import load
 
 from .samples import FUNCTIONS, function_samples
 from .sides import adapter_of, call
@@ -26,7 +33,7 @@ RANDOM = ("dropout", "rrelu", "fractional_max_pool", "multi_head_attention_forwa
 @pytest.mark.parametrize("name", CASTABLE)
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 def test_results_have_the_dtype_of_pytorchs_on_a_cpu(name, dtype):
-    """PyTorch's rules for CUDA need a GPU to be seen; those for a CPU are the same mechanism with another table."""
+    """Its kernels for CUDA need a GPU; its rules for a CPU are the same mechanism with another table."""
     sample = next(function_samples(name, dtype=torch.float32, seed=0), None)
     adapter = adapter_of(sample)
     if name.startswith(RANDOM) or "dropout" in name or (adapter.skip and adapter.skip(sample.args, sample.kwargs)):
@@ -52,6 +59,123 @@ def test_results_have_the_dtype_of_pytorchs_on_a_cpu(name, dtype):
     dtypes = [str(value.dtype).removeprefix("torch.") for value in tensors_of(wanted).values()]
     ours = [str(leaf.dtype) for leaf in jax.tree.leaves(found)]
     assert [d for d in ours if "float" in d] == [d for d in dtypes if "float" in d]
+
+
+RECURRENT = ["RNN", "GRU", "LSTM", "LSTM projected", "RNNCell", "GRUCell", "LSTMCell"]
+
+
+@pytest.mark.parametrize("name", RECURRENT)
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize("state", [None, "bfloat16", "float32"])
+def test_recurrent_states_have_the_dtype_of_pytorchs_on_a_cpu(name, dtype, state):
+    name, _, projected = name.partition(" ")
+    arguments = (4, 3), {"proj_size": 2} if projected else {}
+    theirs, ours = (getattr(side.nn, name) for side in (torch, graphmode))
+    theirs, ours = theirs(*arguments[0], **arguments[1]), ours(*arguments[0], **arguments[1], rngs=nnx.Rngs(0))
+    load(ours, theirs.state_dict())
+    is_cell = name.endswith("Cell")
+    x = torch.randn((2, 4) if is_cell else (5, 2, 4), generator=torch.Generator().manual_seed(0))
+    hx = None
+    if state:
+        hx = tuple(torch.ones((2, n) if is_cell else (1, 2, n)) for n in (2 if projected else 3, 3))
+
+    def both(hx, x, asarray):
+        hx = hx and tuple(asarray(h, state) for h in hx)
+        return asarray(x, dtype), hx if not hx or "LSTM" in name else hx[0]
+
+    with torch.autocast("cpu", dtype=torch.bfloat16), torch.no_grad():
+        wanted = jax.tree.leaves(theirs(*both(hx, x, lambda array, dtype: array.to(getattr(torch, dtype)))))
+    with nn.autocast(jnp.bfloat16, device_type="cpu"):
+        found = jax.tree.leaves(ours(*both(hx, x, lambda array, dtype: jnp.asarray(array.numpy(), dtype))))
+    assert [str(array.dtype) for array in found] == [str(array.dtype).removeprefix("torch.") for array in wanted]
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(np.asarray(one, np.float32), other.float().numpy(), atol=2**-6)
+
+
+class OnCuda(torch.Tensor):
+    """A tensor of the CPU that says it is on a GPU: PyTorch's autocast takes the rules for that."""
+
+    @staticmethod
+    def __new__(cls, tensor):
+        made = torch.Tensor._make_wrapper_subclass(cls, tensor.shape, dtype=tensor.dtype, device="cuda")
+        made.tensor = tensor
+        return made
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+        args, kwargs = tree_map_only(cls, lambda array: array.tensor, (args, kwargs or {}))
+        args, kwargs = tree_map_only(torch.device, lambda _: torch.device("cpu"), (args, kwargs))
+        return tree_map_only(torch.Tensor, cls, function(*args, **kwargs))
+
+
+@pytest.fixture
+def cuda_autocast():
+    """`torch.autocast("cuda")` asks for a GPU."""
+    torch.set_autocast_enabled("cuda", True)
+    torch.set_autocast_dtype("cuda", torch.bfloat16)
+    yield
+    torch.set_autocast_enabled("cuda", False)
+    torch.set_autocast_dtype("cuda", torch.float16)
+    torch.clear_autocast_cache()
+
+
+IMAGE, VOLUME, ROWS = (2, 3, 4, 4), (2, 3, 4, 4, 4), (3, 4)
+ON_CUDA = [
+    *(("interpolate", [IMAGE], {"size": (6, 6), "mode": mode}) for mode in ("nearest", "bilinear", "bicubic", "area")),
+    ("interpolate", [IMAGE], {"size": (3, 3), "mode": "bilinear", "antialias": True}),
+    ("interpolate", [VOLUME], {"size": 2, "mode": "trilinear"}),
+    ("interpolate", [VOLUME], {"size": 2, "mode": "area"}),
+    ("pairwise_distance", [ROWS, ROWS], {}),
+    ("normalize", [ROWS], {}),
+    ("pdist", [ROWS], {}),
+    ("lp_pool1d", [(2, 3, 4)], {"norm_type": 2.0, "kernel_size": 2}),
+    ("lp_pool2d", [IMAGE], {"norm_type": 3.0, "kernel_size": 2}),
+    ("lp_pool2d", [IMAGE], {"norm_type": float("inf"), "kernel_size": 2}),
+    ("local_response_norm", [(2, 3, 4)], {"size": 2}),
+    ("triplet_margin_with_distance_loss", [ROWS, ROWS, ROWS], {}),
+    ("multilabel_soft_margin_loss", [ROWS, ROWS], {}),
+    ("multilabel_soft_margin_loss", [ROWS, ROWS], {"reduction": "none"}),
+    ("softplus", [ROWS], {}),
+    ("linear", [ROWS, (4, 4)], {}),
+    ("gelu", [ROWS], {}),
+]
+
+
+@pytest.mark.usefixtures("cuda_autocast")
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize(("name", "shapes", "arguments"), ON_CUDA)
+def test_results_have_the_dtype_of_pytorchs_on_a_gpu(name, shapes, arguments, dtype):
+    given = [torch.ones(shape, dtype=getattr(torch, dtype)) for shape in shapes]
+    wanted = getattr(torch.nn.functional, name)(*map(OnCuda, given), **arguments)
+    has_channels = name in ("interpolate", "local_response_norm") or "pool" in name
+    layout = {"data_format": "channels_first"} if has_channels else {}
+    with nn.autocast(jnp.bfloat16):
+        found = getattr(nn.functional, name)(*(jnp.ones(shape, dtype) for shape in shapes), **arguments, **layout)
+    assert str(found.dtype) == str(wanted.dtype).removeprefix("torch.")
+
+
+def test_what_pytorch_runs_in_float32_on_a_gpu_has_a_rule():
+    header = Path(torch.__file__).parent / "include/ATen/autocast_mode.h"
+    table = header.read_text().partition("#define AT_FORALL_FP32(_)")[2].partition("#define")[0]
+    names = {name.replace("upsample_nearest1d", "interpolate") for name in re.findall(r"_\((\w+)", table)}
+    public = {name for name in names if hasattr(nn.functional, name)}
+    assert {"cdist", "interpolate", "mse_loss"} <= public
+    assert {name for name in public if RULES["cuda"].get(name) != "float32"} == set()
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 4), IMAGE, VOLUME])
+def test_means_over_volumes_are_float32_on_a_cpu(shape):
+    x = torch.ones(shape, dtype=torch.bfloat16)
+    calls = [("local_response_norm", {"size": 2}), ("interpolate", {"size": 2, "mode": "area"})]
+    if len(shape) == 5:
+        calls.append(("lp_pool3d", {"norm_type": 2.0, "kernel_size": 2}))
+    for name, arguments in calls:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            wanted = getattr(torch.nn.functional, name)(x, **arguments).dtype
+        with nn.autocast(jnp.bfloat16, device_type="cpu"):
+            function = getattr(nn.functional, name)
+            found = function(jnp.ones(shape, jnp.bfloat16), **arguments, data_format="channels_first")
+        assert str(found.dtype) == str(wanted).removeprefix("torch."), name
 
 
 def test_every_rule_belongs_to_a_function():

@@ -575,3 +575,31 @@ def test_subclasses_may_pad_by_the_size(layout):
     x = jnp.ones((1, 5, 7, 3))
     y = layer(x if layout == LAST else x.transpose(0, 3, 1, 2))
     assert y.shape == ((1, 3, 4, 2) if layout == LAST else (1, 2, 3, 4))
+
+
+def test_a_depthwise_layers_hessian_is_that_of_two_reverse_passes():
+    conv = nn.Conv1d(2, 2, 2, groups=2, bias=False, rngs=nnx.Rngs(0))
+    x = jnp.asarray(np.random.default_rng(0).standard_normal((1, 4, 2)), jnp.float32)
+    found = jax.jacrev(jax.grad(lambda x: (conv(x) ** 3).sum()))(x)
+    kernel = conv.weight[...][:, 0]
+
+    def by_hand(x):
+        return ((x[:, :-1] * kernel[0] + x[:, 1:] * kernel[1]) ** 3).sum()
+
+    np.testing.assert_allclose(found, jax.hessian(by_hand)(x), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["Conv1d", "Conv2d", "ConvTranspose2d"])
+def test_integers_that_are_set_later_are_of_all_axes(name):
+    theirs, ours = getattr(torch.nn, name)(2, 3, 3), getattr(nn, name)(2, 3, 3, rngs=nnx.Rngs(0))
+    load(ours, theirs.state_dict())
+    for layer in (theirs, ours):
+        layer.stride, layer.padding, layer.dilation = 2, 1, 2
+    spatial = theirs.weight.ndim - 2
+    x = torch.randn(2, 2, *[7] * spatial, generator=torch.Generator().manual_seed(0))
+    size = {"output_size": [16] * spatial} if "Transpose" in name else {}
+    found = ours(jnp.moveaxis(jnp.asarray(x.numpy()), 1, -1), **size)
+    if size:
+        theirs.stride, theirs.padding, theirs.dilation = (2, 2), (1, 1), (2, 2)  # PyTorch wants tuples for a size
+    wanted = theirs(x, **size).detach().numpy()
+    np.testing.assert_allclose(jnp.moveaxis(found, -1, 1), wanted, rtol=1e-5, atol=1e-6)

@@ -118,7 +118,18 @@ def test_autocast_takes_products_in_its_dtype():
 
 def test_precision_reaches_the_product():
     x, eye = jnp.ones((2, 3)), jnp.ones((3, 3))
+    sequences, built = jnp.ones((2, 5, 4)), {"precision": "highest", "rngs": nnx.Rngs(0)}
+    attention = nn.MultiheadAttention(4, 2, batch_first=True, **built)
+    queries, keys = attention.project_query(sequences), attention.project_key_value(sequences)
+    encoder = nn.TransformerEncoderLayer(4, 2, 8, dropout=0, **built)
+    decoder = nn.TransformerDecoderLayer(4, 2, 8, dropout=0, **built)
+    adaptive = nn.AdaptiveLogSoftmaxWithLoss(3, 6, [2, 4], div_value=1, **built)
     calls = {
+        "MultiheadAttention": lambda: attention(sequences, sequences, sequences),
+        "MultiheadAttention.attend": lambda: attention.attend(queries, *keys),
+        "TransformerEncoderLayer": lambda: encoder(sequences),
+        "TransformerDecoderLayer": lambda: decoder(sequences, sequences),
+        "AdaptiveLogSoftmaxWithLoss": lambda: adaptive(x, jnp.array([0, 5])),
         "linear": lambda: F.linear(x, eye, precision="highest"),
         "Linear": lambda: nn.Linear(3, 3, precision="highest", rngs=nnx.Rngs(0))(x),
         "bilinear": lambda: F.bilinear(x, x, jnp.ones((4, 3, 3)), precision="highest"),

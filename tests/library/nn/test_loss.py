@@ -650,3 +650,18 @@ def test_planted_faults_are_seen():
         lambda x: F.cross_entropy(x, target, jnp.asarray(weight)),
         "cross_entropy", (LOGITS[1:], target), {"weight": weight, "label_smoothing": 1e-6},
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["smooth_l1_loss", "huber_loss"])
+def test_second_derivatives_where_a_parabola_ends(name):
+    values, bound = [-2.5, -2.0, -0.5, 0.0, 1.0, 2.0, 3.0], {"smooth_l1_loss": "beta", "huber_loss": "delta"}[name]
+    x = torch.tensor(values, dtype=torch.float64, requires_grad=True)
+    kwargs = {bound: 2.0, "reduction": "sum"}
+    loss = getattr(torch.nn.functional, name)(x, torch.zeros_like(x), **kwargs)
+    (first,) = torch.autograd.grad(loss, x, create_graph=True)
+    (second,) = torch.autograd.grad(first.sum(), x)
+    with jax.enable_x64(True):
+        mine = jax.vmap(jax.grad(jax.grad(lambda x: getattr(F, name)(x, jnp.zeros_like(x), **kwargs))))(
+            jnp.array(values)
+        )
+    np.testing.assert_allclose(mine, second.numpy(), rtol=1e-12, atol=0)

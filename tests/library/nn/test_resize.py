@@ -49,10 +49,45 @@ def test_interpolation(name):
     agrees(function_sample("interpolate", image(2, 3, 5, 7), **RESIZES[name]))
 
 
-def test_taps_are_gathered_where_a_matrix_would_be_large(monkeypatch, retraced):
-    monkeypatch.setattr(taps, "LARGEST_MATRIX", 0)
-    for mode in ("bilinear", "bicubic"):
-        agrees(function_sample("interpolate", image(2, 3, 5, 7), size=(8, 4), mode=mode))
+def test_many_taps_are_summed_in_a_loop(monkeypatch, retraced):
+    monkeypatch.setattr(taps, "UNROLLED", 3)
+    for mode in ("bilinear", "bicubic", "area"):
+        agrees(function_sample("interpolate", image(2, 3, 5, 7), size=(8, 2), mode=mode))
+
+
+SPREADS = {
+    "area": {"size": (3, 4), "mode": "area"},
+    "area, of many pixels": {"size": (1, 1), "mode": "area"},
+    "bilinear": {"size": (5, 17), "mode": "bilinear"},
+    "bilinear, whole": {"scale_factor": 2, "mode": "bilinear"},
+    "bilinear, corners aligned": {"size": (13, 5), "mode": "bilinear", "align_corners": True},
+    "bicubic": {"size": (5, 17), "mode": "bicubic"},
+    "antialias": {"size": (2, 4), "mode": "bilinear", "antialias": True},
+    "antialias, cubic": {"size": (2, 21), "mode": "bicubic", "antialias": True},
+}
+
+
+@pytest.mark.parametrize("pixel", [(0, 0), (3, 4), (6, 8)])
+@pytest.mark.parametrize("value", [np.inf, np.nan])
+@pytest.mark.parametrize("name", SPREADS)
+def test_a_pixel_that_is_not_finite_reaches_no_further_than_pytorchs(name, value, pixel):
+    x = image(1, 2, 7, 9, dtype=torch.float32).detach()
+    x[0, 1, *pixel] = value
+    wanted = torch.nn.functional.interpolate(x, **SPREADS[name])
+    found = F.interpolate(jnp.asarray(x.numpy()), **SPREADS[name], data_format="NCHW")
+    np.testing.assert_allclose(found, wanted.numpy(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", SPREADS)
+def test_a_gradient_that_is_not_finite_reaches_no_further_than_pytorchs(name):
+    x = image(1, 2, 7, 9, dtype=torch.float32)
+    out = torch.nn.functional.interpolate(x, **SPREADS[name])
+    cotangent = torch.ones_like(out)
+    cotangent[0, 1, out.shape[2] // 2, out.shape[3] // 2] = np.inf
+    (wanted,) = torch.autograd.grad(out, x, cotangent)
+    _, pull = jax.vjp(lambda x: F.interpolate(x, **SPREADS[name], data_format="NCHW"), jnp.asarray(x.detach().numpy()))
+    (found,) = pull(jnp.asarray(cotangent.numpy()))
+    np.testing.assert_allclose(found, wanted.numpy(), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("out", [3, 14, 15, 29, 64, 100])

@@ -11,6 +11,7 @@ from flax import nnx
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import graphmode.nn
 from graphmode.weights import (
     TRANSFORM,
     Counter,
@@ -418,3 +419,18 @@ def test_a_transform_that_gives_no_arrays_is_named(gave, told):
     )
     with pytest.raises(WeightsError, match=f"w: Gives.to_reference gave {told}; give a tuple of 1, one a key"):
         named_arrays(module, rules)
+
+
+def test_a_lazy_layer_is_to_be_initialized_before():
+    state = {"0.weight": np.ones((5, 3), np.float32), "0.bias": np.ones(5, np.float32), "more": np.ones(2, np.float32)}
+    port = graphmode.nn.Sequential(graphmode.nn.LazyLinear(5, rngs=nnx.Rngs(0)))
+    told = {problem.partition("; ")[2] for problem in problems_of(port, state)}
+    assert told == {
+        "the LazyLinear of 0 has no parameters yet: call its initialize(shape) before, or the model",
+        "give it a variable, or Drop it with a reason",
+    }
+    port[0].initialize((1, 3))
+    state.pop("more")
+    load(port, state)
+    lone = graphmode.nn.LazyLinear(5, rngs=nnx.Rngs(0))
+    assert "the LazyLinear has no parameters yet" in problems_of(lone, {"weight": state["0.weight"]})[0]
