@@ -136,7 +136,7 @@ def autocasts(function: Callable[P, R], *, name: str | None = None) -> Callable[
                 return function(*args, **{**kwargs, "dtype": jnp.float32})
             return function(*args, **kwargs)
         if rule == "as hx":
-            rule = "float32" if _widest(_hx(*args, **kwargs)) == "float32" else "lower"
+            rule = "float32" if _widest(_hx(*cast("Any", args), **cast("Any", kwargs))) == "float32" else "lower"
         target = {"lower": state.dtype, "float32": "float32", "promote": _widest((args, kwargs))}[rule]
         args, kwargs = cast("tuple[Any, Any]", _to((args, kwargs), target))
         with _context(None):

@@ -132,13 +132,17 @@ def _leaving(both: Ways, theirs: Values, limit: Limit) -> list[Step]:
         tried = [(step, parts) for step in back.around if any(parts := list(map(theirs.lacking, step.results)))]
         for step in _idle(both, tried, limit):
             back.know(step)
-        while tried := [(step, [WHOLE] * len(step.results)) for step in back.leaving(limit) if back.may_be_any(step)]:
+        while tried := [_wholly(step) for step in back.leaving(limit) if back.may_be_any(step)]:
             idle = list(_idle(both, tried, limit))
             for step in idle:
                 back.know(step)
             if not idle:
                 break
     return back.leaving(limit.anew()) or strict  # which looks nothing up anew
+
+
+def _wholly(step: Step) -> tuple[Step, list[Lacking | None]]:
+    return step, [WHOLE for _ in step.results]
 
 
 def _idle(both: Ways, lacking: Sequence[tuple[Step, list[Lacking | None]]], limit: Limit) -> Iterator[Step]:
@@ -216,7 +220,8 @@ class _Back:
     @functools.cached_property
     def _fixed_indices(self) -> frozenset[int]:
         """By identity, what no input makes and what says alone where to take from: what is taken there tells of it."""
-        indices, others = set(), set()
+        indices: set[int] = set()
+        others: set[int] = set()
         for step in self.both.steps:
             taken = INDICES.get(step.operation.eqn.primitive.name, slice(0, 0))
             indices.update(map(id, step.given[taken]))
