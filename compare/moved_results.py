@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from .dispatch_mode import DispatchMode
 from .dtypes import HALF_ULP, torch_dtype
 
 EXACT = re.compile(
@@ -43,7 +43,7 @@ MIXING = 0x1E3779B97F4A7C15  # an odd number without a pattern
 COMPLEX = {"float64": torch.complex128, "float32": torch.complex64}
 
 
-class _Moved(TorchDispatchMode):
+class _Moved(DispatchMode):
     """Changes what operations give, not what they hand on or only look at otherwise."""
 
     def __init__(self, seed: int):

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from ..dispatch_mode import DispatchMode
 from ..errors import describe, describe_with_line
 from .recording import Place
 
@@ -125,7 +125,7 @@ class _TimeOver(Exception):
     pass
 
 
-class _Watch(TorchDispatchMode):
+class _Watch(DispatchMode):
     """Sees each operation, and the code that asks for it."""
 
     def __init__(self, model: torch.nn.Module, files: Collection[str], observed: Observed, until: float, records: bool):

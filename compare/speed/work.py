@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry, shape_wrapper
 
 from ..case import Case, Mode
+from ..dispatch_mode import DispatchMode
 from ..report.records import Work
 from ..torch_side import TorchBatch, TorchSide, forward_backward
 from .flops import FORMULAS
@@ -113,7 +113,7 @@ def optimizer_state_bytes(case: Case, side: TorchSide) -> int:
     return _bytes(tensor for tensor in _tensors(list(optimizer.state.values())) if tensor.ndim)
 
 
-class _Counter(TorchDispatchMode):
+class _Counter(DispatchMode):
     """Operations, and what operators read of the given tensors: of each, every part that is used, once.
 
     With `FlopCounterMode`'s formulas, without its tracking of modules, which `torch.autograd.grad` does not bear.
@@ -126,11 +126,6 @@ class _Counter(TorchDispatchMode):
         self._parts: dict[int, dict[Any, int]] = defaultdict(dict)
         self._rows: dict[int, set[int]] = defaultdict(set)
         self._row_bytes: dict[int, int] = {}
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Nothing is compiled under this mode, and to have Dynamo skip it imports Dynamo, for seconds."""
-        return False
 
     @property
     def read_bytes(self) -> int:

@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import torch
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from ..dispatch_mode import DispatchMode
 from ..parity.yardstick import rms_error
 
 NARROW = (torch.bfloat16, torch.float16)
 MORE_PRECISE = 0.01  # of PyTorch's error: float32 has a thousandth of float16's
 
 
-class SeenDtypes(TorchDispatchMode):
+class SeenDtypes(DispatchMode):
     """Notes the narrow dtypes of what PyTorch computes in it, autocast's casts and the backward pass included.
 
     Attributes:

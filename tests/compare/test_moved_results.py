@@ -1,5 +1,8 @@
 """What moves the results of operations off kinks: gradients stay what they are beside one."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from graphmode.compare.moved_results import MovedResults, NoExactValues
@@ -69,3 +72,12 @@ def test_what_is_exact_is_not_moved():
         assert (whole / 2)[::2].tolist() == list(range(30))
         moved = rounded()
     assert all((a != b).any() for a, b in zip(moved, rounded(), strict=True))
+
+
+def test_what_moves_results_imports_no_compiler():
+    code = (
+        "import sys, torch; from graphmode.compare.moved_results import MovedResults\n"
+        "with MovedResults('float64', 0): torch.tanh(torch.ones(3))\n"
+        "assert 'torch._dynamo' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
