@@ -42,32 +42,24 @@ class Rounding:
         side.move_parameters(HALF_ULP["float64"], self.judge.seed)
         return side
 
-    def unrest(self, truth: Truth) -> dict[Key, float]:
+    def unrest(self, truth: Truth, *, alike: bool = False) -> dict[Key, float]:
         """How far rounding alone moves each tensor of such an answer in float64: infinitely far, for an integer.
 
         There it may part two right answers: a norm over what is constant divides the rounding of its mean by the root
         of epsilon, and norm after norm does it again. Parameters that move keep what is constant constant, so what
-        each operation gives is moved, too.
+        each operation gives is moved, too; but for `alike`, what is equal so that it stays equal.
         """
+        question, reference = truth.question, truth.reference
         with quiet():
-            moved, shaken = (run(truth.question, truth.reference) for run in (self.of_parameters, self._shaken))
-        return {key: max(moved[key], shaken[key]) for key in moved}
-
-    def unrest_of_alike(self, truth: Truth) -> dict[Key, float]:
-        """Likewise, where rounding leaves equal what is: examples that are alike may be so on both sides."""
-        question = truth.question
-        with quiet():
-            moved = self.of_parameters(question, truth.reference)
-            with MovedResults("float64", self.judge.seed, alike=True):
-                answer = self.judge.exact.run(question.inputs, question.mode, question.cotangents)
-        shaken = _distances(answer, truth.reference)
+            moved = self.of_parameters(question, reference)
+            shaken = _distances(self._run_shaken(question, alike=alike), reference)
         return {key: max(moved[key], shaken[key]) for key in moved}
 
     def with_unrest(self, truth: Truth, scale: Callable[[Key], float]) -> Truth:
         """The same answer, and how far the rounding of its operations moves each floating tensor in float64, but those
         that it moves by more than `MOST_UNREST` of their scale: there it decides something."""
         with quiet():
-            shaken = self._shaken(truth.question, truth.reference)
+            shaken = _distances(self._run_shaken(truth.question), truth.reference)
 
         floating = {key: error for key, error in shaken.items() if is_floating(truth.reference.get(key))}
         small = {key: error for key, error in floating.items() if error <= MOST_UNREST * scale(key)}
@@ -136,12 +128,9 @@ class Rounding:
         that it changes."""
         return _distances(self._moved.run(question.inputs, question.mode, question.cotangents), reference)
 
-    def _shaken(self, question: Question, reference: Observation) -> dict[Key, float]:
-        """The same for the smallest change of what each operation gives."""
-        return _distances(self._run_shaken(question), reference)
-
-    def _run_shaken(self, question: Question) -> Observation:
-        with MovedResults("float64", self.judge.seed):
+    def _run_shaken(self, question: Question, *, alike: bool = False) -> Observation:
+        """What it gives where what each operation gives is moved."""
+        with MovedResults("float64", self.judge.seed, alike=alike):
             return self.judge.exact.run(question.inputs, question.mode, question.cotangents)
 
     def _beside(self, question: Question, index: int) -> Inputs:

@@ -32,10 +32,7 @@ if TYPE_CHECKING:
 LONGEST_S = 30.0  # that the causes of a module are looked for
 LINE_S = 10.0  # likewise its line
 EARLIER = 3  # calls: what has room for two batches is written from its start again
-MANY, MANY_S = (
-    40,
-    2.0,
-)  # calls, of which the last alone is asked for gradients: a count comes to a limit; and for how long
+MANY, MANY_S = 40, 2.0  # calls, the last alone with gradients, so that a count comes to a limit; and for how long
 STEADY = 1e-12  # of its scale, that rounding has moved a tensor by at most in many calls, where the next tells
 RESET = (
     "set it back at the start of a call, or take it as an argument and give it back: the reference gives the same for "

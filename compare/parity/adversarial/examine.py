@@ -72,8 +72,7 @@ class OwnInputs:
     def __init__(self, exam: Examination):
         self.exam = exam
         self.left_out: dict[str, str] = {}
-        self._unrests: dict[tuple[str, str], dict[Key, float]] = {}
-        self._unrests_of_alike: dict[tuple[str, str], dict[Key, float]] = {}
+        self._unrests: dict[tuple[str, str, bool], dict[Key, float]] = {}
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -293,14 +292,14 @@ class OwnInputs:
             return max(truth.shared_scale(key), SMALLEST * overall)
         return max(magnitude(reference), SMALLEST * exam.scales.magnitude(mode, key))
 
-    def _unrest(self, truth: Truth) -> dict[Key, float]:
+    def _unrest(self, truth: Truth, *, alike: bool = False) -> dict[Key, float]:
         """How far rounding alone moves what the reference gives there; nothing is known where it moves it out of its
         domain."""
-        key = truth.question.mode, truth.question.label
+        key = truth.question.mode, truth.question.label, alike
         if key not in self._unrests:
             self._unrests[key] = {}
             with contextlib.suppress(Exception), self._calls[truth.question.mode].limit:
-                self._unrests[key] = self.exam.judge.rounding.unrest(truth)
+                self._unrests[key] = self.exam.judge.rounding.unrest(truth, alike=alike)
         return self._unrests[key]
 
     def _is_at_alike(self, truth: Truth, key: Key, array: np.ndarray, scale: float) -> bool:
@@ -308,12 +307,7 @@ class OwnInputs:
         equal what is."""
         if key[0].endswith("gradient"):
             return False  # at a tie either side takes another one
-        place = truth.question.mode, truth.question.label
-        if place not in self._unrests_of_alike:
-            self._unrests_of_alike[place] = {}
-            with contextlib.suppress(Exception), self._calls[truth.question.mode].limit:
-                self._unrests_of_alike[place] = self.exam.judge.rounding.unrest_of_alike(truth)
-        unrest = self._unrests_of_alike[place].get(key, np.inf)
+        unrest = self._unrest(truth, alike=True).get(key, np.inf)
         reference = truth.reference.get(key)
         return unrest < np.inf and not difference(array, reference, max(scale, allowed_unrest(unrest))).equal
 

@@ -29,9 +29,7 @@ if TYPE_CHECKING:
 
 MOST_LINES = 3  # of the port, and of the reference
 LONGEST_S = 30.0
-SAME = (  # what PyTorch leaves to the next operation, and what leaves none of it out
-    *("broadcast_in_dim", "convert_element_type", "reshape", "squeeze", "split"),
-)
+SAME = ("broadcast_in_dim", "convert_element_type", "reshape", "squeeze", "split")  # what hands on all that it is given
 COUNTS = "iota"
 INDICES = {"gather": slice(1, 2), "dynamic_slice": slice(1, None)}  # which of what an operation is given are indices
 MOVING = (  # what computes no number
@@ -245,7 +243,7 @@ class _Back:
         name = "" if step is None else step.operation.eqn.primitive.name
         if step is None or id(value) in self._known or self._is_constant(step) or self.theirs.have(value):
             return True
-        if id(value) in self._fixed_indices:
+        if id(value) in self._fixed_indices:  # what is taken there tells of it
             return True
         return name in SAME and self._is_known(step.given[0])
 
