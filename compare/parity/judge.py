@@ -327,10 +327,8 @@ class Judge:
         try:
             reference = self._reference(question)
             jitters = JITTERS if question.is_random and question.mode != "inference" else 0
-            jittered = [self.rounding.jittered(question, i) for i in range(jitters)]
-            jitter = tuple(
-                _errors(self.usual.run(inputs, question.mode, question.cotangents), reference) for inputs in jittered
-            )
+            jittered = (self.rounding.jittered_answer(question, i) for i in range(jitters))
+            jitter = tuple(_errors(answer, reference) for answer in jittered if answer is not None)
             with quiet() as printed:
                 usual = self.usual.run(question.inputs, question.mode, question.cotangents)
             trains = question.mode == "train_step" and not question.is_timed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable
@@ -53,7 +54,7 @@ class Rounding:
         with quiet():
             moved = self.of_parameters(question, reference)
             shaken = _distances(self._run_shaken(question, alike=alike), reference)
-        return {key: max(moved[key], shaken[key]) for key in moved}
+        return {key: max(moved.get(key, 0.0), shaken.get(key, 0.0)) for key in moved | shaken}
 
     def with_unrest(self, truth: Truth, scale: Callable[[Key], float]) -> Truth:
         """The same answer, and how far the rounding of its operations moves each floating tensor in float64, but those
@@ -71,7 +72,7 @@ class Rounding:
         but for it; and moves about as many of their elements as are off in the answer."""
         question = truth.question
         with quiet():
-            moved = [self._moved.run(question.inputs, question.mode, question.cotangents), self._run_shaken(question)]
+            moved = [each for each in (self._run_moved(question), self._run_shaken(question)) if each is not None]
 
         def decides(key: Key) -> bool:
             reference = truth.reference.find(key)
@@ -79,7 +80,7 @@ class Rounding:
                 return False
             limit = MOST_UNREST * _scale(truth, key)
             ours, *theirs = (_elements_off(each.find(key), reference, limit) for each in (answer, *moved))
-            return 0 < ours <= MOST_BESIDE * max(theirs)
+            return 0 < ours <= MOST_BESIDE * max(theirs, default=0)
 
         return all(map(decides, off))
 
@@ -102,12 +103,20 @@ class Rounding:
             found = []
             with quiet():
                 for seed in range(NEARBY):
-                    inputs, exact = self._beside(question, seed), self.judge.exact
-                    # what keeps the buffers inside keeps moved ones
-                    with Snapshot.of_buffers(exact.module).restored(), NoExactValues(NEAR, self.judge.seed + seed):
-                        found.append(exact.run(inputs, question.mode, question.cotangents))
+                    # a probability of one that is moved is none
+                    for inputs in (self._beside(question, seed), question.inputs):
+                        near = self._run_without_exact_values(question, inputs, seed)
+                        if near is not None:
+                            found.append(near)
+                            break
             self._near = question, found
         return self._near[1]
+
+    def _run_without_exact_values(self, question: Question, inputs: Inputs, seed: int) -> Observation | None:
+        exact = self.judge.exact
+        # what keeps the buffers inside keeps moved ones
+        with Snapshot.of_buffers(exact.module).restored(), NoExactValues(NEAR, self.judge.seed + seed):
+            return _run(exact, question, inputs)
 
     def unsteady(self, truth: Truth, key: Key) -> np.ndarray:
         """By how much PyTorch itself gets the elements of an integer output wrong, in the dtype that people run, where
@@ -117,21 +126,24 @@ class Rounding:
         with quiet():
             for i in range(MOVES):
                 with MovedResults(self.judge.dtype, self.judge.seed + i):
-                    moved = self.judge.usual.run(self.jittered(question, i), question.mode, question.cotangents)
-                array = moved.find(key)
+                    moved = _run(self.judge.usual, question, self.jittered(question, i))
+                array = moved.find(key) if moved else None
                 if array is not None and array.shape == wanted.shape:
                     found = np.maximum(found, np.abs(array.astype(float) - wanted.astype(float)))
         return found
 
     def of_parameters(self, question: Question, reference: Observation) -> dict[Key, float]:
         """How far the smallest change of the parameters moves each tensor in float64: infinitely far, for an integer
-        that it changes."""
-        return _distances(self._moved.run(question.inputs, question.mode, question.cotangents), reference)
+        that it changes. Empty where PyTorch raises then."""
+        return _distances(self._run_moved(question), reference)
 
-    def _run_shaken(self, question: Question, *, alike: bool = False) -> Observation:
+    def _run_moved(self, question: Question) -> Observation | None:
+        return _run(self._moved, question)
+
+    def _run_shaken(self, question: Question, *, alike: bool = False) -> Observation | None:
         """What it gives where what each operation gives is moved."""
         with MovedResults("float64", self.judge.seed, alike=alike):
-            return self.judge.exact.run(question.inputs, question.mode, question.cotangents)
+            return _run(self.judge.exact, question)
 
     def _beside(self, question: Question, index: int) -> Inputs:
         """The question's inputs, each floating element moved by a little of the largest."""
@@ -145,17 +157,33 @@ class Rounding:
 
         return jtu.tree_map(move, question.inputs)
 
+    def jittered_answer(self, question: Question, index: int) -> Observation | None:
+        """What PyTorch gives, in the dtype that people run, on `jittered` inputs; None where it raises."""
+        return _run(self.judge.usual, question, self.jittered(question, index))
+
     def jittered(self, question: Question, index: int) -> Inputs:
-        """The question's inputs, each floating element moved by up to half an ulp before it is rounded again."""
+        """The question's inputs, each floating element moved by up to half an ulp before it is rounded again, but not
+        out of the range in which all are: none that is at most one, as a probability is, is more."""
         rng = generator(self.judge.case, self.judge.seed, f"jitter {question.label}", index)
 
         def move(leaf: np.ndarray) -> np.ndarray:
             if not is_floating(leaf):
                 return leaf
             noise = rng.uniform(-1, 1, leaf.shape) * 2 * HALF_ULP[self.judge.dtype]
-            return np.asarray(leaf * (1 + noise), leaf.dtype)
+            moved = np.asarray(leaf * (1 + noise), leaf.dtype)
+            if not leaf.size:
+                return moved
+            return np.clip(moved, np.fmin.reduce(leaf, axis=None), np.fmax.reduce(leaf, axis=None))  # NaN is no end
 
         return jtu.tree_map(move, question.inputs)
+
+
+def _run(side: TorchSide, question: Question, inputs: Inputs | None = None) -> Observation | None:
+    """What PyTorch gives, here where something is moved; None where it raises, as an index that is moved may lead out
+    of a table."""
+    with contextlib.suppress(Exception):
+        return side.run(question.inputs if inputs is None else inputs, question.mode, question.cotangents)
+    return None
 
 
 def _scale(truth: Truth, key: Key) -> float:
@@ -163,8 +191,10 @@ def _scale(truth: Truth, key: Key) -> float:
     return max(shared, magnitude(truth.reference.get(key)))
 
 
-def _distances(answer: Observation, reference: Observation) -> dict[Key, float]:
-    """The largest absolute difference in each tensor: infinite for integers that differ."""
+def _distances(answer: Observation | None, reference: Observation) -> dict[Key, float]:
+    """The largest absolute difference in each tensor: infinite for integers that differ. Empty without an answer."""
+    if answer is None:
+        return {}
     return {
         (kind, name): difference(array, reference.get((kind, name)), 1.0).error
         for kind, name, array in answer.tensors()

@@ -139,3 +139,46 @@ def test_gradients_that_are_zero_but_for_rounding_on_one_input_alone_are_judged_
         adversarial=(),
     )
     assert all(parity.equal for parity in check(case, draws=1, locate=False).parity) == is_right
+
+
+class Bins(torch.nn.Module):
+    """What is cut off at the last bin, and moved beyond it by rounding, has none; what is a whole number is in both."""
+
+    def forward(self, x, target):
+        b = (x * 40).clamp(0, 6)
+        counts = torch.zeros(7, dtype=x.dtype)
+        low, high = b.detach().floor().long(), b.detach().ceil().long()
+        counts = counts.index_add(0, low.flatten(), (high - b).flatten())
+        counts = counts.index_add(0, high.flatten(), (b - low).flatten())
+        return counts, torch.nn.functional.binary_cross_entropy(x.sigmoid(), target)
+
+
+class BinsPort(nnx.Module):
+    most = 6
+
+    def __init__(self, rngs: nnx.Rngs):
+        pass
+
+    def __call__(self, x, target):
+        b = jnp.clip(x * 40, 0, self.most)
+        low, high = (jax.lax.stop_gradient(f(b)).astype(int) for f in (jnp.floor, jnp.ceil))
+        counts = jnp.zeros(7, x.dtype).at[low].add(high - b).at[high].add(b - low)
+        return counts, gm.nn.functional.binary_cross_entropy(jax.nn.sigmoid(x), target)
+
+
+class FewerBins(BinsPort):
+    most = 5
+
+
+@pytest.mark.parametrize(("port", "is_right"), [(BinsPort, True), (FewerBins, False)])
+def test_a_reference_that_raises_where_rounding_moves_it_is_judged_without(port, is_right):
+    """Targets of one are no targets where they are moved beyond it."""
+    case = Case(
+        name="c",
+        summary="s",
+        reference=Bins,
+        model=port,
+        inputs=lambda rng: (rng.standard_normal((8, WIDTH)), rng.integers(0, 2, (8, WIDTH)).astype(float)),
+        adversarial=(),
+    )
+    assert all(parity.equal for parity in check(case, draws=1, locate=False).parity) == is_right
