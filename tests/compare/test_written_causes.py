@@ -81,6 +81,26 @@ def test_an_assignment_that_is_left_out_or_another_is_named(reference, port, cau
     assert cause in told(reference, port)
 
 
+def at_whole_bins(y, x):
+    low, high, y, z = (2 * x).floor().long(), (2 * x).ceil().long(), y.clone(), x.clone()
+    low[(high > 0) & (low == high)] -= 1
+    high[(low < 1) & (low == high)] += 1
+    y += low
+    z += high
+    return y * z
+
+
+def at_bins(y, x):
+    return (y + jnp.floor(2 * x)) * (x + jnp.ceil(2 * x))
+
+
+def test_that_two_are_left_out_is_told_before_comparisons_that_come_to_the_same():
+    whole = causes(
+        lambda: Layer(at_whole_bins), lambda rngs: PortLayer(rngs, at_bins), lambda rng: (np.round(*rows(rng)),)
+    )
+    assert whole == [("mask-missing", "leaves the masked assignment out")]
+
+
 def under(y, x):
     return y * torch.rsqrt(y.pow(2).mean(-1, keepdim=True) + 1e-3)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from types import CodeType
 from typing import TYPE_CHECKING, Any, TypeGuard
 
@@ -244,9 +244,7 @@ class Search:
             return 0 if compares or chooses(same[0]) or own_function(same[0].func) else 1
 
         told = sorted(widest_first(sites), key=place)
-        # what is left out is plainer than what comes to the same, such as a mask that holds everywhere
-        off = is_off_forward(self.trial.call)
-        for kinds in ({"missing"}, {"usual"}, {"guess"}) if off else ({"missing", "usual"}, {"guess"}):
+        for kinds in self._kinds():
             for same in told:
                 self._varied(same, kinds)
                 if any(map(_leaves_out, self.trial.found)):
@@ -261,9 +259,19 @@ class Search:
     def _together(self, sites: list[Site]) -> None:
         """One variant at all calls of a function: a port that is wrong once is often wrong alike elsewhere."""
         tried = [numbers(same) for same in constructs(sites)]
-        for same in groups(sites):
-            if numbers(same) not in tried:
-                self._varied(same)
+        untried = [same for same in groups(sites) if numbers(same) not in tried]
+        for kinds in self._kinds():
+            for same in untried:
+                self._varied(same, kinds)
+            if self.trial.found:
+                return
+
+    def _kinds(self) -> Sequence[Collection[str]]:
+        """Of variants, as they are tried: what is left out is plainer than what comes to the same, such as a mask that
+        holds everywhere."""
+        if is_off_forward(self.trial.call):
+            return {"missing"}, {"usual"}, {"guess"}
+        return {"missing", "usual"}, {"guess"}
 
     def _turns(self, sites: list[Site]) -> None:
         """A single turn of a loop."""
