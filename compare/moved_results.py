@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch.utils import _pytree as pytree
@@ -62,14 +62,18 @@ class _Moved(DispatchMode):
 
 
 def _made(func: Any, given: Any, leaves: list[Any]) -> Iterator[torch.Tensor]:
-    """Of what an operation gives, the tensors that are no views of those it was given."""
-    held = {x.data_ptr() for x in leaves if isinstance(x, torch.Tensor)}
+    """Of what an operation gives, the dense tensors that are no views of those it was given."""
+    held = {x.data_ptr() for x in leaves if _is_dense(x)}
     declared = [returned.alias_info for returned in func._schema.returns]
     for i, result in enumerate(given if isinstance(given, tuple | list) else (given,)):
-        if isinstance(result, torch.Tensor) and result.numel():
+        if _is_dense(result) and result.numel():
             alias = declared[i] if i < len(declared) else None
             if not (result.data_ptr() in held if alias is None else not alias.is_write):
                 yield result
+
+
+def _is_dense(x: Any) -> TypeGuard[torch.Tensor]:
+    return isinstance(x, torch.Tensor) and x.layout == torch.strided
 
 
 class MovedResults(_Moved):
@@ -158,7 +162,7 @@ def _exact_elements(name: str, result: torch.Tensor, leaves: list[Any]) -> torch
         return torch.zeros(result.shape, dtype=torch.bool, device=result.device)
     exact = result == result.trunc()
     for x in leaves:
-        if isinstance(x, torch.Tensor) and not x.is_complex():
+        if _is_dense(x) and x.is_floating_point():
             exact = exact & (x == x.trunc())
     return exact
 
@@ -171,5 +175,5 @@ def _counts(name: str, leaves: list[Any]) -> bool:
 
 def _is_whole(x: Any) -> bool:
     if isinstance(x, torch.Tensor):
-        return not x.is_complex() and (not x.is_floating_point() or bool((x == x.trunc()).all()))
+        return _is_dense(x) and not x.is_complex() and (not x.is_floating_point() or bool((x == x.trunc()).all()))
     return not isinstance(x, float) or x.is_integer()

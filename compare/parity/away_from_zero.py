@@ -120,7 +120,8 @@ def _bound(known: Known) -> Bound:
     """Of a constant, what its elements are, of which NaN is no zero."""
     if isinstance(known, Bound):
         return known
-    if not np.size(known) or not jnp.issubdtype(jnp.asarray(known).dtype, jnp.number):
+    dtype = known.dtype if hasattr(known, "dtype") else np.asarray(known).dtype  # of int64, where JAX has int32
+    if not np.size(known) or not jnp.issubdtype(dtype, jnp.number):
         return Bound.NONE
     least = np.nanmin(np.asarray(known).astype(np.float64), initial=np.inf)
     return Bound.AWAY if least > 0 else Bound.NOT_NEGATIVE if least == 0 else Bound.NONE

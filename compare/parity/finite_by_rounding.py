@@ -45,10 +45,10 @@ def finite_by_rounding(port: PortSide, truth: Truth) -> list[Tensor]:
         return []
     with port.context(), jax.enable_x64(True):
         compiled = jax.jit(lambda args: _sizes(graph, suspects, args), compiler_options=QUICKLY)(graph.args)
-    if all(least > NEAR * largest for least, largest in compiled):
-        return []
-    if all(least > 0 for least, _ in _sizes(graph, suspects, graph.args)):  # by operations, which takes longer
-        return []
+        if all(least > NEAR * largest for least, largest in compiled):
+            return []
+        if all(least > 0 for least, _ in _sizes(graph, suspects, graph.args)):  # by operations, which takes longer
+            return []
     return list(_not_finite(port, truth))
 
 

@@ -111,3 +111,12 @@ MAYBE_ZERO = {
 def test_what_cannot_be_zero_is_told_from_what_can(function, wanted):
     graph = jax.make_jaxpr(function)(np.zeros((2, 3), np.float32))
     assert bool(singular(graph, INLINED)) == wanted
+
+
+def test_integers_of_64_bits_are_taken():
+    def function(x, index):
+        return jnp.log(jnp.exp(x) + jnp.take_along_axis(index, index, 0, mode="fill"))
+
+    with jax.enable_x64(True):
+        graph = jax.make_jaxpr(function)(np.zeros(3), np.arange(3))
+    assert singular(graph, INLINED)

@@ -74,6 +74,14 @@ def test_what_is_exact_is_not_moved():
     assert all((a != b).any() for a, b in zip(moved, rounded(), strict=True))
 
 
+def test_truth_values_and_sparse_tensors_are_taken():
+    x = torch.eye(3, dtype=torch.float64)
+    for moved in (MovedResults("float64", 0), NoExactValues(NEAR, 0)):
+        with moved:
+            assert torch.allclose((x > 0) / 3, (x / 3).float(), atol=1e-3)
+            assert torch.allclose(x.to_sparse() @ x / 3, x / 3, atol=1e-3)
+
+
 def test_what_moves_results_imports_no_compiler():
     code = (
         "import sys, torch; from graphmode.compare.moved_results import MovedResults\n"
