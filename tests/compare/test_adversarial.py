@@ -47,6 +47,7 @@ def test_the_domain_is_that_of_the_draws():
     assert made(probabilities)["ties"][0].max() <= np.float32(0.97)
     assert made(probabilities)["1e-06 as large"][0].max() < 1e-6
     assert not any("as large" in kind for kind in made(1 + np.abs(normal())))  # of which none is near zero
+    assert not {"all positive", "a large mean"} & made(-np.abs(normal())).keys()
 
 
 @pytest.mark.parametrize("scale", [0.7, 1.0, 1.3])
@@ -136,13 +137,34 @@ def test_a_draw_without_elements_tells_nothing():
 
 
 def test_masks_are_booleans_and_matrices_of_zeros_and_ones():
-    inputs = {"mask": np.array([[True, False]] * 2), "attention": np.array([[1, 0]] * 2), "lengths": np.array([1, 0])}
+    mask = np.array([[True, True], [True, False]])
+    inputs = {"mask": mask, "attention": mask.astype(int), "floating": mask.astype(np.float32), "lengths": mask[1] * 1}
     found = made(inputs)
     for kind, value in (("masks of zeros", 0), ("masks of ones", 1)):
-        assert (found[kind]["mask"] == value).all()
-        assert (found[kind]["attention"] == value).all()
+        for name in ("mask", "attention", "floating"):
+            assert (found[kind][name] == value).all()
+            assert found[kind][name].dtype == inputs[name].dtype
         assert (found[kind]["lengths"] == inputs["lengths"]).all()
     assert found["a batch of one"]["lengths"].shape == (1,)
+
+
+def test_flags_signs_and_classes_stay_what_they_are():
+    rng = np.random.default_rng(0)
+    inputs = {
+        "x": normal((8, 3)),
+        "done": (rng.random(8) < 0.5).astype(np.float32),
+        "signs": np.sign(normal((8, 3))),
+        "classes": np.eye(3, dtype=np.float32)[rng.integers(0, 3, 8)],
+        "mask": rng.choice(np.float32([0, -1e9]), (8, 3)),
+    }
+    found = made(inputs)
+    assert {"zeros", "0.001 as large", "1000 as large", "a large mean", "masks of ones"} <= found.keys()
+    for kind, given in found.items():
+        assert set(np.unique(given["done"])) <= {0, 1}
+        assert set(np.unique(given["signs"])) <= {-1, 1}
+        assert (given["classes"].sum(-1) == 1).all()
+        assert set(np.unique(given["mask"])) <= {0, np.float32(-1e9)}
+        assert (given["done"] == inputs["done"]).all() == (kind not in ("masks of zeros", "masks of ones", "a batch of one"))
 
 
 def test_what_is_the_same_is_not_asked_twice():

@@ -53,11 +53,29 @@ class Leaf:
         least, largest = sorted((abs(self.low), abs(self.high)))
         return self.has_both_signs or least <= NEAR_ZERO * largest
 
+    @functools.cached_property
+    def is_coded(self) -> bool:
+        """Floating numbers of which there are few, and those whole, as flags and signs are: what lies between them, or
+        beyond, means nothing."""
+        if not is_floating(self.array):
+            return False
+        values = np.unique(np.concatenate([np.asarray(draw, np.float64).ravel() for draw in self.draws]))
+        return 1 < values.size <= FEW and bool((values == np.trunc(values)).all())
+
+    @property
+    def is_one_hot(self) -> bool:
+        """Whether of each row one element is one, and the others zero."""
+        if self.array.ndim < 2 or self.array.shape[-1] < 2 or (self.low, self.high) != (0, 1):
+            return False
+        return all((np.count_nonzero(draw, -1) == 1).all() for draw in self.draws)
+
     @property
     def is_mask(self) -> bool:
-        """Booleans, or a matrix of zeros and ones."""
-        kind = self.array.dtype.kind
-        return kind == "b" or (kind in "iu" and self.array.ndim > 1 and (self.low, self.high) == (0, 1))
+        """Booleans, a matrix of zeros and ones, or floating zeros and ones, but no rows that have a single one each."""
+        is_matrix = self.array.dtype.kind in "iu" and self.array.ndim > 1
+        if is_matrix or self.is_coded:
+            return (self.low, self.high) == (0, 1) and not self.is_one_hot
+        return self.array.dtype.kind == "b" and not self.is_one_hot
 
     @property
     def is_arranged(self) -> bool:
@@ -142,7 +160,7 @@ def _large_mean(leaf: Leaf) -> np.ndarray:
 
 
 def _positive(leaf: Leaf) -> np.ndarray:
-    return np.abs(leaf.array) if is_floating(leaf.array) else leaf.array
+    return np.abs(leaf.array) if is_floating(leaf.array) and leaf.has_both_signs else leaf.array
 
 
 def _negative(leaf: Leaf) -> np.ndarray:
@@ -197,6 +215,8 @@ _MAKERS: dict[str, Callable[[Leaf], np.ndarray]] = {
     BATCH_OF_ONE: _one_row,
 }
 KINDS = tuple(_MAKERS)
+OF_CODES = {"all positive", "all negative", "masks of zeros", "masks of ones", HOLES, BATCH_OF_ONE}
+"""What leaves floating numbers that are flags or signs what they are."""
 
 
 def adversarial_inputs(
@@ -206,12 +226,14 @@ def adversarial_inputs(
 
     Args:
       draws: random inputs of one structure. The first is changed; all of them tell the domain: what has no negative
-        element in any is given none, and integers that are sorted, or distinct, stay so.
+        element in any is given none, integers that are sorted, or distinct, stay so, and floating numbers that are
+        two or three whole ones, as flags and signs are, stay among them.
       kinds: of `KINDS`.
       but: inputs that are asked anyway.
 
     Returns:
-      Names and inputs. Integers change where they are masks, and for few values or one; a batch of one is cut where all
+      Names and inputs. Integers change where they are masks, and for few values or one; floating zeros and ones where
+      they are masks alone; a batch of one is cut where all
       arrays share the length of their first axis.
     """
     leaves = [jtu.tree_leaves_with_path(draw) for draw in draws]
@@ -227,7 +249,8 @@ def adversarial_inputs(
 
         def changed(path: tuple[object, ...], array: np.ndarray, kind: str = kind) -> np.ndarray:
             leaf = Leaf(np.asarray(array), arrays[input_name(path)])
-            return _MAKERS[kind](leaf) if leaf.is_known else leaf.array
+            is_made = leaf.is_known and (kind in OF_CODES or not leaf.is_coded)
+            return _MAKERS[kind](leaf) if is_made else leaf.array
 
         made = jtu.tree_map_with_path(changed, draws[0])
         if (found := _fingerprint(made)) not in told:
