@@ -81,6 +81,51 @@ def test_a_layer_that_receives_what_is_wrong_is_not_blamed(port, blamed):
         assert [cause.says for cause in report.first_divergence.causes] == ["multiplies by -2"]
 
 
+class Normed(torch.nn.Module):
+    """A sparse matrix of edges, each divided by the root of how many there are of its row."""
+
+    def __init__(self):
+        super().__init__()
+        self.lin = torch.nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x, edges):
+        dst, src = (torch.cat([ends, torch.arange(len(x))]) for ends in edges)
+        root = torch.zeros(len(x), dtype=x.dtype).index_add(0, dst, torch.ones(len(dst), dtype=x.dtype)).rsqrt()
+        matrix = torch.sparse_coo_tensor(torch.stack([dst, src]), root[dst] * root[src], (len(x), len(x)))
+        return torch.sparse.mm(matrix.coalesce(), self.lin(x))
+
+
+class NormedPort(nnx.Module):
+    counted = 0
+
+    def __init__(self, rngs):
+        self.lin = nn.Linear(WIDTH, WIDTH, rngs=rngs)
+
+    def __call__(self, x, edges):
+        dst, src = both = jnp.concatenate([edges, jnp.tile(jnp.arange(len(x)), (2, 1))], 1)
+        root = jnp.zeros(len(x)).at[both[self.counted]].add(1) ** -0.5
+        return jnp.zeros_like(x).at[dst].add((root[dst] * root[src])[:, None] * self.lin(x)[src])
+
+
+class CountsColumns(NormedPort):
+    counted = 1
+
+
+@pytest.mark.parametrize(("port", "is_right"), [(NormedPort, True), (CountsColumns, False)])
+def test_a_sparse_matrix_is_looked_at_by_all_its_elements(port, is_right):
+    def inputs(rng):
+        return rng.standard_normal((NODES, WIDTH)), rng.integers(0, NODES, (2, 12))
+
+    fields = {"summary": "s", "adversarial": (), "modes": ("inference",)}
+    report = check(Case(name="c", reference=Normed, model=port, inputs=inputs, **fields), compiled=False, hasty=True)
+    assert report.passed == is_right
+    for each in report.divergences:
+        assert [cause.id for cause in each.causes] == ["wiring"]
+        assert "index_add" in each.causes[0].says
+        assert each.astray is not None
+    assert "was not found" not in str(report)
+
+
 def test_elements_are_found_among_others():
     dense = np.random.default_rng(0).standard_normal((5, 5, 3))
     listed = dense[[0, 3, 4, 4], [1, 0, 2, 3]]

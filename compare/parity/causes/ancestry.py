@@ -4,7 +4,7 @@ what."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch.utils import _pytree as pytree
@@ -72,7 +72,7 @@ class Ancestry:
         if id(tensor) in self._names:
             return self._names[id(tensor)]
         same = [words for words, _, x in self.tensors if x is tensor]
-        alike = (words for words, _, x in self.tensors if x.shape == tensor.shape and torch.equal(x, tensor))
+        alike = (words for words, _, x in self.tensors if x.shape == tensor.shape and are_equal(x, tensor))
         return same[0] if same else next(alike, "its usual one")
 
     def is_residual(self, tensor: Any, other: Any) -> bool:
@@ -107,6 +107,16 @@ class Ancestry:
         for site in self._made.get(id(tensor), ()):
             yield from tensors_of((site.args, site.kwargs))
         yield from self._of_inside.get(id(tensor), ())
+
+
+def is_dense(x: Any) -> TypeGuard[torch.Tensor]:
+    """Whether it is a tensor that holds all its elements."""
+    return isinstance(x, torch.Tensor) and x.layout == torch.strided
+
+
+def are_equal(x: torch.Tensor, y: torch.Tensor) -> bool:
+    """Whether both are dense, and of the same elements."""
+    return is_dense(x) and is_dense(y) and torch.equal(x, y)
 
 
 def tensors_of(tree: Any) -> list[torch.Tensor]:

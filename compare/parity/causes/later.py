@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from .ancestry import Ancestry, tensors_of
+from .ancestry import Ancestry, are_equal, is_dense, tensors_of
 from .change import VIEWS, Change, Replaced, Site
 from .sites import constructs, is_floating, numbers, source
 from .variants import Variant
@@ -77,9 +77,10 @@ def _first_use(site: Site, ancestry: Ancestry) -> float:
 
 def _is_a_view(taker: Site, tensor: torch.Tensor) -> bool:
     """Whether what a call gives is of the memory of what it takes: what is written there later is in both."""
-    given = tensors_of(taker.result)
-    of = tensor.untyped_storage().data_ptr()
-    return taker.name in VIEWS and all(x.untyped_storage().data_ptr() == of for x in given)
+    given = [tensor, *tensors_of(taker.result)]
+    if taker.name not in VIEWS or not all(map(is_dense, given)):
+        return False
+    return len({x.untyped_storage().data_ptr() for x in given}) == 1
 
 
 class _Later:
@@ -142,4 +143,4 @@ def _are_before(makers: list[Site], same: list[Site]) -> bool:
 def _is_another(tensor: Any, given: Any) -> bool:
     if not is_floating(tensor) or not is_floating(given) or tensor is given:
         return False
-    return tensor.shape == given.shape and tensor.dtype == given.dtype and not torch.equal(tensor, given)
+    return tensor.shape == given.shape and tensor.dtype == given.dtype and not are_equal(tensor, given)

@@ -119,7 +119,7 @@ def _known(replay: Replay, sites: list[Site]) -> Iterator[Known]:
             yield Known(f"what {call.id} gives{which}", value, call=call)
     for site in sites:
         for tensor in tensors_of(site.result):
-            yield Known(f"what {site.name} gives", as_numpy(tensor.detach()), site=site)
+            yield Known(f"what {site.name} gives", as_numpy(tensor.detach().to_dense()), site=site)
     for call in inside:
         for name, value in call.inputs.items():
             yield Known(f"what {call.id} takes" + (f" ({name})" if len(call.inputs) > 1 else ""), value)
@@ -151,8 +151,8 @@ def _kind(wanted: Known | None, found: Known, ancestry: Ancestry) -> str:
     if wanted is not None and _is_made_of(wanted, found):
         if wanted.site is not None and wanted.site.name in ("add", "add_", "__iadd__"):
             summands = tensors_of(wanted.site.args)
-            kept = [x for x in summands if _same(as_numpy(x.detach()), found.value)]
-            lost = [x for x in summands if not _same(as_numpy(x.detach()), found.value)]
+            kept = [x for x in summands if _same(as_numpy(x.detach().to_dense()), found.value)]
+            lost = [x for x in summands if not _same(as_numpy(x.detach().to_dense()), found.value)]
             if not lost:  # a number was added
                 return "position-offset" if found.value.dtype.kind in "iu" else "constant-missing"
             if not kept or ancestry.is_residual(lost[0], kept[0]):
@@ -182,7 +182,7 @@ def _kind_of(known: Known, what: str, summand: str = "residual") -> str:
 def _is_made_of(one: Known, other: Known) -> bool:
     """Whether the call that gives the one takes the other."""
     taken = list(one.call.inputs.values()) if one.call else []
-    taken += [as_numpy(x.detach()) for x in tensors_of(one.site.args)] if one.site else []
+    taken += [as_numpy(x.detach().to_dense()) for x in tensors_of(one.site.args)] if one.site else []
     return any(_same(value, other.value) for value in taken)
 
 

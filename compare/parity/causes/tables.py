@@ -85,7 +85,7 @@ def _theirs(replay: Replay) -> Iterator[_Table]:
         free.update((id(x), x) for x in results)
         if isinstance(site.result, torch.Tensor) and _is_table(site.result):
             at = frozenset([site.number])
-            array = as_numpy(site.result.detach().clone())
+            array = as_numpy(site.result.detach().to_dense().clone())
             made.append(_Table(f"what {site.name} gives", array, functools.partial(_of_call, at)))
 
     replay.run(Change(), note=note, forward_only=True)

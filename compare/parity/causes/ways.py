@@ -193,12 +193,12 @@ def _reference(replay: Replay) -> list[Made]:
 
 def _constants(replay: Replay) -> Iterator[np.ndarray]:
     for tensor in itertools.chain(replay.module.parameters(), replay.module.buffers()):
-        yield as_numpy(tensor.detach())
+        yield as_numpy(tensor.detach().to_dense())
 
 
 def _arrays(tree: Any) -> list[np.ndarray]:
     tensors = [x for x in pytree.tree_leaves(tree) if isinstance(x, torch.Tensor) and x.numel() <= LARGEST]
-    return [as_numpy(x.detach().clone()) for x in tensors]
+    return [as_numpy(x.detach().to_dense().clone()) for x in tensors]
 
 
 class _Port:

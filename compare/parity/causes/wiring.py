@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from .ancestry import Ancestry
+from .ancestry import Ancestry, are_equal, is_dense
 from .change import Change, Moved, Replaced, Site
 from .known.gradient import scaled
 from .replay import Replay
@@ -30,13 +30,13 @@ def rewired(ancestry: Ancestry) -> Iterator[tuple[Variant, Change]]:
     tensors = ancestry.tensors
     for site in ancestry.sites:
         for place, given in enumerate(site.args):
-            if not isinstance(given, torch.Tensor) or given.is_complex() or given.dtype == torch.bool:
+            if not is_dense(given) or given.is_complex() or given.dtype == torch.bool:
                 continue
             usual = ancestry.words(given)
             for source, (words, made, tensor) in enumerate(tensors):
                 if words == usual and given.is_floating_point():
                     continue  # one of several that the same line makes: a loop's turns, which no words tell apart
-                fits = tensor.dtype == given.dtype and (tensor.shape == given.shape or _counts(tensor, given))
+                fits = is_dense(tensor) and tensor.dtype == given.dtype and (tensor.shape == given.shape or _counts(tensor, given))
                 if made <= site.number and fits and not torch.equal(tensor.expand_as(given), given):
                     says = f"gives {words} to {site.name} where the reference gives {usual}"
                     if words == usual:
@@ -78,7 +78,7 @@ def exchanged(ancestry: Ancestry) -> Iterator[tuple[Variant, Change]]:
     the other."""
     for (i, (one, _, a)), (j, (other, _, b)) in itertools.combinations(enumerate(ancestry.tensors), 2):
         fit = a.shape == b.shape or (one == other and _lie_over_one_another(a, b))
-        if fit and a.dtype == b.dtype and not torch.equal(a, b):
+        if fit and a.dtype == b.dtype and not are_equal(a, b):
             says = f"takes {one} for {other}, and the other way round"
             if one == other:
                 says = f"takes two tensors for one another, each of which is {one}"
