@@ -36,8 +36,10 @@ def rewired(ancestry: Ancestry) -> Iterator[tuple[Variant, Change]]:
             for source, (words, made, tensor) in enumerate(tensors):
                 if words == usual and given.is_floating_point():
                     continue  # one of several that the same line makes: a loop's turns, which no words tell apart
-                fits = is_dense(tensor) and tensor.dtype == given.dtype and (tensor.shape == given.shape or _counts(tensor, given))
-                if made <= site.number and fits and not torch.equal(tensor.expand_as(given), given):
+                if made > site.number or not is_dense(tensor) or tensor.dtype != given.dtype:
+                    continue
+                fits = tensor.shape == given.shape or _counts(tensor, given)
+                if fits and not torch.equal(tensor.expand_as(given), given):
                     says = f"gives {words} to {site.name} where the reference gives {usual}"
                     if words == usual:
                         says = f"gives {site.name} another tensor than the reference does, also {words}"
