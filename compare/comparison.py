@@ -389,7 +389,7 @@ def bench(case: Case, plan: Plan | None = None) -> Results:
     Example:
       >>> from graphmode.compare import Plan, bench
       >>> from graphmode.models import zoo
-      >>> result = bench(zoo.load("scale_add"), Plan(rows=("torch.eager", "jax.jit")))
+      >>> result = bench(zoo.load("scale_add"), Plan(rows=("torch.eager", "jax.jit"), quick=True, floors=False))
       >>> sorted({cell.row for cell in result.cells})
       ['jax.jit', 'torch.eager']
       >>> all(cell.equal for cell in result.cells)

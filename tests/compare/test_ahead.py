@@ -160,7 +160,7 @@ def test_nobody_waits_for_what_is_left_out(path):
 
 def test_a_case_that_fails_in_one_dtype_leaves_its_other_findings_to_nobody(path):
     locations = [f"{path}:{name}" for name in ("FIRST", "WEIGHTS", "SECOND")]
-    plan = Plan(rows=("torch.eager",), dtypes=("float32", "bfloat16"))
+    plan = Plan(rows=("torch.eager",), dtypes=("float32", "bfloat16"), quick=True, floors=False)
     results = run(map(locate, locations), plan, locations=locations)
     assert [(info.name, bool(info.problem)) for info in results.cases] == [
         ("first", False),
@@ -182,7 +182,8 @@ def test_a_killed_process_costs_no_case(path, monkeypatch):
 
     monkeypatch.setattr(Ahead, "findings", killed)
     locations = [f"{path}:FIRST", f"{path}:SECOND"]
-    results = run(map(locate, locations), Plan(rows=("torch.eager", "jax.jit")), locations=locations)
+    plan = Plan(rows=("torch.eager", "jax.jit"), quick=True, floors=False)
+    results = run(map(locate, locations), plan, locations=locations)
     assert [(p.case, p.passed) for p in results.parity] == [("first", True), ("second", True)]
     assert {cell.status for cell in results.cells} == {"ok"}
 

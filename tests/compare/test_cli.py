@@ -169,7 +169,9 @@ def test_several_cases_end_with_the_worst_code(folder):
 def test_every_case_that_cannot_be_compared_is_told_and_costs_no_other(folder):
     names = ("GOOD", "STRUCTURE", "WEIGHTS", "EMPTY", "SHAPE", "BARE", "LOST")
     rows = ("-r", "torch.eager", "-r", "jax.jit")
-    finished = graphmode("compare", *(f"mine.py:{name}" for name in names), "--quick", *rows, "-o", "bad", cwd=folder)
+    finished = graphmode(
+        "compare", *(f"mine.py:{name}" for name in names), "--quick", "--no-floors", *rows, "-o", "bad", cwd=folder
+    )
     refused(
         finished,
         "to_reference",
@@ -230,13 +232,24 @@ def test_without_torch_it_says_what_to_install(folder, tmp_path):
 @pytest.mark.usefixtures("ctrl_c")
 def test_an_interrupted_run_keeps_what_it_has_finished(folder):
     with subprocess.Popen(
-        [sys.executable, "-m", "graphmode", "compare", "mine.py:GOOD", "lstm", "-r", "torch.eager", "-o", "broken_off"],
+        [
+            sys.executable,
+            "-m",
+            "graphmode",
+            "compare",
+            "mine.py:GOOD",
+            "lstm",
+            *("-r", "torch.eager"),
+            "--no-floors",
+            "-o",
+            "off",
+        ],
         cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     ) as process:
-        file = folder / "broken_off" / "results.json"
+        file = folder / "off" / "results.json"
         end = time.monotonic() + 200
         while time.monotonic() < end and not (file.exists() and json.loads(file.read_text())["cells"]):
             time.sleep(0.1)
@@ -247,7 +260,7 @@ def test_an_interrupted_run_keeps_what_it_has_finished(folder):
     data = json.loads(file.read_text())
     assert data["complete"] is False
     assert data["cells"]
-    assert (folder / "broken_off" / "report.html").exists()
+    assert (folder / "off" / "report.html").exists()
 
 
 def test_help_tells_a_newcomer_what_to_type(command):

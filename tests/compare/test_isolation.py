@@ -71,7 +71,9 @@ def case(name, trap):
 
 HANG, CRASH, EXIT = case("hang", hang), case("crash", crash), case("exit", lambda: os._exit(7))
 """
-PLAN = Plan(rows=("torch.eager", "torch.trace", "jax.jit"), device="cpu", budget=Budget(prepare_s=8, time_s=0.02))
+PLAN = Plan(
+    floors=False, rows=("torch.eager", "torch.trace", "jax.jit"), device="cpu", budget=Budget(prepare_s=8, time_s=0.02)
+)
 
 
 @pytest.fixture(scope="module")
@@ -209,7 +211,7 @@ def test_a_case_that_cannot_be_sent_runs_in_this_process_and_the_report_says_so(
     case = locate(f"{file}:HANG")
     inputs = case.inputs
     unsent = dataclasses.replace(case, inputs=lambda rng: inputs(rng) if held else None)
-    plan = Plan(rows=("torch.eager", "jax.jit"), device="cpu", budget=Budget(prepare_s=8, time_s=0.02))
+    plan = Plan(floors=False, rows=("torch.eager", "jax.jit"), device="cpu", budget=Budget(prepare_s=8, time_s=0.02))
     results = bench(unsent, plan)
     assert {cell.status for cell in results.cells} == {"ok"}
     assert f"all rows ran in one process: {reason}" in results.cases[0].notes[0]
@@ -217,7 +219,13 @@ def test_a_case_that_cannot_be_sent_runs_in_this_process_and_the_report_says_so(
 
 
 def test_without_isolation_everything_runs_here(file):
-    plan = Plan(rows=("torch.eager", "jax.jit"), device="cpu", budget=Budget(prepare_s=8, time_s=0.02), isolate=False)
+    plan = Plan(
+        floors=False,
+        rows=("torch.eager", "jax.jit"),
+        device="cpu",
+        budget=Budget(prepare_s=8, time_s=0.02),
+        isolate=False,
+    )
     results = bench(locate(f"{file}:HANG"), plan)
     assert {cell.status for cell in results.cells} == {"ok"}
     assert results.cases[0].notes == []
@@ -229,7 +237,7 @@ def test_a_full_disk_puts_all_rows_into_one_process_and_the_report_says_so(file,
 
     monkeypatch.setattr("graphmode.compare.findings.Findings.write", full)
     location = f"{file}:HANG"
-    plan = Plan(rows=("torch.eager", "jax.jit"), device="cpu", budget=Budget(prepare_s=8, time_s=0.02))
+    plan = Plan(floors=False, rows=("torch.eager", "jax.jit"), device="cpu", budget=Budget(prepare_s=8, time_s=0.02))
     results = run([locate(location)], plan, locations=[location])
     assert {cell.status for cell in results.cells} == {"ok"}
     (note,) = results.cases[0].notes

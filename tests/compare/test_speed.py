@@ -78,7 +78,7 @@ class TuplePort(ScalePort):
 
 @pytest.fixture(scope="module")
 def results():
-    return bench(scale_case(), Plan(rows=CHEAP, budget=BUDGET, device="cpu"))
+    return bench(scale_case(), Plan(floors=False, rows=CHEAP, budget=BUDGET, device="cpu"))
 
 
 def by_row(results, mode="inference"):
@@ -87,7 +87,7 @@ def by_row(results, mode="inference"):
 
 def test_a_trace_is_judged_by_the_names_of_what_the_module_gives():
     case = scale_case(reference=TupleReference, model=TuplePort, edge_inputs={})
-    results = bench(case, Plan(rows=("torch.eager", "torch.trace"), budget=BUDGET, device="cpu"))
+    results = bench(case, Plan(floors=False, rows=("torch.eager", "torch.trace"), budget=BUDGET, device="cpu"))
     for mode in ("inference", "forward_backward"):
         assert {cell.status for cell in by_row(results, mode).values()} == {"ok"}
 
@@ -108,7 +108,7 @@ class TellingPort(ScalePort):
 def test_a_row_that_leaves_out_what_the_reference_prints_is_told():
     case = scale_case(reference=Telling, model=TellingPort, edge_inputs={})
     rows = ("torch.eager", "torch.trace", "jax.jit")
-    results = bench(case, Plan(rows=rows, modes=("inference",), budget=BUDGET, device="cpu"))
+    results = bench(case, Plan(floors=False, rows=rows, modes=("inference",), budget=BUDGET, device="cpu"))
     cells = by_row(results)
     assert {row: (cell.status, cell.unprinted) for row, cell in cells.items()} == {
         "torch.eager": ("ok", 0),
@@ -171,7 +171,9 @@ def test_a_row_that_is_wrong_is_told_by_what_tells_against_it(monkeypatch, verdi
 
 def test_expected_rows_do_not_fail_a_run():
     case = scale_case(expected={"torch.trace": "records one branch"})
-    results = bench(case, Plan(rows=("torch.eager", "torch.trace", "jax.jit"), budget=BUDGET, device="cpu"))
+    results = bench(
+        case, Plan(floors=False, rows=("torch.eager", "torch.trace", "jax.jit"), budget=BUDGET, device="cpu")
+    )
     assert by_row(results)["torch.trace"].expected == "records one branch"
     assert results.passed
 
@@ -181,7 +183,9 @@ def test_a_port_that_is_wrong_gets_no_number():
         def __call__(self, x):
             return x * 2
 
-    results = bench(scale_case(model=Wrong), Plan(rows=("torch.eager", "jax.*"), budget=BUDGET, device="cpu"))
+    results = bench(
+        scale_case(model=Wrong), Plan(floors=False, rows=("torch.eager", "jax.*"), budget=BUDGET, device="cpu")
+    )
     cells = by_row(results)
     ports = [c for c in cells.values() if c.framework == "jax" and c.status != "unavailable"]
     assert {(c.status, c.equal) for c in ports} == {("wrong", False)}
@@ -199,7 +203,7 @@ def test_a_row_that_cannot_run_says_why():
             return x * 2
 
     case = scale_case(reference=Unscriptable, model=Port)
-    cells = by_row(bench(case, Plan(rows=("torch.eager", "torch.script"), budget=BUDGET, device="cpu")))
+    cells = by_row(bench(case, Plan(floors=False, rows=("torch.eager", "torch.script"), budget=BUDGET, device="cpu")))
     assert cells["torch.script"].status == "unsupported"
     assert "Error" in cells["torch.script"].reason
     assert cells["torch.eager"].status == "ok"
@@ -216,7 +220,9 @@ def test_a_row_out_of_its_budget_is_a_timeout():
         def __call__(self, x):
             return x * 2
 
-    plan = Plan(rows=("torch.eager", "torch.trace"), budget=Budget(prepare_s=0.5, time_s=0.02), device="cpu")
+    plan = Plan(
+        floors=False, rows=("torch.eager", "torch.trace"), budget=Budget(prepare_s=0.5, time_s=0.02), device="cpu"
+    )
     start = time.perf_counter()
     cells = by_row(bench(scale_case(reference=Slow, model=Port, modes=("inference",)), plan))
     assert cells["torch.trace"].status == "timeout"
@@ -227,7 +233,7 @@ def test_a_row_out_of_its_budget_is_a_timeout():
 @pytest.mark.slow
 def test_compile_runs_and_is_gated():
     case = scale_case(modes=("inference",))
-    cells = by_row(bench(case, Plan(rows=("torch.eager", "torch.compile"), budget=BUDGET, device="cpu")))
+    cells = by_row(bench(case, Plan(floors=False, rows=("torch.eager", "torch.compile"), budget=BUDGET, device="cpu")))
     assert cells["torch.compile"].status == "ok", cells["torch.compile"].reason
 
 
@@ -260,7 +266,7 @@ def named(rng):
 def test_exports_run_in_inference_with_names_and_nested_outputs(row):
     case = Case(name="named", summary="", reference=Named, model=NamedPort, inputs=named)
     patient = replace(BUDGET, prepare_s=600)  # two C++ compilers on a loaded machine
-    results = bench(case, Plan(rows=("torch.eager", row), budget=patient, device="cpu"))
+    results = bench(case, Plan(floors=False, rows=("torch.eager", row), budget=patient, device="cpu"))
     cell, backward = by_row(results)[row], by_row(results, "forward_backward")[row]
     assert cell.status == "ok", cell.reason
     assert cell.error_ratio < 5
@@ -270,22 +276,24 @@ def test_exports_run_in_inference_with_names_and_nested_outputs(row):
 
 @pytest.mark.slow
 def test_a_costly_row_is_left_out_on_a_cpu_unless_it_is_named():
-    cell = by_row(bench(scale_case(modes=("inference",)), Plan(budget=Budget(prepare_s=0.5, time_s=0.02))))[
-        "torch.aoti"
-    ]
+    cell = by_row(
+        bench(scale_case(modes=("inference",)), Plan(floors=False, budget=Budget(prepare_s=0.5, time_s=0.02)))
+    )["torch.aoti"]
     assert cell.status == "unavailable"
     assert "--row torch.aoti" in cell.reason
 
 
 def test_exports_of_a_branch_are_unsupported_with_the_reason():
-    cell = by_row(bench(scale_case(modes=("inference",)), Plan(rows=("onnxruntime",), budget=BUDGET)))["onnxruntime"]
+    cell = by_row(bench(scale_case(modes=("inference",)), Plan(floors=False, rows=("onnxruntime",), budget=BUDGET)))[
+        "onnxruntime"
+    ]
     assert cell.status == "unsupported"
     assert "data-dependent" in cell.reason
 
 
 def test_without_onnx_runtime_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    plan = Plan(rows=("onnxruntime",), budget=BUDGET, isolate=False)
+    plan = Plan(floors=False, rows=("onnxruntime",), budget=BUDGET, isolate=False)
     cell = by_row(bench(scale_case(modes=("inference",)), plan))["onnxruntime"]
     assert cell.status == "unavailable"
     assert "pip install 'graphmode[onnx]'" in cell.reason
@@ -323,7 +331,7 @@ def test_ctrl_c_that_was_swallowed_ends_the_run_at_the_next_step():
 
     handler = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
-        run([scale_case()], Plan(rows=("torch.eager",)), listener=Listener(on_step=swallow))
+        run([scale_case()], Plan(floors=False, rows=("torch.eager",)), listener=Listener(on_step=swallow))
     assert len(steps) == 1
     assert signal.getsignal(signal.SIGINT) is handler
 
@@ -347,7 +355,9 @@ def test_ctrl_c_keeps_what_was_timed_to_its_end(when, tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(speed_bench, "interleave", broken_off)
-    plan = Plan(rows=("torch.eager", "jax.jit"), modes=("inference",), budget=BUDGET, processes=2, device="cpu")
+    plan = Plan(
+        floors=False, rows=("torch.eager", "jax.jit"), modes=("inference",), budget=BUDGET, processes=2, device="cpu"
+    )
     with pytest.raises(KeyboardInterrupt):
         run([scale_case()], plan, save_to=tmp_path / "results.json")
     results = report_results.Results.load(tmp_path / "results.json")
@@ -372,7 +382,7 @@ def test_a_full_disk_ends_the_run_and_is_no_fault_of_the_case(tmp_path, monkeypa
     with pytest.raises(ResultsError, match=r"cannot write the results file .*results.json: No space left on device"):
         run(
             [scale_case(), scale_case(name="next")],
-            Plan(rows=("torch.eager",)),
+            Plan(floors=False, rows=("torch.eager",)),
             listener=Listener(on_problem=told.append),
             save_to=tmp_path / "results.json",
         )
@@ -400,7 +410,7 @@ def test_ctrl_c_inside_a_finaliser_comes_after_it():
 @pytest.mark.gpu
 def test_cuda_rows_run_on_a_gpu():
     case = scale_case(reference=torch.nn.ReLU, model=ReluPort)
-    cells = by_row(bench(case, Plan(rows=("torch.eager", "torch.cudagraph", "jax.jit"), device="gpu")))
+    cells = by_row(bench(case, Plan(floors=False, rows=("torch.eager", "torch.cudagraph", "jax.jit"), device="gpu")))
     assert cells["torch.cudagraph"].status == "ok", cells["torch.cudagraph"].reason
 
 

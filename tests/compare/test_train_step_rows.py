@@ -247,7 +247,7 @@ def test_scan_computes_every_step_of_a_launch(exam):
 @pytest.fixture(scope="module")
 def results():
     rows = ("torch.eager", "torch.trace", "jax.jit", "jax.scan")
-    return bench(CASE, Plan(rows=rows, budget=Budget(prepare_s=60, time_s=0.02), device="cpu"))
+    return bench(CASE, Plan(floors=False, rows=rows, budget=Budget(prepare_s=60, time_s=0.02), device="cpu"))
 
 
 @pytest.mark.slow
@@ -263,7 +263,9 @@ def test_train_step_is_timed_beside_the_other_modes(results):
 
 def test_a_wrong_optimizer_gets_no_number():
     wrong = Case(**{**CASE.__dict__, "optimizer": (momentum, optax.sgd(0.01)), "modes": ("train_step",)})
-    results = bench(wrong, Plan(rows=("jax.jit",), budget=Budget(prepare_s=60, time_s=0.02), device="cpu"))
+    results = bench(
+        wrong, Plan(floors=False, rows=("jax.jit",), budget=Budget(prepare_s=60, time_s=0.02), device="cpu")
+    )
     (cell,) = results.cells
     assert (cell.status, cell.median_s) == ("wrong", None)
     assert not results.passed
@@ -272,6 +274,9 @@ def test_a_wrong_optimizer_gets_no_number():
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", [name for name, row in ROWS.items() if row.needs_cuda])
 def test_cuda_rows_train_on_a_gpu(name):
-    results = bench(Case(**{**CASE.__dict__, "modes": ("train_step",)}), Plan(rows=("torch.eager", name), device="gpu"))
+    results = bench(
+        Case(**{**CASE.__dict__, "modes": ("train_step",)}),
+        Plan(floors=False, rows=("torch.eager", name), device="gpu"),
+    )
     cells = {cell.row: cell for cell in results.cells}
     assert cells[name].status == "ok", cells[name].reason
