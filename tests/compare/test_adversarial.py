@@ -309,6 +309,35 @@ def test_what_the_reference_does_not_define_is_not_asked_and_that_is_said(forwar
     assert any(f"'zeros' ({why}" in note for note in report.parity[0].notes)
 
 
+WRITES = {
+    "__setitem__": lambda places, i, x: places.__setitem__((slice(None), i), x.T),
+    "index_put_": lambda places, i, x: places.T.index_put_((i,), x),
+    "index_copy_": lambda places, i, x: places.index_copy_(1, i, x.T),
+    "scatter_": lambda places, i, x: places.T.scatter_(0, i[:, None].expand_as(x), x),
+}
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_what_is_written_several_times_to_one_place_is_not_asked(name):
+    """PyTorch hands its gradient to all that was written there, and JAX to what is kept."""
+
+    def forward(x, index):
+        places = torch.zeros(3, 200, dtype=x.dtype)
+        WRITES[name](places, index, x)
+        return places
+
+    def port(x, index):
+        return jnp.zeros((3, 200)).at[:, index].set(x.T)
+
+    def inputs(rng):
+        return rng.standard_normal((6, 3)), rng.choice(200, 6, replace=False)
+
+    report = check(case(forward, port, inputs, adversarial=("few values", "all positive")), draws=1)
+    assert report.passed, str(report)
+    assert report.parity[0].inputs == ["random 0", "all positive"]
+    assert any(f"{name} writes several times to one place" in note for note in report.parity[0].notes)
+
+
 def test_it_is_said_in_which_mode_the_reference_does_not_define_it():
     length = case(
         lambda x: x.square().sum(-1).sqrt(),
@@ -429,10 +458,10 @@ def test_what_a_case_asks_shows_in_the_report():
 class Norms(torch.nn.Module):
     """Norms of what is constant where the input is zero: each multiplies what rounding makes of that by 316."""
 
-    def __init__(self):
+    def __init__(self, count):
         super().__init__()
-        self.linears = torch.nn.ModuleList(torch.nn.Linear(6, 6, bias=False) for _ in range(5))
-        self.norms = torch.nn.ModuleList(torch.nn.BatchNorm1d(6, track_running_stats=False) for _ in range(5))
+        self.linears = torch.nn.ModuleList(torch.nn.Linear(6, 6, bias=False) for _ in range(count))
+        self.norms = torch.nn.ModuleList(torch.nn.BatchNorm1d(6, track_running_stats=False) for _ in range(count))
         for norm in self.norms:
             torch.nn.init.normal_(norm.bias)
 
@@ -449,11 +478,11 @@ class RoundsByRow(gnn.Linear):
         return jnp.where(jnp.arange(len(x))[:, None] % 2 == 0, super().__call__(x), 3 * super().__call__(x / 3))
 
 
-def norms_case(eps):
+def norms_case(eps, count=5):
     class Port(nnx.Module):
         def __init__(self, rngs):
-            self.linears = nnx.List([RoundsByRow(6, 6, bias=False, rngs=rngs) for _ in range(5)])
-            self.norms = nnx.List([gnn.BatchNorm1d(6, eps=eps, track_running_stats=False) for _ in range(5)])
+            self.linears = nnx.List([RoundsByRow(6, 6, bias=False, rngs=rngs) for _ in range(count)])
+            self.norms = nnx.List([gnn.BatchNorm1d(6, eps=eps, track_running_stats=False) for _ in range(count)])
 
         def __call__(self, x):
             for linear, norm in zip(self.linears, self.norms, strict=True):
@@ -463,7 +492,7 @@ def norms_case(eps):
     return Case(
         name="norms",
         summary="",
-        reference=Norms,
+        reference=lambda: Norms(count),
         model=Port,
         inputs=lambda rng: (rng.standard_normal((7, 6)),),
         modes=("forward_backward",),
@@ -472,8 +501,9 @@ def norms_case(eps):
 
 
 def test_rounding_that_norms_of_what_is_constant_multiply_accuses_nobody():
-    (right,) = check(norms_case(1e-5)).parity
-    assert right.equal, right.tensors
+    for count in (5, 16):  # as much as there is, and more
+        (right,) = check(norms_case(1e-5, count)).parity
+        assert right.equal, right.tensors
     (wrong,) = check(norms_case(1.001e-5), locate=False).parity
     assert not wrong.equal
 

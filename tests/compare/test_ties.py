@@ -54,10 +54,10 @@ def test_only_ties_are_noted():
     with TiesNoted() as ties:
         torch.tensor([3.0, 1.0, 2.0]).sort()
         TIED.sort(stable=True)
-    assert not ties.names
+    assert not ties.why
     with ties:
         TIED.topk(1)
-    assert ties.names == ["topk"]
+    assert ties.why == ["topk promises no order among ties"]
 
 
 class Sorted(torch.nn.Module):

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ..judge import Key, Truth
 
 SMALLEST = 1e-3  # of a tensor's scale on random inputs: below, these inputs make it the rounding of a cancellation
+DECIDED = 0.1  # of a tensor's scale, by which rounding moves what has no digit of its own
 SEVERAL = 8  # of the roundings that float32 shows: in float64 they fall otherwise
 PRECISION = "a large mean"  # where a variance by E[x^2] - E[x]^2 loses its digits
 RESIZING = (BATCH_OF_ONE, FEW_VALUES, LEAST, LARGEST)  # which may change what is as long as values say
@@ -60,7 +61,8 @@ class OwnInputs:
     """The judge's answers on inputs of the check's own making, and the ports' beside them.
 
     What the reference refuses, or answers with what is not finite, is outside its domain and left out; so is what it
-    answers otherwise where its sorts put ties in another order, since PyTorch promises none.
+    answers otherwise where its sorts put ties in another order, or where another of several elements is kept that it
+    writes to one place, since PyTorch promises neither.
 
     Args:
       exam: whose judge answers.
@@ -123,8 +125,8 @@ class OwnInputs:
             if not self._is_finite(truth.reference):
                 leave_out(mode, "the reference's answer is not finite")
                 return
-            if ties.names and self._hangs_on_order(truth):
-                leave_out(mode, f"the reference's {ties.names[0]} promises no order among ties")
+            if ties.why and self._hangs_on_order(truth):
+                leave_out(mode, f"the reference's {ties.why[0]}")
                 return
             if kind in RESIZING and (why := self._is_sized_by_values(truth, kind)):
                 leave_out(mode, why)
@@ -133,7 +135,7 @@ class OwnInputs:
             yield truth
 
     def _hangs_on_order(self, truth: Truth) -> bool:
-        """Whether the reference, its sorts with ties in another order, answers otherwise."""
+        """Whether the reference, with another order of what has none, answers otherwise."""
         question = truth.question
         for order in ORDERS:
             try:
@@ -242,6 +244,8 @@ class OwnInputs:
                 parted.append(f"{name} ({apart.port} for {apart.reference})")
             if apart.error == unrest == np.inf:
                 continue  # the last digit of a number decides an integer, or whether there is a number at all
+            if 0 < unrest < np.inf and unrest >= DECIDED * self._scale(truth, key, reference, share=1.0):
+                continue  # likewise all digits, as where norm after norm divides what rounding left by an epsilon
             if 0 < unrest < np.inf:
                 apart = difference(array, reference, max(scale, allowed_unrest(unrest)))
             if label == HOLES:
@@ -285,12 +289,13 @@ class OwnInputs:
                 "takes another one; if such inputs occur, add one to edge_inputs, where it counts"
             )
 
-    def _scale(self, truth: Truth, key: Key, reference: np.ndarray) -> float:
+    def _scale(self, truth: Truth, key: Key, reference: np.ndarray, share: float = SMALLEST) -> float:
+        """That of the tensor there, at least this share of what it is elsewhere."""
         exam, mode = self.exam, truth.question.mode
         if key[0].endswith("gradient"):
             overall = max((t.shared_scale(key) for t in exam.truths if t.question.mode == mode), default=0.0)
-            return max(truth.shared_scale(key), SMALLEST * overall)
-        return max(magnitude(reference), SMALLEST * exam.scales.magnitude(mode, key))
+            return max(truth.shared_scale(key), share * overall)
+        return max(magnitude(reference), share * exam.scales.magnitude(mode, key))
 
     def _unrest(self, truth: Truth, *, alike: bool = False) -> dict[Key, float]:
         """How far rounding alone moves what the reference gives there; nothing is known where it moves it out of its

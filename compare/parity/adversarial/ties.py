@@ -1,4 +1,4 @@
-"""What an answer owes to the order in which PyTorch's operations put equal elements, which it does not promise."""
+"""What an answer owes to an order that PyTorch does not promise: of equal elements, and of writes to one place."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import torch
 from torch.nn.utils.rnn import pack_padded_sequence
 from torch.overrides import TorchFunctionMode
 
+from .writes import write_of
+
 GIVE_INDICES = ("argsort",)
 GIVE_VALUES = ("msort",)
 UNORDERED = {"topk", "sort", "kthvalue", "median", "nanmedian", "mode", *GIVE_INDICES, *GIVE_VALUES}
@@ -23,24 +25,29 @@ Order = Callable[[int], torch.Tensor]
 
 
 class TiesNoted(TorchFunctionMode):
-    """Collects in `names` which operations that order elements PyTorch runs within it, where some of these are equal.
+    """Collects in `why` what PyTorch does not promise of operations that run within it: where they put elements that
+    are equal, or what they keep of several that they write to one place.
 
     `pack_padded_sequence` is none of them: it puts what it has sorted back.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.names: list[str] = []
+        self.why: list[str] = []
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name, given = getattr(function, "__name__", ""), kwargs or {}
         if _is_unordered(name, given) and _has_ties(args[0] if args else given.get("input")):
-            self.names.append(name)
+            self.why.append(f"{name} promises no order among ties")
+        write = write_of(function, name, args, given)
+        if write is not None and write.is_repeated:
+            self.why.append(f"{name} writes several times to one place, and PyTorch promises not what it keeps")
         return function(*args, **given)
 
 
 class Reordered(TorchFunctionMode):
-    """Within it equal elements come in another order, which PyTorch might as well have taken.
+    """Within it equal elements come in another order, which PyTorch might as well have taken, and of what is written to
+    one place another is kept.
 
     Args:
       order: of the elements that an operation is given, by their number.
@@ -52,6 +59,9 @@ class Reordered(TorchFunctionMode):
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name, given = getattr(function, "__name__", ""), dict(kwargs or {})
+        write = write_of(function, name, args, given)
+        if write is not None and write.is_repeated:
+            return write.with_others_kept(self.order(write.places.numel()))
         if not _is_unordered(name, given) or "out" in given:
             return function(*args, **given)
         x = args[0] if args else given.pop("input")
