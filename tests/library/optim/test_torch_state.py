@@ -192,6 +192,9 @@ def test_the_state_of_another_optimizer_is_refused():
         gm.optim.from_torch(theirs, gm.optim.sgd(momentum=0.9), port, names=names)
     with pytest.raises(TypeError, match="state is a tuple"):
         gm.optim.to_torch((), gm.optim.sgd(), port, names=names)
+    for count, error in {-1: ValueError, 2.5: TypeError, "3": TypeError}.items():
+        with pytest.raises(error, match="count is .*; give the number of up|count is .*, and an integer was wanted"):
+            gm.optim.from_torch(theirs, gm.optim.adam(), port, names=names, count=count)
     state = gm.optim.sgd().init(nnx.state(port, nnx.Param))
     with pytest.raises(ValueError, match=r"conv\.weight: state has nothing, and Adam keeps exp_avg"):
         gm.optim.to_torch(state, gm.optim.adam(), port, names=names)
