@@ -1,5 +1,6 @@
 """Greedy decoding, sampling and beam search against eager PyTorch loops in float64: tokens, lengths, scores, steps."""
 
+import functools
 import inspect
 import math
 
@@ -205,6 +206,29 @@ def test_tokens_that_never_come_make_no_beams():
     found = gm.beam_search(step, None, [0], num_beams=4, max_new_tokens=1, num_return_sequences=4, pad_id=PAD)
     assert found.tokens[0, :, 0].tolist() == [0, 1, 2, PAD]
     assert found.lengths[0].tolist() == [1, 1, 1, 0]
+
+
+def test_a_dead_end_is_left_and_a_nan_is_told():
+    table = jnp.log(jnp.array([[0.1, 0.6, 0.3], [0.5, 0.5, 1.0], [0.2, 0.3, 0.5]]))
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def found(beams, after_one):
+        logits = table.at[1].set(after_one)
+        options = {"num_beams": beams, "max_new_tokens": 3, "eos_id": 2}
+        return gm.beam_search(lambda state, t, i: (logits[t], state), None, jnp.array([0, 2]), **options)
+
+    dead = found(2, jnp.full(3, -math.inf))
+    assert dead.tokens[:, 0].tolist() == [[2, 2, 2]] * 2
+    np.testing.assert_allclose(dead.scores[:, 0], np.log([0.3, 0.5]), rtol=1e-13)
+    spoilt = found(1, jnp.array([0, math.nan, 0]))  # the second row is done before
+    assert np.isnan(spoilt.scores[:, 0]).tolist() == [True, False]
+
+
+def test_there_may_be_no_sequence():
+    def step(state, tokens, position):
+        return jnp.zeros((0, 3)), state
+
+    assert gm.beam_search(step, None, np.zeros(0, int), num_beams=2, max_new_tokens=2).tokens.shape == (0, 1, 2)
 
 
 def drawing(key, first, model, **options):
