@@ -73,7 +73,8 @@ def muon(
     """Momentum made orthogonal by Newton-Schulz iterations in bfloat16, as `torch.optim.Muon`; for matrices alone.
 
     `gm.train_step` knows which axis PyTorch puts first; elsewhere `muon(...).for_model(model)` does. Other parameters
-    go to another optimizer: `optax.partition`.
+    go to another optimizer: `optax.partition`. Of a bfloat16 parameter without `nesterov`, PyTorch 2.13 divides the
+    momentum that it keeps by its norm at each step, and so does this.
 
     Args:
       lr: a number, or a schedule: number of the update to learning rate.
@@ -162,8 +163,13 @@ def _check_matrix(name: str, shape: tuple[int, ...]) -> None:
 
 def _muon(g: jax.Array, p: jax.Array, s: Slots, c: Slots, h: SimpleNamespace) -> tuple[jax.Array, Slots]:
     buffer = lerp(s["momentum_buffer"], g, 1 - h.momentum)
-    towards = lerp(g, buffer, h.momentum) if h.nesterov else buffer
-    direction = _orthogonal(towards, h).astype(p.dtype)
+    if h.nesterov:
+        direction = _orthogonal(_scaled(lerp(g, buffer, h.momentum), h), h).astype(p.dtype)
+    else:
+        scaled = _scaled(buffer, h)
+        direction = _orthogonal(scaled, h).astype(p.dtype)
+        if h.dtype == jnp.bfloat16:  # PyTorch scales in place what it has cast, and a cast to the same dtype is no copy
+            buffer = scaled.astype(p.dtype)
     rows, columns = p.shape
     ratio = math.sqrt(max(1, rows / columns))
     if h.adjust_lr_fn == "match_rms_adamw":
@@ -171,13 +177,17 @@ def _muon(g: jax.Array, p: jax.Array, s: Slots, c: Slots, h: SimpleNamespace) ->
     return decoupled(p, h) - (h.lr * ratio) * direction, {"momentum_buffer": buffer}
 
 
-def _orthogonal(matrix: jax.Array, h: SimpleNamespace) -> jax.Array:
-    a, b, c = h.ns_coefficients
+def _scaled(matrix: jax.Array, h: SimpleNamespace) -> jax.Array:
+    """In bfloat16, divided by its norm."""
     x = matrix.astype(jnp.bfloat16)
+    norm = jnp.sqrt(jnp.sum(jnp.square(x.astype(jnp.float32)))).astype(jnp.bfloat16)
+    return x / jnp.maximum(norm, jnp.asarray(h.eps, jnp.bfloat16))
+
+
+def _orthogonal(x: jax.Array, h: SimpleNamespace) -> jax.Array:
+    a, b, c = h.ns_coefficients
     is_tall = x.shape[0] > x.shape[1]
     x = x.T if is_tall else x
-    norm = jnp.sqrt(jnp.sum(jnp.square(x.astype(jnp.float32)))).astype(jnp.bfloat16)
-    x = x / jnp.maximum(norm, jnp.asarray(h.eps, jnp.bfloat16))
 
     def closer(x: jax.Array) -> jax.Array:
         gram = _product(x, x.T).astype(jnp.bfloat16)

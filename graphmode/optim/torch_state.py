@@ -15,6 +15,7 @@ from flax import nnx
 from ..weights.formats import as_numpy, import_torch
 from ..weights.plan import WeightsError, as_rules
 from ..weights.rules import WeightRule
+from .lr_scheduler.arguments import as_whole
 from .naming import array_of
 from .torch_parameters import Book
 from .transformation import Optimizer, OptimizerState
@@ -122,7 +123,9 @@ def from_torch(
       wrt: which variables are optimized, as in `nnx.Optimizer`.
 
     Raises:
-      ValueError: one that lists all that is wrong: names, shapes, another optimizer's slots, arguments that differ.
+      ValueError: one that lists all that is wrong: names, shapes, another optimizer's slots, arguments that differ; for
+        a count below 0.
+      TypeError: for a count that is no integer.
 
     Source: https://docs.pytorch.org/docs/stable/generated/torch.optim.Optimizer.load_state_dict.html
 
@@ -136,6 +139,8 @@ def from_torch(
     """
     if not isinstance(state_dict, Mapping) or not {"state", "param_groups"} <= state_dict.keys():
         raise ValueError("state_dict has no state and param_groups; give torch.optim.Optimizer.state_dict()")
+    if count is not None and (count := as_whole("count", count)) < 0:
+        raise ValueError(f"count is {count}; give the number of updates made so far, at least 0")
     tx = tx.for_model(model)
     book = Book(tx, model, as_rules(rules), wrt)
     groups = state_dict["param_groups"]

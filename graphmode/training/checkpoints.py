@@ -18,7 +18,7 @@ from ..nn.arguments import as_integer
 from .checksums import checksums
 from .manifest import FOLDER, check_fits, is_complete, make_manifest, read_manifest, told_changes
 from .orbax import Quiet, QuietRead, close_before_exit, import_orbax, make_context, why
-from .state import TrainState
+from .state import TrainState, check_there
 from .stored import as_state, targets, to_store
 
 if TYPE_CHECKING:
@@ -129,10 +129,10 @@ class Checkpoints:
           RuntimeError: after `close`.
           OSError, RuntimeError: where this save failed, or the one before did in the background, with the folder and
             step. The complete checkpoints are as they were, and the next save tries again.
-          ValueError: where the folder has a later checkpoint: it is of another run.
+          ValueError: where the folder has a later checkpoint: it is of another run; where a step consumed the state.
+          TypeError: for what is no state.
         """
-        if not isinstance(state, TrainState):
-            raise TypeError(f"state is a {type(state).__name__}; give the TrainState of a TrainStep")
+        check_there(state)
         if self._running is not None and self._running.done():
             self.wait()
         self.prepare()
@@ -182,7 +182,11 @@ class Checkpoints:
         Raises:
           ValueError: where arrays are missing, left over or of another shape or dtype, all of them named; where the
             checkpoint is of a newer graphmode, is damaged, or is none; where there is none of step `at`.
+          TypeError: where step is no `TrainStep`, or at no integer.
         """
+        if not callable(getattr(step, "abstract", None)):
+            raise TypeError(f"step is a {type(step).__name__}; give the TrainStep that goes on, not its state")
+        at = None if at is None else as_integer("at", at, least=0)
         self.wait()
         numbered, complete = self._numbered(), self.steps
         if at is None and not complete:

@@ -14,6 +14,7 @@ from flax import nnx
 
 FORMAT = 1
 FOLDER = "manifest"
+KEPT = {"step": int, "data": dict, "arrays": dict}  # since format 1; checksums came later
 SHOWN = 20
 
 
@@ -75,7 +76,7 @@ def read_manifest(checkpoint: Path) -> dict[str, Any]:
     """The manifest of a checkpoint's folder.
 
     Raises:
-      ValueError: where it is none, or of a newer format.
+      ValueError: where it is none, or of a newer format, or lacks what all have.
     """
     try:
         manifest = json.loads((checkpoint / FOLDER / "data.json").read_text())
@@ -90,6 +91,8 @@ def read_manifest(checkpoint: Path) -> dict[str, Any]:
             f"{checkpoint} is written by a newer graphmode ({manifest.get('graphmode')}): format {version}, and this "
             f"one reads up to {FORMAT}; update graphmode"
         )
+    if lost := [name for name, kind in KEPT.items() if not isinstance(manifest.get(name), kind)]:
+        raise ValueError(f"{checkpoint} is damaged: its {FOLDER}/data.json has no {', '.join(lost)}")
     return manifest
 
 

@@ -29,7 +29,7 @@ def tell_kept_rates(optimizer: Any, state: Any, source: str) -> None:
         return
     count, held = (jnp.asarray(np.asarray(array)) for array in (state.count, state.lr))  # on one device of this process
     given, kept = (np.asarray(optimizer.stepper.rates(count, lr)) for lr in (None, held))
-    if not np.array_equal(given.astype(kept.dtype), kept):
+    if not np.allclose(given, kept, rtol=1e-6, atol=0):  # one in a tensor of PyTorch's is rounded to its dtype
         LOG.warning(
             "lr is given as %s, and %s has %s, which counts; another is given by "
             "gm.optim.with_lr(state.optimizer, lr)", _told(given), source, _told(kept)

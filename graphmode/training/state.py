@@ -31,3 +31,11 @@ class TrainState(NamedTuple):
     average: Any
     scale: Scale | None
     bad_step: jax.Array
+
+
+def check_there(state: Any) -> None:
+    """Raises `TypeError` for what is no state, `ValueError` for one whose arrays a step has consumed."""
+    if not isinstance(state, TrainState):
+        raise TypeError(f"state is a {type(state).__name__}; give the one of init, or of the step before")
+    if (is_deleted := getattr(state.step, "is_deleted", None)) and is_deleted():
+        raise ValueError("state was consumed by an earlier step; go on with the one which that step returned")

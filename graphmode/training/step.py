@@ -22,7 +22,7 @@ from .loss import Loss
 from .loss_scaling import LossScaling, all_finite, unscaled
 from .objective import Frozen, Objective, Precision
 from .sharding import Placement
-from .state import TrainState
+from .state import TrainState, check_there
 
 OnNonfinite = Literal["stop", "ignore"]
 
@@ -213,11 +213,8 @@ class TrainStep:
             state that was consumed, is of another model or lies on other devices; within another graph. The state given
             is then as it was.
         """
-        if not isinstance(state, TrainState):
-            raise TypeError(f"state is a {type(state).__name__}; give the one of init, or of the step before")
+        check_there(state)
         _refuse_traced("the step is called", (state.step, batch))
-        if (is_deleted := getattr(state.step, "is_deleted", None)) and is_deleted():
-            raise ValueError("state was consumed by an earlier step; go on with the one which that step returned")
         if self.placement is not None:
             self.placement.check_state(state.step)
         if self.placement is not None and not self.placement.holds(batch, lead=self.steps_per_launch):
@@ -234,7 +231,11 @@ class TrainStep:
         Args:
           state: of this step.
           averaged: whether it has the averaged parameters.
+
+        Raises:
+          TypeError, ValueError: for what is no state, or was consumed; where averaged is True and nothing is averaged.
         """
+        check_there(state)
         params = state.params
         if averaged:
             if state.average is None:

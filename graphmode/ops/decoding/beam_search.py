@@ -91,6 +91,7 @@ def beam_search(
     Returns:
       `Decoded`: tokens `[B, R, L]`, lengths, scores and cut_short `[B, R]`, best first; the state is that of the
       beams, `[B * K, ...]`. Of equally likely continuations that of the better beam and the lower token comes first.
+      Where a sequence that could still win gets a logit that is NaN, the scores of its row are NaN.
 
     Raises:
       ValueError, TypeError: as `greedy`; where the state holds an NNX object, or an array that is not of B sequences,
@@ -131,12 +132,13 @@ def beam_search(
     def body(carry: Any) -> Any:
         i, running, finished, improvable, state = carry
         logits, state = stepped(step, state, running.last.reshape(-1), start + i, eos_ids)
-        log_probs = jax.nn.log_softmax(logits, axis=-1).reshape(batch, beams, -1)
-        vocabulary = log_probs.shape[-1]
+        vocabulary = logits.shape[-1]
+        log_probs = _log_softmax(logits).reshape(batch, beams, vocabulary)
+        broken = jnp.any(jnp.isnan(log_probs) & (running.scores > -jnp.inf)[..., None], axis=(1, 2))
         power = jnp.asarray(powers, log_probs.dtype)
 
         kept = min(max(2, 1 + len(eos_ids)), vocabulary) * beams
-        totals = (log_probs + running.scores[..., None]).reshape(batch, -1)
+        totals = (log_probs + running.scores[..., None]).reshape(batch, beams * vocabulary)
         scores, index = jax.lax.top_k(totals, kept)
         parent, token = (index // vocabulary).astype(jnp.int32), (index % vocabulary).astype(jnp.int32)
         continued = _picked(running.tokens, parent).at[:, :, i].set(token)
@@ -156,9 +158,10 @@ def beam_search(
         )
         best, place = jax.lax.top_k(jnp.concatenate([finished.scores, new.scores], axis=1), beams)
         joined = jax.tree.map(lambda old, more: _picked(jnp.concatenate([old, more], axis=1), place), finished, new)
-        finished = joined._replace(scores=best)
+        finished = joined._replace(scores=jnp.where((improvable & broken)[:, None], jnp.nan, best))
 
         longest = power[-1] if early_stopping == "never" and length_penalty > 0 else power[i]
+        improvable &= ~broken
         hoped = going.scores[:, 0] / longest
         full = finished.scores[:, -1] > -jnp.inf  # they are in order
         improvable &= hoped > jnp.where(full, finished.scores[:, -1], -jnp.inf)
@@ -176,6 +179,12 @@ def beam_search(
     (_, _, finished, _, state), _ = while_loop(lambda carry: jnp.any(carry[3]), body, carry, max_steps=length)
     best = Finished(*(part[:, :returned] for part in finished))
     return Decoded(best.tokens, best.lengths, best.scores, best.cut_short, state)
+
+
+def _log_softmax(logits: jax.Array) -> jax.Array:
+    """Of a row of -inf alone, after which nothing can come, -inf and not NaN."""
+    dead = jnp.all(logits == -jnp.inf, axis=-1, keepdims=True)
+    return jnp.where(dead, -jnp.inf, jax.nn.log_softmax(jnp.where(dead, 0, logits), axis=-1))
 
 
 def _picked(x: jax.Array, index: jax.Array) -> jax.Array:

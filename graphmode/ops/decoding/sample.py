@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
 
 from ..arguments import as_array, as_capacity
@@ -89,8 +90,8 @@ def warp_logits(
       `[..., V]` in at least single precision, -inf where an entry is never drawn.
 
     Raises:
-      ValueError: where logits are no floats `[..., V]`, temperature or top_p is a Python number that is not
-        positive, or does not broadcast, or top_k is below 1.
+      ValueError: where logits are no floats `[..., V]`, temperature or top_p is known and not positive, or
+        does not broadcast, or top_k is below 1.
       TypeError: where top_k is no integer known to the graph.
 
     Example:
@@ -126,6 +127,8 @@ def _positive(value: ArrayLike, logits: jax.Array, name: str) -> jax.Array | flo
             raise ValueError(f"{name} is {value}, and a number above 0 was wanted; gm.greedy takes the likeliest token")
         return float(value)
     array = as_array(value, name=name)
+    if not isinstance(value, jax.core.Tracer) and not np.all(np.asarray(value) > 0):
+        raise ValueError(f"{name} is {value!r}, and numbers above 0 were wanted; gm.greedy takes the likeliest token")
     try:
         return jnp.broadcast_to(array, logits.shape[:-1])[..., None].astype(logits.dtype)
     except ValueError:

@@ -216,7 +216,8 @@ class SequentialLR(Scheduler):
         if list(milestones) != sorted(milestones):
             raise ValueError(f"milestones is {list(milestones)}, which decreases; sort it")
         for k in range(bisect_right(milestones, 0) + 1, len(members)):
-            if isinstance(members[k], SequentialLR | ChainedScheduler):
+            left_out = k < len(milestones) and milestones[k] == milestones[k - 1]
+            if isinstance(members[k], SequentialLR | ChainedScheduler) and not left_out:
                 raise ValueError(
                     f"schedulers[{k}] is a {type(members[k]).__name__} that begins at milestone {milestones[k - 1]}, "
                     f"which torch cannot start (NotImplementedError); put it first, or its members here"

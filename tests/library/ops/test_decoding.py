@@ -1,5 +1,6 @@
 """Greedy decoding, sampling and beam search against eager PyTorch loops in float64: tokens, lengths, scores, steps."""
 
+import functools
 import inspect
 import math
 
@@ -207,6 +208,29 @@ def test_tokens_that_never_come_make_no_beams():
     assert found.lengths[0].tolist() == [1, 1, 1, 0]
 
 
+def test_a_dead_end_is_left_and_a_nan_is_told():
+    table = jnp.log(jnp.array([[0.1, 0.6, 0.3], [0.5, 0.5, 1.0], [0.2, 0.3, 0.5]]))
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def found(beams, after_one):
+        logits = table.at[1].set(after_one)
+        options = {"num_beams": beams, "max_new_tokens": 3, "eos_id": 2}
+        return gm.beam_search(lambda state, t, i: (logits[t], state), None, jnp.array([0, 2]), **options)
+
+    dead = found(2, jnp.full(3, -math.inf))
+    assert dead.tokens[:, 0].tolist() == [[2, 2, 2]] * 2
+    np.testing.assert_allclose(dead.scores[:, 0], np.log([0.3, 0.5]), rtol=1e-13)
+    spoilt = found(1, jnp.array([0, math.nan, 0]))  # the second row is done before
+    assert np.isnan(spoilt.scores[:, 0]).tolist() == [True, False]
+
+
+def test_there_may_be_no_sequence():
+    def step(state, tokens, position):
+        return jnp.zeros((0, 3)), state
+
+    assert gm.beam_search(step, None, np.zeros(0, int), num_beams=2, max_new_tokens=2).tokens.shape == (0, 1, 2)
+
+
 def drawing(key, first, model, **options):
     return gm.sample(key, model.step, model.start(len(first)), first, max_new_tokens=6, eos_id=2, pad_id=PAD, **options)
 
@@ -369,7 +393,9 @@ def of_logits(logits):
         ({"way": gm.beam_search, "num_beams": 2, "early_stopping": 1}, "early_stopping is 1"),
         ({"way": gm.beam_search, "num_beams": 2, "length_penalty": jnp.ones(())}, "length_penalty is Array"),
         ({"way": gm.sample, "key": jax.random.key(0), "temperature": 0.0}, "temperature is 0.0"),
+        ({"way": gm.sample, "key": jax.random.key(0), "temperature": np.float32(0)}, r"temperature is np\.float32\(0"),
         ({"way": gm.sample, "key": jax.random.key(0), "top_p": -1}, "top_p is -1"),
+        ({"way": gm.sample, "key": jax.random.key(0), "top_p": jnp.zeros(2)}, "top_p is .*, and numbers above 0"),
         ({"way": gm.sample, "key": jax.random.key(0), "top_k": 0}, "top_k is 0"),
         ({"way": gm.sample, "key": jax.random.key(0), "top_p": np.ones(3)}, r"top_p has shape \(3,\)"),
     ],

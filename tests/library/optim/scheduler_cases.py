@@ -158,7 +158,7 @@ def composed_with(kinds: Iterable[str]) -> dict[str, Build]:
 COMPOSED: Mapping[str, Build] = {
     **composed_with(FIRST_KINDS),
     "milestone zero": sequential("linear", 0, "exponential", 10, "cosine"),
-    "milestones equal": sequential("linear", 10, "exponential", 10, "cosine"),
+    "milestones equal": sequential("linear", 10, chained("exponential"), 10, "cosine"),
     "milestone never": sequential("linear", 10, "exponential", 10**12, "cosine"),
     "one member": sequential("cosine"),
     "composite skipped": sequential("linear", 0, chained("step", "cosine"), 70, "swa"),

@@ -64,3 +64,31 @@ def test_a_norm_that_is_not_finite_raises_where_asked(bad):
         torch.nn.utils.clip_grad_norm_(parameters(given), 1.0, error_if_nonfinite=True)
     with pytest.raises(Exception, match="the norm of the gradients is"):
         gm.optim.clip_grad_norm(jax.tree.map(jnp.asarray, given), 1.0, error_if_nonfinite=True)
+
+
+@pytest.mark.parametrize("limit", [0.5, np.float64(0.5), jnp.float32(0.5)], ids=repr)
+def test_halves_stay_halves_whatever_dtype_the_limit_has(limit):
+    given = {"weight": jnp.array([3.0, -0.25], jnp.bfloat16)}
+    clipped = gm.optim.clip_grad_value(given, limit)["weight"]
+    assert (clipped.dtype, clipped.tolist()) == (jnp.bfloat16, [0.5, -0.25])
+    assert gm.optim.clip_grad_norm(given, limit)[0]["weight"].dtype == jnp.bfloat16
+
+
+def test_a_norm_may_be_named_as_pytorch_has_it():
+    given = {"weight": jnp.array([3.0, -4.0])}
+    assert float(gm.optim.clip_grad_norm(given, 1.0, "inf")[1]) == 4.0
+    assert float(gm.optim.clip_grad_norm(given, 1.0, jnp.float32(1.0))[1]) == 7.0
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda g: gm.optim.clip_grad_norm({"a": g.astype(int)}, 1.0), r"grads\['a'\] is int32, and a floating array"),
+        (lambda g: gm.optim.clip_grad_value([g, [1.0]], 1.0), r"grads\[1\]\[0\] is float, and a floating array was"),
+        (lambda g: gm.optim.clip_grad_norm(g, 1.0, "two"), "norm_type is 'two', and a number known to the graph"),
+        (lambda g: jax.jit(gm.optim.clip_grad_norm)(g, 1.0, 2.0), "norm_type is .*, and a number known to the graph"),
+    ],
+)
+def test_bad_input_is_named(call, words):
+    with pytest.raises(TypeError, match=words):
+        call(jnp.array([3.0, -4.0]))

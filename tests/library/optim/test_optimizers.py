@@ -74,6 +74,24 @@ def steps(optimizer, arguments, scales, bad=-1):
     return np.asarray(params["p"]), theirs.detach().numpy()
 
 
+@pytest.mark.parametrize("nesterov", [False, True])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_halves_keep_the_momentum_of_muon_as_pytorch_does(dtype, nesterov):
+    """In bfloat16 without nesterov PyTorch scales the buffer itself."""
+    rng = np.random.default_rng(0)
+    theirs = torch.nn.Parameter(torch.ones(4, 6, dtype=getattr(torch, dtype)))
+    stepper, tx = (make(nesterov=nesterov) for make in (lambda **a: torch.optim.Muon([theirs], **a), gm.optim.muon))
+    params = {"p": jnp.ones((4, 6), dtype)}
+    state = tx.init(params)
+    for _ in range(3):
+        gradient = rng.standard_normal((4, 6)) * 10
+        theirs.grad = torch.tensor(gradient).to(theirs.dtype)
+        stepper.step()
+        _, state = tx.update({"p": jnp.asarray(gradient, dtype)}, state, params)
+    kept = stepper.state[theirs]["momentum_buffer"].float().numpy()
+    np.testing.assert_allclose(state.slots["momentum_buffer"]["p"].astype(float), kept, rtol=0.02, atol=0.01)
+
+
 @pytest.mark.parametrize("optimizer", REFUSED)
 def test_what_has_no_counterpart_says_what_to_use(optimizer):
     with pytest.raises(NotImplementedError, match=r"[Uu]se (optax\.lbfgs|gm\.optim\.adam)"):

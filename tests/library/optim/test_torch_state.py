@@ -192,6 +192,9 @@ def test_the_state_of_another_optimizer_is_refused():
         gm.optim.from_torch(theirs, gm.optim.sgd(momentum=0.9), port, names=names)
     with pytest.raises(TypeError, match="state is a tuple"):
         gm.optim.to_torch((), gm.optim.sgd(), port, names=names)
+    for count, told in {-1: "; give the number of updates", 2.5: ", and an integer", "3": ", and an integer"}.items():
+        with pytest.raises((ValueError, TypeError), match=f"count is {count!r}{told}"):
+            gm.optim.from_torch(theirs, gm.optim.adam(), port, names=names, count=count)
     state = gm.optim.sgd().init(nnx.state(port, nnx.Param))
     with pytest.raises(ValueError, match=r"conv\.weight: state has nothing, and Adam keeps exp_avg"):
         gm.optim.to_torch(state, gm.optim.adam(), port, names=names)

@@ -250,10 +250,11 @@ def test_a_consumed_state_and_what_is_none_are_named():
     step = gm.train_step(Model(), squared_error, gm.optim.sgd())
     state = step.init()
     after, _ = step(state, GOOD)
-    with pytest.raises(ValueError, match="state was consumed by an earlier step"):
-        step(state, GOOD)
-    with pytest.raises(TypeError, match="state is a dict; give the one of init"):
-        step(GOOD, after)
+    for call in (lambda state: step(state, GOOD), step.model):
+        with pytest.raises(ValueError, match="state was consumed by an earlier step"):
+            call(state)
+        with pytest.raises(TypeError, match="state is a dict; give the one of init"):
+            call(GOOD)
     with pytest.raises(ValueError, match="averaged is True, and the step averages nothing"):
         step.model(after, averaged=True)
     step(after, GOOD)

@@ -234,6 +234,10 @@ def test_checksums_are_compared_by_name_and_may_be_missing(saved):
     del content["checksums"]  # as checkpoints were written before
     manifest.write_text(json.dumps(content))
     assert bits(Checkpoints(folder).restore(step)[0]) == good
+    del content["arrays"]  # which all have
+    manifest.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=r"4 is damaged: its manifest/data\.json has no arrays"):
+        Checkpoints(folder).restore(step)
 
 
 def test_a_damaged_checkpoint_prints_nothing_beside_the_error(saved, capfd):
@@ -301,10 +305,16 @@ def test_wrong_arguments(saved, tmp_path):
     checkpoints = Checkpoints(folder, every=1)
     with pytest.raises(ValueError, match=r"at is 9, and .*run has 2, 3, 4"):
         checkpoints.restore(step, at=9)
+    with pytest.raises(TypeError, match="at is '3'; give an integer"):
+        checkpoints.restore(step, at="3")
     with pytest.raises(TypeError, match="state is a dict"):
         checkpoints.save({})
-    state, _ = checkpoints.restore(step)
-    state, _ = run(step, state, range(1))
+    consumed, _ = checkpoints.restore(step)
+    with pytest.raises(TypeError, match="step is a TrainState; give the TrainStep that goes on"):
+        checkpoints.restore(consumed)
+    state, _ = run(step, consumed, range(1))
+    with pytest.raises(ValueError, match="state was consumed by an earlier step"):
+        checkpoints.save(consumed)
     with pytest.raises(ValueError, match="step is 7, and the state's is 5"):
         checkpoints.save(state, step=7)
     for data in ({"x": np.int64(1)}, {"x": (1, 2)}, {1: 2}, 3):

@@ -368,8 +368,9 @@ def test_the_rate_that_counts_is_told_where_another_is_given(caplog):
         step = gm.train_step(Port(nnx.Rngs(0)), squared_error, gm.optim.adam(lr=lr))
         return gm.training.from_torch_checkpoint(content, step)
 
-    goes_on(rate)
-    assert not caplog.records
+    for given in (rate, rate * (1 + 1e-7)):
+        goes_on(given)
+        assert not caplog.records
     assert float(goes_on(7.0).optimizer.lr[0]) == pytest.approx(rate)
     assert f"lr is given as 7, and PyTorch's optimizer has {rate:.6g}, which counts" in caplog.text
     goes_on(lambda count: rate)
