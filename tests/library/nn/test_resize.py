@@ -176,6 +176,12 @@ def test_bad_arguments_are_named(arguments, told):
         F.interpolate(jnp.ones((1, 4, 5, 2)), **arguments)
 
 
+@pytest.mark.parametrize("mode", ["area", "bilinear", "bicubic"])
+def test_integers_have_no_averages(mode):
+    with pytest.raises(TypeError, match="input is int32, and a floating dtype was wanted"):
+        F.interpolate(jnp.ones((1, 4, 5, 2), jnp.int32), 2, mode=mode)
+
+
 def test_bad_grids_are_named():
     x = jnp.ones((2, 4, 5, 3))
     with pytest.raises(ValueError, match=r"grid has shape \(2, 3, 3, 3\), and \[2, \*, \*, 2\] was wanted"):
