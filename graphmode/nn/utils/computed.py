@@ -142,12 +142,12 @@ def _class_of(base: type, hows: tuple[tuple[str, How], ...]) -> type:
 
 def _reduced(module: Any, protocol: int) -> tuple[Any, ...]:
     """How a module is pickled, whose class stands under no name: by what the class is made of."""
-    _, _, *state = object.__reduce_ex__(module, protocol)
-    return _new, _parts(type(module)), *state
+    reduced: Any = object.__reduce_ex__(module, protocol)
+    return _new, _parts(type(module)), *reduced[2:]
 
 
 def _new(base: type, hows: tuple[tuple[str, How], ...]) -> Any:
-    kind = _class_of(base, hows)
+    kind: Any = _class_of(base, hows)
     return kind.__new__(kind)
 
 
