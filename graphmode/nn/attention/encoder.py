@@ -123,8 +123,8 @@ class TransformerEncoder(Layer):
     `batch_first`, biases, an even number of heads, relu or gelu and not `norm_first`, for a batch with
     `src_key_padding_mask` and no `mask`. All positions that are padded then come out as zeros (before `norm`), and a
     floating `src_key_padding_mask` counts as True wherever it is not 0. With `no_grad` this does the same; all else
-    agrees with PyTorch with and without gradients, but for a sequence that is padded throughout, for which PyTorch
-    without gradients gives NaN where it does not give zeros.
+    agrees with PyTorch with and without gradients, but for a query that may attend to nothing, for whose sequence
+    PyTorch without gradients gives NaN where it does not give zeros.
 
     Source: https://docs.pytorch.org/docs/stable/generated/torch.nn.TransformerEncoder.html
 

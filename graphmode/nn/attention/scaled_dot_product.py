@@ -90,7 +90,8 @@ def scaled_scores(
         return scores
     if mask.dtype not in (jnp.bool_, jnp.float32, query.dtype):
         raise TypeError(f"attn_mask is {mask.dtype}; give booleans, float32 or the dtype of query, {query.dtype}")
-    if mask.ndim < 2 or not _broadcasts(mask.shape, scores.shape):
+    flat = mask.ndim < 2 and scores.ndim == 4  # which the kernels of PyTorch that are fused refuse, and its others take
+    if flat or not _broadcasts(mask.shape, scores.shape):
         raise ValueError(f"attn_mask has shape {mask.shape}, which does not broadcast to {scores.shape}")
     if mask.dtype == jnp.bool_:
         mask = jnp.where(mask, 0.0, -jnp.inf)

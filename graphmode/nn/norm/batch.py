@@ -82,11 +82,13 @@ class BatchNorm(RunningNorm):
         reads = evaluates and mean is not None
         moves = not evaluates and self.track_running_stats
         momentum: Any = self.momentum
-        if moves:
+        if moves and self.num_batches_tracked is not None:
             batches = self.num_batches_tracked[...] + 1
             self.num_batches_tracked.set_value(batches)
-            if momentum is None:  # the plain average of all batches
+            if momentum is None and mean is not None:  # the plain average of all batches
                 momentum = 1 / batches.astype(jnp.promote_types(mean.dtype, jnp.float32))
+        if momentum is None:  # what is not counted moves nothing, as in PyTorch
+            momentum = 0.0
         running: tuple[Any, Any] = (mean, var) if reads or moves else (None, None)
         normed = batch_norm_with_running_stats(
             input,

@@ -61,10 +61,19 @@ _as_volumes_averaged = autocasts(lambda input: input, name="avg_pool3d")
 
 def _power(base: jax.Array, exponent: float) -> jax.Array:
     """By roots for the usual exponent: the layer takes 1.1 ms for 8x56x56x64 on two cores, and 3.7 by a power."""
-    if isinstance(exponent, float) and exponent == 0.75:
-        root = jnp.sqrt(base)
-        return root * jnp.sqrt(root)
-    return base**exponent
+    return _to_three_quarters(base) if isinstance(exponent, float) and exponent == 0.75 else base**exponent
+
+
+@jax.custom_jvp
+def _to_three_quarters(base: jax.Array) -> jax.Array:
+    root = jnp.sqrt(base)
+    return root * jnp.sqrt(root)
+
+
+@_to_three_quarters.defjvp
+def _to_three_quarters_jvp(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[jax.Array, jax.Array]:
+    # As PyTorch's of a power, which is 0 for an infinite base where that of the two roots is NaN.
+    return _to_three_quarters(*primals), tangents[0] * (0.75 / jnp.sqrt(jnp.sqrt(primals[0])))
 
 
 class LocalResponseNorm(Layer):

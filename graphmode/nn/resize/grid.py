@@ -62,7 +62,7 @@ def grid_sample(
     check_same_dtype(input=input, grid=grid)
     if mode == "bicubic" and spatial == 3:
         raise ValueError("mode is 'bicubic', which is for images, and input is a volume; choose 'bilinear'")
-    image = to_channels_last(input, layout, spatial)
+    image, grid = to_channels_last(jnp.asarray(input), layout, spatial), jnp.asarray(grid)
     if not all(image.shape[1:-1]):
         raise ValueError(f"input has shape {tuple(input.shape)}; give spatial axes of length 1 or more")
     dtype = image.dtype

@@ -66,10 +66,9 @@ def interpolate(
     if spatial not in MODES[mode]:
         wanted = " or ".join(map(str, MODES[mode]))
         raise ValueError(f"mode is {mode!r}, for {wanted} spatial axes, and input has {spatial}: {tuple(input.shape)}")
-    if mode in ("nearest", "nearest-exact", "area"):
-        if align_corners is not None:
-            raise ValueError(f"align_corners is {align_corners} and mode {mode!r}; it is for linear and cubic modes")
-    else:
+    if mode in ("nearest", "nearest-exact", "area") and align_corners is not None:
+        raise ValueError(f"align_corners is {align_corners} and mode {mode!r}; it is for linear and cubic modes")
+    if mode not in ("nearest", "nearest-exact"):
         check_floating("input", input)
     if antialias and mode not in ("bilinear", "bicubic"):
         raise ValueError(f"antialias is for mode 'bilinear' and 'bicubic', and mode is {mode!r}")

@@ -29,7 +29,11 @@ class How(Protocol):
     has_mode: ClassVar[bool]
 
     def value(self, module: Any) -> jax.Array:
-        """The attribute, laid out as the layers here hold it."""
+        """The attribute in a call of the module, laid out as the layers here hold it."""
+        ...
+
+    def read(self, module: Any) -> jax.Array:
+        """The attribute as code outside of a call reads it."""
         ...
 
 
@@ -128,7 +132,7 @@ def _class_of(base: type, hows: tuple[tuple[str, How], ...]) -> type:
     members: dict[str, Any] = {
         name: property(functools.partial(_value, name, how), functools.partial(_refuse, name)) for name, how in hows
     }
-    members |= {_HOWS: (base, hows), "__module__": base.__module__, "__doc__": base.__doc__}
+    members |= {_HOWS: (base, hows), "__module__": base.__module__, "__doc__": base.__doc__, "__reduce_ex__": _reduced}
     if callable(base):
         members["__call__"] = _computing(base.__call__, hows)
     if any(how.has_mode for _, how in hows) and not _takes(base, "use_running_average"):
@@ -136,9 +140,20 @@ def _class_of(base: type, hows: tuple[tuple[str, How], ...]) -> type:
     return type(f"Parametrized{base.__name__}", (base,), members)
 
 
+def _reduced(module: Any, protocol: int) -> tuple[Any, ...]:
+    """How a module is pickled, whose class stands under no name: by what the class is made of."""
+    reduced: Any = object.__reduce_ex__(module, protocol)
+    return _new, _parts(type(module)), *reduced[2:]
+
+
+def _new(base: type, hows: tuple[tuple[str, How], ...]) -> Any:
+    kind: Any = _class_of(base, hows)
+    return kind.__new__(kind)
+
+
 def _value(name: str, how: How, module: Any) -> jax.Array:
     made = _made.get({}).get((id(module), name))
-    return how.value(module) if made is None else made
+    return how.read(module) if made is None else made
 
 
 def _refuse(name: str, module: Any, value: Any) -> None:

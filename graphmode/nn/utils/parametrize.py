@@ -75,6 +75,8 @@ class _FromParametrizations:
     def value(self, module: Any) -> Array:
         return module.parametrizations[self.name]()
 
+    read = value  # PyTorch computes it anew at each reading, too
+
 
 def register_parametrization(
     module: Module, tensor_name: str, parametrization: nnx.Module, *, unsafe: bool = False

@@ -51,6 +51,9 @@ class _SpectralNorm:
     def value(self, module: Any) -> Array:
         return self.divided(module, iterates=not module.use_running_average)
 
+    def read(self, module: Any) -> Array:
+        return self.divided(module, iterates=False)
+
     def divided(self, module: Any, *, iterates: bool) -> Array:
         weight, u, v = (getattr(module, f"{self.name}_{part}") for part in ("orig", "u", "v"))
         matrix = as_matrix(weight[...], self.order)

@@ -40,6 +40,8 @@ class _WeightNorm:
         g, v = getattr(module, f"{self.name}_g"), getattr(module, f"{self.name}_v")
         return normalised(g[...], v[...], self.axis)
 
+    read = value
+
 
 def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Module:
     """Makes a parameter `g * v / |v|`, of the parameters `{name}_g` and `{name}_v` that take its place.

@@ -80,7 +80,7 @@ PRODUCTS = {
     "more queries, causal": (((N, H, S, E), (N, H, L, E), (N, H, L, E)), {"is_causal": True}),
     "scale": (QKV, {"scale": -0.3}),
     "scale 0": (QKV, {"scale": 0.0}),
-    "another width of values": (((L, E), (S, E), (S, 7)), {}),
+    "another width of values": (((L, E), (S, E), (S, 7)), {"attn_mask": SOME[0]}),
     "groups": (((N, 6, L, E), (N, 2, S, E), (N, 2, S, E)), {"enable_gqa": True, "attn_mask": SOME}),
     "groups, three axes": (((6, L, E), (1, S, E), (1, S, E)), {"enable_gqa": True, "is_causal": True}),
     "other groups of values": (((N, 6, L, E), (N, 2, S, E), (N, 3, S, E)), {"enable_gqa": True}),

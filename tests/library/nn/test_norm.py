@@ -253,6 +253,38 @@ def test_switches(build, switch):
     np.testing.assert_array_equal(norm.running_mean[...], 0)
 
 
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("momentum", [0.1, None])
+@pytest.mark.parametrize(
+    ("tracks", "changed"),
+    [
+        (True, {"track_running_stats": False}),
+        (False, {"track_running_stats": True}),
+        (True, {"running_mean": None, "running_var": None}),
+        (True, {"num_batches_tracked": None}),
+    ],
+)
+def test_what_is_set_on_a_batch_norm_later(tracks, changed, momentum, training):
+    theirs = torch.nn.BatchNorm1d(3, momentum=momentum, track_running_stats=tracks).train(training)
+    norm = nn.BatchNorm1d(3, momentum=momentum, track_running_stats=tracks, use_running_average=not training)
+    for name, value in changed.items():
+        setattr(theirs, name, value), setattr(norm, name, value)
+    x = np.random.default_rng(0).standard_normal((4, 3)).astype("float32")
+    np.testing.assert_allclose(norm(x), theirs(torch.tensor(x)).detach(), atol=1e-6)
+    for name, buffer in theirs.named_buffers():
+        np.testing.assert_allclose(getattr(norm, name)[...], buffer, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("beta", [0.75, 0.6])
+def test_an_infinite_value_leaves_its_neighbours_gradients_in_a_response_norm(beta):
+    x = np.array([[[0.5, -1.0, np.inf, 0.3]]])
+    tensor = torch.tensor(x).mT.requires_grad_()
+    torch.nn.functional.local_response_norm(tensor, 3, 0.5, beta).sum().backward()
+    with jax.enable_x64(True):
+        gradient = jax.jit(jax.grad(lambda x: F.local_response_norm(x, 3, 0.5, beta).sum()))(jnp.asarray(x))
+    np.testing.assert_allclose(gradient, tensor.grad.mT, rtol=1e-12)
+
+
 @pytest.mark.parametrize("affine", [True, False])
 def test_derivatives_of_the_closed_form(affine):
     rng = np.random.default_rng(0)

@@ -117,6 +117,11 @@ def test_grid_sample_far_outside_and_on_the_borders(mode, padding_mode, align_co
     )
 
 
+def test_an_image_of_numpy_is_sampled():
+    x = np.arange(9, dtype="float32").reshape(1, 3, 3, 1)
+    np.testing.assert_array_equal(F.grid_sample(x, np.zeros((1, 1, 1, 2), "float32")), [[[[4]]]])
+
+
 @pytest.mark.parametrize("align_corners", [True, False])
 @pytest.mark.parametrize("size", [(2, 3, 4, 5), (2, 3, 4, 1), (2, 3, 4, 5, 2)])
 def test_affine_grid(size, align_corners):
@@ -169,6 +174,12 @@ def test_bfloat16_is_kept_and_computed_in_float32(mode):
 def test_bad_arguments_are_named(arguments, told):
     with pytest.raises(ValueError, match=told):
         F.interpolate(jnp.ones((1, 4, 5, 2)), **arguments)
+
+
+@pytest.mark.parametrize("mode", ["area", "bilinear", "bicubic"])
+def test_integers_have_no_averages(mode):
+    with pytest.raises(TypeError, match="input is int32, and a floating dtype was wanted"):
+        F.interpolate(jnp.ones((1, 4, 5, 2), jnp.int32), 2, mode=mode)
 
 
 def test_bad_grids_are_named():

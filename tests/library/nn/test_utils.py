@@ -1,6 +1,7 @@
 """Parameters that are computed from others, beside PyTorch's: weight and spectral norm, and parametrizations."""
 
 import copy
+import pickle
 
 import jax
 import jax.numpy as jnp
@@ -207,9 +208,18 @@ def test_one_compilation_for_layers_alike_and_copies():
         return model(x)
 
     ports = [build("Linear", "spectral_norm", layers("Linear", nnx.Rngs(i)), nnx.Rngs(9)) for i in range(2)]
-    for port in [*ports, copy.deepcopy(ports[0])]:
+    for port in [*ports, copy.deepcopy(ports[0]), pickle.loads(pickle.dumps(ports[0]))]:
         run(port, jnp.ones((2, 3)))
     assert len(traces) == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_pickled_layer_computes_its_weight(kind):
+    port = build("Linear", kind, layers("Linear", nnx.Rngs(0)), nnx.Rngs(1))
+    again = pickle.loads(pickle.dumps(nn.Sequential(port)))[0]
+    assert type(again) is type(port)
+    port.eval(), again.eval()
+    np.testing.assert_array_equal(again(np.ones((2, 3), "float32")), port(np.ones((2, 3), "float32")))
 
 
 def test_the_iteration_turns_once_a_call_and_only_in_training():
@@ -219,6 +229,8 @@ def test_the_iteration_turns_once_a_call_and_only_in_training():
     port(np.ones((2, 3), "float32"))
     np.testing.assert_array_equal(port.weight_u[...], before)
     port.train()
+    assert port.weight.shape == (3, 5)  # read, which is no call
+    np.testing.assert_array_equal(port.weight_u[...], before)
     nnx.jit(lambda m, x: m(x))(port, jnp.ones((2, 3)))
     weight = np.asarray(port.weight_orig[...]).T
     across = weight.T @ before / np.linalg.norm(weight.T @ before)
