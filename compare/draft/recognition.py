@@ -239,6 +239,8 @@ class Recognition:
             return node.id in self._masks or (node.id in self._tensors and "mask" in node.id)
         if isinstance(node, ast.Compare):
             return self._is_tensor(node)
+        if isinstance(node, ast.Subscript):
+            return self._is_mask(node.value) and self._is_tensor(node.value)
         if isinstance(node, ast.UnaryOp):
             return isinstance(node.op, ast.Invert) and self._is_mask(node.operand)
         if isinstance(node, ast.BinOp):

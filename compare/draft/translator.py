@@ -31,7 +31,8 @@ from .ties import heads_in
 from .torch_calls import OF_OTHERS
 
 _MAKERS = frozenset(["zeros", "ones", "empty", "full", "eye", "arange", "linspace", "rand", "randn", "randperm"])
-_INITIAL = r"(?<!__)init|\.apply\(|reset_parameters|[a-z]_\(|\.data\b"  # in a statement that sets initial values
+# in a statement that sets initial values
+_INITIAL = r"(?<!__)init|\.apply\(|reset_parameters|(?<!requires_gra)[a-z]_\(|\.data\b"
 _OF_TENSORS = frozenset(METHODS) - OF_OTHERS | {"shape", "dtype", "device"}
 
 

@@ -279,6 +279,9 @@ def draft(
             console.print(f"marked TODO: {path}:{', '.join(map(str, made.lines))}", soft_wrap=True)
         if made.starts_otherwise:
             console.print("initial values are not drafted: the weights are loaded from the original", soft_wrap=True)
+        if made.draws:
+            told = "it draws random numbers: where a check refuses the original for that, give both sides what is drawn"
+            console.print(told, soft_wrap=True)
         if made.unseen:
             told = (
                 "the original was not run to its end, so what it writes in place through other names is not all marked"
