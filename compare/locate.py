@@ -42,6 +42,8 @@ def locate(text, kinds=(Case,), word="case"):
       CaseError: where there is no such file or module, it cannot be imported, or NAME is missing or no `Case`.
     """
     place, separator, attribute = text.rpartition(":") if ":" in text else (text, "", "")
+    if not place:
+        raise CaseError(f"{text!r} names no file and no module; give path/to/file.py:NAME or package.module:NAME")
     module = _from_file(Path(place)) if _is_file(place) else _from_module(place)
     found = {name: value for name, value in vars(module).items() if isinstance(value, kinds)}
     if not separator or not attribute:
@@ -49,8 +51,10 @@ def locate(text, kinds=(Case,), word="case"):
             of_kind = [value for value in found.values() if isinstance(value, kind)]
             if len(of_kind) == 1:
                 return of_kind[0]
-        listing = _listed(found) or "none"
-        raise CaseError(f"{place} has {len(found)} {word}s ({listing}); name one, as in {place}:{word.upper()}")
+        if not found:
+            raise CaseError(f"{place} has no {word}; write one there, or name another file or module")
+        one = f"name one, as in {place}:{next(iter(found))}"
+        raise CaseError(f"{place} has {len(found)} {word}s ({_listed(found)}); {one}")
     its = f"its {word}s are {_listed(found)}" if found else f"it has no {kinds[0].__name__}"
     if not hasattr(module, attribute):
         near = nearest(attribute, found or vars(module))
@@ -75,7 +79,7 @@ def absolute(text: str) -> str:
 
 
 def _is_file(place: str) -> bool:
-    return place.endswith(".py") or "/" in place
+    return place.endswith(".py") or "/" in place or place.startswith(".")
 
 
 def _from_file(path: Path) -> ModuleType:

@@ -41,8 +41,17 @@ def test_a_file_without_a_case_says_why(name, tmp_path):
 
 
 def test_a_folder_is_called_one(tmp_path):
-    with pytest.raises(CaseError, match="is a folder; give"):
-        locate(f"{tmp_path}:CASE")
+    for text in (f"{tmp_path}:CASE", ".", "..:CASE"):
+        with pytest.raises(CaseError, match="is a folder; give"):
+            locate(text)
+
+
+def test_what_names_or_holds_nothing_says_so(tmp_path):
+    with pytest.raises(CaseError, match=r"':CASE' names no file and no module; give path/to/file.py:NAME"):
+        locate(":CASE")
+    (tmp_path / "nothing.py").write_text("x = 1\n")
+    with pytest.raises(CaseError, match=r"nothing.py has no case; write one there, or name another file"):
+        locate(f"{tmp_path / 'nothing.py'}")
 
 
 def test_a_name_in_the_wrong_case_is_near():
