@@ -267,6 +267,7 @@ def test_list_shows_the_zoo(command):
     assert ("installed" in lite0) is installed
     assert installed or "pip install" in finished.stdout
     assert "conditional_scale" in finished.stdout
+    assert all(word in finished.stdout for tag in ("dynamic shape", "pretrained", "language") for word in tag.split())
 
 
 def test_all_is_the_whole_zoo_and_nothing_else(command):
