@@ -8,7 +8,7 @@ import itertools
 import sys
 from collections.abc import Collection
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any, overload
 
 from .case import Case, CaseError
@@ -45,7 +45,7 @@ def locate(text, kinds=(Case,), word="case"):
     if not place:
         raise CaseError(f"{text!r} names no file and no module; give path/to/file.py:NAME or package.module:NAME")
     module = _from_file(Path(place)) if _is_file(place) else _from_module(place)
-    found = {name: value for name, value in vars(module).items() if isinstance(value, kinds)}
+    found = {name: value for name, value in vars(module).items() if isinstance(value, kinds) and _is_own(value, module)}
     if not separator or not attribute:
         for kind in kinds:
             of_kind = [value for value in found.values() if isinstance(value, kind)]
@@ -62,9 +62,19 @@ def locate(text, kinds=(Case,), word="case"):
         raise CaseError(f"{place} has no attribute {attribute!r}; {its}{hint}")
     value = getattr(module, attribute)
     if not isinstance(value, kinds):
-        wanted = " or ".join(f"{kind.__module__.rpartition('.')[0]}.{kind.__name__}" for kind in kinds)
+        wanted = " or ".join(map(_called, kinds))
         raise CaseError(f"{text} is {type(value).__name__}, and a {wanted} was wanted; {its}")
     return value
+
+
+def _is_own(value: Any, module: ModuleType) -> bool:
+    """Whether it is no class or function that the module has from another."""
+    return not isinstance(value, type | FunctionType) or value.__module__ == module.__name__
+
+
+def _called(kind: type[Any]) -> str:
+    plain = {type: "class", FunctionType: "function"}
+    return plain.get(kind) or f"{kind.__module__.rpartition('.')[0]}.{kind.__name__}"
 
 
 def _listed(names: Collection[str]) -> str:

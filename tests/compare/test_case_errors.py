@@ -4,6 +4,7 @@ import os
 import posix
 import subprocess
 import sys
+from types import FunctionType
 
 import pytest
 import torch
@@ -52,6 +53,14 @@ def test_what_names_or_holds_nothing_says_so(tmp_path):
     (tmp_path / "nothing.py").write_text("x = 1\n")
     with pytest.raises(CaseError, match=r"nothing.py has no case; write one there, or name another file"):
         locate(f"{tmp_path / 'nothing.py'}")
+
+
+def test_of_models_those_of_the_file_are_named(tmp_path):
+    path, kinds = tmp_path / "models.py", (type, FunctionType)
+    path.write_text("from fractions import Fraction\nLIMIT = 3.0\nclass One: ...\ndef two(): ...\n")
+    with pytest.raises(CaseError, match=r"is float, and a class or function was wanted; its models are One, two$"):
+        locate(f"{path}:LIMIT", kinds, "model")
+    assert locate(f"{path}", kinds, "model").__name__ == "One"
 
 
 def test_a_name_in_the_wrong_case_is_near():
