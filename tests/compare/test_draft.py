@@ -99,6 +99,8 @@ MARKED = {
     "Noisy": {"H06": "return x + torch.randn(1)", "requires_grad": "return not False"},
     "Penalised": {
         "G03: autograd.grad: jax.grad": "grads = torch.autograd.grad(",
+        "C01: a branch on values": "if (total := near.sum()) > 5:",
+        "H05: no value raises": "try:",
         "S01: x[mask]": "hardest = [x[i][near[i]].sum() for",
         "nothing here is called torch": "return (grads,",
     },

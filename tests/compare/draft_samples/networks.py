@@ -380,6 +380,12 @@ class Penalised(nn.Module):
         x.requires_grad_(True)
         grads = torch.autograd.grad((x * y).sum(), x, create_graph=True)[0]
         near = x.lt(y)
+        if (total := near.sum()) > 5:
+            x = x / total
+        try:
+            x = x @ torch.linalg.inv(y[:, :3])
+        except RuntimeError:
+            x = x + 1
         hardest = [x[i][near[i]].sum() for i in range(2)]
         return (grads, *hardest) if torch.version.cuda is None else grads
 
