@@ -8,7 +8,7 @@ import itertools
 import sys
 from collections.abc import Collection
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any, overload
 
 from .case import Case, CaseError
@@ -42,15 +42,19 @@ def locate(text, kinds=(Case,), word="case"):
       CaseError: where there is no such file or module, it cannot be imported, or NAME is missing or no `Case`.
     """
     place, separator, attribute = text.rpartition(":") if ":" in text else (text, "", "")
+    if not place:
+        raise CaseError(f"{text!r} names no file and no module; give path/to/file.py:NAME or package.module:NAME")
     module = _from_file(Path(place)) if _is_file(place) else _from_module(place)
-    found = {name: value for name, value in vars(module).items() if isinstance(value, kinds)}
+    found = {name: value for name, value in vars(module).items() if isinstance(value, kinds) and _is_own(value, module)}
     if not separator or not attribute:
         for kind in kinds:
             of_kind = [value for value in found.values() if isinstance(value, kind)]
             if len(of_kind) == 1:
                 return of_kind[0]
-        listing = _listed(found) or "none"
-        raise CaseError(f"{place} has {len(found)} {word}s ({listing}); name one, as in {place}:{word.upper()}")
+        if not found:
+            raise CaseError(f"{place} has no {word}; write one there, or name another file or module")
+        one = f"name one, as in {place}:{next(iter(found))}"
+        raise CaseError(f"{place} has {len(found)} {word}s ({_listed(found)}); {one}")
     its = f"its {word}s are {_listed(found)}" if found else f"it has no {kinds[0].__name__}"
     if not hasattr(module, attribute):
         near = nearest(attribute, found or vars(module))
@@ -58,9 +62,19 @@ def locate(text, kinds=(Case,), word="case"):
         raise CaseError(f"{place} has no attribute {attribute!r}; {its}{hint}")
     value = getattr(module, attribute)
     if not isinstance(value, kinds):
-        wanted = " or ".join(f"{kind.__module__.rpartition('.')[0]}.{kind.__name__}" for kind in kinds)
+        wanted = " or ".join(map(_called, kinds))
         raise CaseError(f"{text} is {type(value).__name__}, and a {wanted} was wanted; {its}")
     return value
+
+
+def _is_own(value: Any, module: ModuleType) -> bool:
+    """Whether it is no class or function that the module has from another."""
+    return not isinstance(value, type | FunctionType) or value.__module__ == module.__name__
+
+
+def _called(kind: type[Any]) -> str:
+    plain = {type: "class", FunctionType: "function"}
+    return plain.get(kind) or f"{kind.__module__.rpartition('.')[0]}.{kind.__name__}"
 
 
 def _listed(names: Collection[str]) -> str:
@@ -75,7 +89,7 @@ def absolute(text: str) -> str:
 
 
 def _is_file(place: str) -> bool:
-    return place.endswith(".py") or "/" in place
+    return place.endswith(".py") or "/" in place or place.startswith(".")
 
 
 def _from_file(path: Path) -> ModuleType:

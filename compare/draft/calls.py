@@ -30,7 +30,7 @@ from .model import (
 from .names import UNKNOWN, torch_name
 from .objects import NotWrittenError
 from .rules import as_operand, without_parentheses
-from .settled import asks_how_it_runs
+from .settled import asks_how_it_runs, settled
 from .torch_calls import OF_MODULES, TorchCalls
 
 # what `torch.utils.checkpoint.checkpoint` takes for itself; what it saves of memory, XLA decides
@@ -60,6 +60,8 @@ class Calls(TorchCalls):
             return f"apply_function({', '.join([self.model.classes[found.__self__], *map(self.written, node.args)])})"
         if found is torch.device:  # a graph's arrays are where it runs
             return "None"
+        if found is hasattr and (always := settled(node, self.scope)) is not None:
+            return str(always)
         if asks_how_it_runs(found):
             return "False"
         if found is torch.autograd.Variable and node.args:

@@ -55,6 +55,8 @@ class InitialValues(Assignments):
             return True
         if self._builds and name == "apply" and isinstance(function, ast.Attribute) and self._is_own(function.value):
             return not self._applies_more(node.value)
+        if name == "requires_grad_" and isinstance(function, ast.Attribute) and not self._builds:
+            return self._is_tensor(function.value) and not self._is_state(function.value)
         if not isinstance(function, ast.Attribute) or not is_self(function.value):
             return False
         if self._builds and name in _MOVES and self.owner is not None:

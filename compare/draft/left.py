@@ -56,6 +56,7 @@ REFUSED: Mapping[str, tuple[str, str]] = {
     "register_hook": ("G02", "gm.gradient_hook"),
     "register_forward_hook": ("G02", "gm.value_hook"),
     "backward": ("G03", "jax.value_and_grad"),
+    "autograd.grad": ("G03", "jax.grad, or jax.vjp with grad_outputs, of a function of what it is taken by"),
     **dict.fromkeys(
         [
             "rand",

@@ -20,6 +20,7 @@ UNKNOWN = object()
 _HOLDERS = (
     *("torch.nn.functional", "torch.linalg", "torch.fft", "torch.special", "torch.nn.init", "torch", "torch.sparse"),
     *("torch.nn.utils", "torch.nn.utils.parametrizations", "torch.nn.utils.rnn", "torch.utils.checkpoint"),
+    "torch.autograd",
 )
 
 

@@ -29,6 +29,7 @@ from .recording import Recording
 from .source import parts_of
 from .ties import Tie
 from .translator import GONE, Translator
+from .undefined import noted_where_undefined
 
 
 class Draft(NamedTuple):
@@ -39,6 +40,7 @@ class Draft(NamedTuple):
       classes: names of the modules in it; of the function that makes one, where all are PyTorch's own.
       lines: the numbers of the lines that are marked for a hand.
       starts_otherwise: whether initial values that the original sets are not in it.
+      draws: whether it draws random numbers besides those of dropout.
       unseen: why the original was not seen as it runs, by which writes through other names are found; empty where it
         was.
     """
@@ -47,6 +49,7 @@ class Draft(NamedTuple):
     classes: tuple[str, ...]
     lines: tuple[int, ...] = ()
     starts_otherwise: bool = False
+    draws: bool = False
     unseen: str = ""
 
     @property
@@ -118,10 +121,11 @@ def draft(location: str, inputs: tuple[str, ...] = ()) -> Draft:
     text = "\n\n\n".join([*map(str.rstrip, helpers), *before, *body, *behind, case]) + "\n"
     head = _head(text, _docstring(name, original, model), original, sorted(model.imports))
     text = f"{head}\n\n{text}" if not text.startswith(("class", "def", "@")) else f"{head}\n\n\n{text}"
-    text = laid_out(_noted_where_no_python(text))
+    text = laid_out(noted_where_undefined(_noted_where_no_python(text)))
     classes = tuple(part.item.__name__ for part in parts if is_module(part.item))
     lines = tuple(i for i, line in enumerate(text.splitlines(), 1) if "# TODO" in line)
-    return Draft(text, classes or (name,), lines, model.starts_otherwise, model.observed.trouble)
+    draws = re.search(r"\bjax\.random\.\w+\(", text) is not None
+    return Draft(text, classes or (name,), lines, model.starts_otherwise, draws, model.observed.trouble)
 
 
 def _translated(model: Model, parts: list[Part]) -> tuple[list[str], set[str]]:

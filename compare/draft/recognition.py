@@ -212,7 +212,12 @@ class Recognition:
             return node.attr in ("T", "mT", "real", "imag", "data") and self._is_tensor(node.value)
         if isinstance(node, ast.Subscript):
             return self._is_tensor(node.value) or (not isinstance(node.slice, ast.Slice) and self._has_held(node.value))
-        parts = {ast.BinOp: ("left", "right"), ast.UnaryOp: ("operand",), ast.IfExp: ("body", "orelse")}
+        parts = {
+            ast.BinOp: ("left", "right"),
+            ast.UnaryOp: ("operand",),
+            ast.IfExp: ("body", "orelse"),
+            ast.NamedExpr: ("value",),
+        }
         if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Is | ast.IsNot):
             return False
         if isinstance(node, ast.Compare):
@@ -239,6 +244,8 @@ class Recognition:
             return node.id in self._masks or (node.id in self._tensors and "mask" in node.id)
         if isinstance(node, ast.Compare):
             return self._is_tensor(node)
+        if isinstance(node, ast.Subscript):
+            return self._is_mask(node.value) and self._is_tensor(node.value)
         if isinstance(node, ast.UnaryOp):
             return isinstance(node.op, ast.Invert) and self._is_mask(node.operand)
         if isinstance(node, ast.BinOp):

@@ -54,6 +54,8 @@ def settled(test: ast.expr, scope: Scope) -> bool | None:
         return False
     if isinstance(test, ast.Call) and asks_how_it_runs(scope.find(test.func)):
         return False
+    if isinstance(test, ast.Call) and scope.find(test.func) is hasattr and len(test.args) == 2:
+        return _has(scope.find(test.args[0]), test.args[1])
     if isinstance(test, ast.Compare) and len(test.ops) == 1:
         return _of_devices(test)
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
@@ -64,6 +66,12 @@ def settled(test: ast.expr, scope: Scope) -> bool | None:
         parts = [settled(each, scope) for each in test.values]
         return ends if ends in parts else None if None in parts else not ends
     return None
+
+
+def _has(holder: Any, name: ast.expr) -> bool | None:
+    """Whether PyTorch has something, as code asks that runs with older versions, too."""
+    is_text = isinstance(name, ast.Constant) and isinstance(name.value, str)
+    return hasattr(holder, name.value) if is_text and is_of_torch(holder) else None  # type: ignore[attr-defined]
 
 
 def _of_devices(test: ast.Compare) -> bool | None:

@@ -409,6 +409,8 @@ METHODS = rules(
         "new": ("input *size", "jnp.zeros({size}, {input}.dtype)"),
         "zero": ("input", "jnp.zeros_like({input})"),
         "fill": ("input value", "jnp.full_like({input}, {value})"),
+        "requires_grad": ("input requires_grad", "{-requires_grad}{input}"),
+        "fill_diagonal": ("input fill_value", "jnp.fill_diagonal({input}, {fill_value}, inplace=False)"),
         "unflatten": ("input dim *sizes", "unflatten({input}, {dim}, {sizes})"),
         "long int": ("input", "{input}.astype(int)"),
         "bool": ("input", "{input}.astype(bool)"),

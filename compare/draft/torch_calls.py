@@ -82,6 +82,8 @@ class TorchCalls(NewTensors):
         if short == "bincount" and any(each.arg == "minlength" for each in node.keywords):
             length = next(each.value for each in node.keywords if each.arg == "minlength")
             return f"jnp.bincount({self.written(node.args[0])}, length={self.written(length)})"
+        if name in REFUSED:
+            short = name
         if short in REFUSED and not (functional and name.startswith("nn.functional.")):
             self._refused(short)
             return self._as_it_was(node)

@@ -31,7 +31,8 @@ from .ties import heads_in
 from .torch_calls import OF_OTHERS
 
 _MAKERS = frozenset(["zeros", "ones", "empty", "full", "eye", "arange", "linspace", "rand", "randn", "randperm"])
-_INITIAL = r"(?<!__)init|\.apply\(|reset_parameters|[a-z]_\(|\.data\b"  # in a statement that sets initial values
+# in a statement that sets initial values
+_INITIAL = r"(?<!__)init|\.apply\(|reset_parameters|(?<!requires_gra)[a-z]_\(|\.data\b"
 _OF_TENSORS = frozenset(METHODS) - OF_OTHERS | {"shape", "dtype", "device"}
 
 
@@ -146,6 +147,8 @@ class Translator(Augmented):
             self._note("C01: a branch on values: gm.cond, or jnp.where" if isinstance(node, ast.If) else loop)
         if isinstance(node, ast.Assert) and self._asks_for_values(node.test):
             self._note("H04: gm.check within gm.checked")
+        if isinstance(node, ast.Try) and node.handlers and not self._builds and self._code is not None:
+            self._note("H05: no value raises in a graph: gm.attempt")
         if isinstance(node, ast.With):
             if self._records_no_gradient(node):
                 return self._without_gradients(node)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import faulthandler
 import os
 import sys
@@ -33,7 +34,7 @@ from .options import (
     TimeS,
 )
 from .running import run_plan, run_self_test, verify_certificate
-from .telling import FAILURE, errors, open_console, output_told, show
+from .telling import FAILURE, INTERRUPTED, errors, open_console, output_told, show
 
 DEFAULT_FOLDER = Path("reports/latest")
 MAIN_MINUTES = 6.5  # of the main cases: with the installation eight
@@ -279,6 +280,9 @@ def draft(
             console.print(f"marked TODO: {path}:{', '.join(map(str, made.lines))}", soft_wrap=True)
         if made.starts_otherwise:
             console.print("initial values are not drafted: the weights are loaded from the original", soft_wrap=True)
+        if made.draws:
+            told = "it draws random numbers: where a check refuses the original for that, give both sides what is drawn"
+            console.print(told, soft_wrap=True)
         if made.unseen:
             told = (
                 "the original was not run to its end, so what it writes in place through other names is not all marked"
@@ -337,5 +341,11 @@ def main() -> None:
     # a crash of a framework is told even while what it prints is caught
     apart = os.fdopen(os.dup(2) if sys.stderr is not None else os.open(os.devnull, os.O_WRONLY), "w")
     faulthandler.enable(apart)
-    with output_told(), remembered(), exits_told(apart):
-        app()
+    try:
+        with output_told(), remembered(), exits_told(apart):
+            app()
+    except SystemExit as ended:
+        if ended.code == INTERRUPTED:  # while threads still compile, whose end with the interpreter aborts the process
+            atexit._run_exitfuncs()
+            os._exit(INTERRUPTED)
+        raise

@@ -20,10 +20,14 @@ def table(cases: Mapping[str, Case]) -> Table:
     """Of cases of the zoo by their names."""
     found = Table(box=None, pad_edge=False)
     for heading in HEADINGS:
-        wide = 44 if heading == "what it shows" else None
         narrow = heading in ("case", "parameters")
         found.add_column(
-            heading, no_wrap=narrow, min_width=wide, justify="right" if heading == "parameters" else "left"
+            heading,
+            no_wrap=narrow,
+            min_width=11 if heading in ("weights", "tags") else None,  # of the longest word, as --tag takes it
+            max_width=15 if heading in ("variants", "tags") else None,
+            justify="right" if heading == "parameters" else "left",
+            overflow="fold",
         )
     for name, case in cases.items():
         variants = ", ".join(case.models) if len(case.models) > 1 else ""

@@ -31,7 +31,7 @@ def as_numpy(value: Any) -> np.ndarray:
     array = np.asarray(value)
     if array.dtype.kind in "OSU":
         raise TypeError(f"{type(value).__name__} is no array of numbers")
-    return array
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
 def as_tensor(value: np.ndarray) -> Any:

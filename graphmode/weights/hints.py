@@ -21,6 +21,8 @@ COMPUTED_FROM = {
 def check_state_dict(state_dict: Any) -> None:
     """Raises `TypeError` for what is no mapping of names, with what to give in its place."""
     if isinstance(state_dict, Mapping):
+        if strange := [key for key in state_dict if not isinstance(key, str)]:
+            raise TypeError(f"state_dict has the key {strange[0]!r}; give a mapping of names to tensors")
         return
     if isinstance(state_dict, str | PathLike):
         raise TypeError(f"state_dict is {str(state_dict)!r}, a path; give graphmode.weights.read of it")
@@ -41,21 +43,22 @@ def nested_weights(content: Any) -> list[str]:
 
 
 def common_prefix(missing: Sequence[str], unused: Collection[str]) -> Rename | None:
-    """The rule by which each missing key is an unused one: a prefix that the keys have on one side alone."""
-    for key in unused:
-        first = missing[0]
-        if key.endswith(f".{first}"):
-            prefix = key.removesuffix(f".{first}")
-            fits = all(f"{prefix}.{name}" in unused for name in missing)
-            sides = prefix, ""
-        elif first.endswith(f".{key}"):
-            prefix = first.removesuffix(f".{key}")
-            fits = all(name.startswith(f"{prefix}.") and name.removeprefix(f"{prefix}.") in unused for name in missing)
-            sides = "", prefix
-        else:
-            continue
-        if fits and all(prefix.split(".")) and "{" not in prefix:
-            return Rename(*sides)
+    """The rule by which most missing keys are unused ones: a prefix that the keys have on one side alone."""
+    for first in missing[: len(missing) // 2 + 1]:  # of so many one fits at least, where most do
+        for key in unused:
+            if key.endswith(f".{first}"):
+                prefix = key.removesuffix(f".{first}")
+                fitting = sum(f"{prefix}.{name}" in unused for name in missing)
+                sides = prefix, ""
+            elif first.endswith(f".{key}"):
+                prefix = first.removesuffix(f".{key}")
+                within = (name.removeprefix(f"{prefix}.") for name in missing if name.startswith(f"{prefix}."))
+                fitting = sum(name in unused for name in within)
+                sides = "", prefix
+            else:
+                continue
+            if 2 * fitting > len(missing) and all(prefix.split(".")) and "{" not in prefix:
+                return Rename(*sides)
     return None
 
 

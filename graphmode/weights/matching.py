@@ -92,12 +92,12 @@ def without_prefix(
     arrays: Mapping[str, np.ndarray],
     unreadable: Mapping[str, str],
 ) -> list[str]:
-    """One line on the prefix with which all keys are right, and the problems that are left then."""
+    """One line on the prefix with which most keys are right, and the problems that are left then."""
     if prefix.key:
-        fact = f"all keys that the module needs begin with '{prefix.key}.' in the state_dict"
+        fact = f"keys that the module needs begin with '{prefix.key}.' in the state_dict"
         shown = f"key.removeprefix('{prefix.key}.')"
     else:
-        fact = f"all keys that the module needs begin with '{prefix.path}.', and in the state_dict without it"
+        fact = f"keys that the module needs begin with '{prefix.path}.', and in the state_dict without it"
         shown = f"'{prefix.path}.' + key"
 
     def changed(key: str) -> str:
@@ -105,12 +105,14 @@ def without_prefix(
 
     found = matched(module, (*rules, prefix), arrays, unreadable)
     advice = f"add Rename({prefix.key!r}, {prefix.path!r}) to the rules"
-    if found.missing:  # other rules give these keys, as they would be with the prefix changed
+    if found.missing:  # other rules may give these keys, as they would be with the prefix changed
         arrays = {changed(key): array for key, array in arrays.items()}
         unreadable = {changed(key): problem for key, problem in unreadable.items()}
-        found = matched(module, rules, arrays, unreadable)
-        advice = f"give {{{shown}: value for key, value in state_dict.items()}}, for which the rules are made"
-    return [f"{fact}: {advice}", *found.problems]
+        other = matched(module, rules, arrays, unreadable)
+        if len(other.missing) < len(found.missing):
+            found = other
+            advice = f"give {{{shown}: value for key, value in state_dict.items()}}, for which the rules are made"
+    return [f"{'most' if found.missing else 'all'} {fact}: {advice}", *found.problems]
 
 
 def under_other_names(

@@ -62,10 +62,12 @@ def make_plan(module: nnx.Module, rules: tuple[WeightRule, ...]) -> tuple[list[G
     """The groups that cover every variable once for each of its paths, and the problems with the rules.
 
     Raises:
-      TypeError: where the module is a class, or PyTorch's.
+      TypeError: where the module is a class, None, or PyTorch's.
     """
     if isinstance(module, type):
         raise TypeError(f"module is the class {module.__name__}; give an instance: {module.__name__}(...)")
+    if module is None:
+        raise TypeError("module is None; give the port, an nnx.Module")
     if hasattr(module, "load_state_dict") and not isinstance(module, nnx.Pytree):
         raise TypeError(f"module is {type(module).__name__}, a module of PyTorch; give the port, an nnx.Module")
     by_path: dict[str, Leaf] = {}

@@ -49,6 +49,8 @@ def read_index(path: Path, read: Callable[[Path], dict[str, np.ndarray]]) -> dic
         raise ValueError(
             f"path is {path}, which is no index of shards: JSON with a weight_map of keys to file names was wanted"
         ) from error
+    if indices := [name for name in shards if name.endswith(INDEX_SUFFIX)]:
+        raise ValueError(f"path is {path}, which names {indices[0]!r}, an index too; shards are files of weights")
     if outside:
         raise ValueError(f"path is {path}, which names {outside[0]!r}; shards lie beside their index")
     if absent := [name for name in shards if not (path.parent / name).exists()]:

@@ -4,6 +4,7 @@ import os
 import posix
 import subprocess
 import sys
+from types import FunctionType
 
 import pytest
 import torch
@@ -41,8 +42,25 @@ def test_a_file_without_a_case_says_why(name, tmp_path):
 
 
 def test_a_folder_is_called_one(tmp_path):
-    with pytest.raises(CaseError, match="is a folder; give"):
-        locate(f"{tmp_path}:CASE")
+    for text in (f"{tmp_path}:CASE", ".", "..:CASE"):
+        with pytest.raises(CaseError, match="is a folder; give"):
+            locate(text)
+
+
+def test_what_names_or_holds_nothing_says_so(tmp_path):
+    with pytest.raises(CaseError, match=r"':CASE' names no file and no module; give path/to/file.py:NAME"):
+        locate(":CASE")
+    (tmp_path / "nothing.py").write_text("x = 1\n")
+    with pytest.raises(CaseError, match=r"nothing.py has no case; write one there, or name another file"):
+        locate(f"{tmp_path / 'nothing.py'}")
+
+
+def test_of_models_those_of_the_file_are_named(tmp_path):
+    path, kinds = tmp_path / "models.py", (type, FunctionType)
+    path.write_text("from fractions import Fraction\nLIMIT = 3.0\nclass One: ...\ndef two(): ...\n")
+    with pytest.raises(CaseError, match=r"is float, and a class or function was wanted; its models are One, two$"):
+        locate(f"{path}:LIMIT", kinds, "model")
+    assert locate(f"{path}", kinds, "model").__name__ == "One"
 
 
 def test_a_name_in_the_wrong_case_is_near():

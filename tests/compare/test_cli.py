@@ -271,6 +271,19 @@ def test_help_tells_a_newcomer_what_to_type(command):
         assert command(name, "--help").exit_code == 0
 
 
+def test_what_is_interrupted_waits_for_no_thread():
+    script = """
+import atexit, sys, threading, time
+import graphmode.cli.commands as commands
+threading.Thread(target=time.sleep, args=(60,)).start()
+atexit.register(print, "cleared", flush=True)
+commands.app = lambda: sys.exit(130)
+commands.main()
+"""
+    finished = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=50)
+    assert (finished.returncode, finished.stdout, finished.stderr) == (130, "cleared\n", "")
+
+
 def test_list_shows_the_zoo(command):
     finished = command("list")
     assert finished.exit_code == 0, finished.stderr
@@ -280,6 +293,7 @@ def test_list_shows_the_zoo(command):
     assert ("installed" in lite0) is installed
     assert installed or "pip install" in finished.stdout
     assert "conditional_scale" in finished.stdout
+    assert all(word in finished.stdout for tag in ("dynamic shape", "pretrained", "language") for word in tag.split())
 
 
 def test_all_is_the_whole_zoo_and_nothing_else(command):

@@ -97,6 +97,13 @@ def test_a_draft_is_equal_to_the_original(folder, name, inputs):
 MARKED = {
     "Branches": {"C01": "if y.sum() > 0:", "S01": "kept = y[y > 0]"},
     "Noisy": {"H06": "return x + torch.randn(1)", "requires_grad": "return not False"},
+    "Penalised": {
+        "G03: autograd.grad: jax.grad": "grads = torch.autograd.grad(",
+        "C01: a branch on values": "if (total := near.sum()) > 5:",
+        "H05: no value raises": "try:",
+        "S01: x[mask]": "hardest = [x[i][near[i]].sum() for",
+        "nothing here is called torch": "return (grads,",
+    },
     "zoo_opaque": {"what zoo.opaque() gives is made of opaque.<locals>.<lambda>": "return zoo.opaque()"},
     "Outside": {
         "M01: cleared writes into h: let it give": "cleared(h, 2)",
@@ -129,6 +136,7 @@ def test_a_draft_of_a_model_of_transformers_is_equal_to_it(folder, name, inputs)
 @pytest.mark.parametrize("name", MARKED)
 def test_what_wants_a_hand_is_marked(folder, name):
     made = draft(f"{folder / 'networks.py'}:{name}", ("3,4",))
+    assert "requires_grad_(" not in made.text
     lines = made.text.splitlines()
     for note, line in MARKED[name].items():
         at = next(i for i, each in enumerate(lines) if f"# TODO {note}" in each)
@@ -148,6 +156,7 @@ def test_what_is_written_to_a_view_or_chosen_by_values_is_marked(folder):
 def test_what_is_drawn_comes_from_a_stream(folder):
     made, case = drafted(folder, "Branches", "3,4")
     assert "jax.random.normal(self.random_stream(), (1,))" in made.text
+    assert made.draws
     made, case = drafted(folder, "zoo_network", "2,3,9,9")
     assert "nn.functional.dropout(y, self.p, (not self.use_running_average), rngs=self.random_stream)" in made.text
     assert "def drop_path(x, p: float, training: bool, *, random_stream: nnx.RngStream):" in made.text
@@ -226,6 +235,7 @@ def test_the_command(folder):
     assert path == folder / "networks_port.py"
     output = run.output.replace("\n", "")
     assert "networks_port.py: UNet" in output
+    assert "draws random numbers" not in output
     assert f"no line is marked TODO; check it: graphmode check {path}:CASE" in output
     again = CliRunner().invoke(app, ["draft", location])
     assert again.exit_code == 2

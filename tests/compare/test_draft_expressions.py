@@ -57,6 +57,10 @@ EQUAL = {
             "y = nn.functional.elu(y * 2, alpha=0.5)",
             "self.activation = nn.functional.relu",
             "device=None",
+            "self.fused = sizes > 2\n",
+            "self.newest = False\n",
+            "adjacency = jax.lax.stop_gradient(adjacency)\n",
+            "y = y + jnp.fill_diagonal(adjacency.T, -2.0, inplace=False)",
         ],
     ),
     "Odd": (

@@ -133,6 +133,8 @@ class Others(nn.Module):
         self.device = device
         self.to(self.device)
         self.linear = nn.Linear(4, 4)
+        self.fused = hasattr(F, "scaled_dot_product_attention") and sizes > 2
+        self.newest = hasattr(torch, "what_no_version_has")
 
     def forward(self, x):
         assert (x is not None) == (self.linear is not None), "both or neither"
@@ -142,6 +144,9 @@ class Others(nn.Module):
         F.leaky_relu_(y, 0.2)
         y = F.elu_(y * 2, alpha=0.5) + self.activation(x - 1)
         permutation, lower, upper = torch.linalg.lu(self.table)
+        if self.fused and not self.newest:
+            adjacency = adjacency.detach().requires_grad_(x.is_floating_point())
+            y = y + adjacency.t().clone().fill_diagonal_(-2.0)
         if y.is_cuda and x.is_sparse:
             y = y.to_dense()
         return y, permutation @ lower @ upper, torch.slogdet(self.table)[1], torch.linalg.slogdet(self.table).logabsdet

@@ -373,6 +373,23 @@ class Noisy(nn.Module):
         return x + torch.randn(1)
 
 
+class Penalised(nn.Module):
+    """Takes a gradient as it runs, and rows of a mask, and asks PyTorch what it was built with."""
+
+    def forward(self, x, y):
+        x.requires_grad_(True)
+        grads = torch.autograd.grad((x * y).sum(), x, create_graph=True)[0]
+        near = x.lt(y)
+        if (total := near.sum()) > 5:
+            x = x / total
+        try:
+            x = x @ torch.linalg.inv(y[:, :3])
+        except RuntimeError:
+            x = x + 1
+        hardest = [x[i][near[i]].sum() for i in range(2)]
+        return (grads, *hardest) if torch.version.cuda is None else grads
+
+
 class Derived(nn.Module):
     def __init__(self):
         super().__init__()

@@ -112,6 +112,9 @@ def test_an_index_leads_nowhere_else(tmp_path):
     index = save_index(tmp_path / "inner", dict.fromkeys(STATE, "../w.safetensors"))
     with pytest.raises(ValueError, match=r"names '\.\./w\.safetensors'; shards lie beside their index"):
         read(index)
+    index.write_text(json.dumps({"weight_map": {"a": index.name}}))
+    with pytest.raises(ValueError, match=r"names 'model\.safetensors\.index\.json', an index too"):
+        read(index)
 
 
 def test_a_folder_with_one_file_or_none_or_several(tmp_path):
@@ -257,3 +260,6 @@ def test_what_is_no_array(value):
 def test_numpy_arrays_go_through():
     array = np.arange(3)
     assert as_numpy(array) is array
+    turned = as_numpy(array.astype(array.dtype.newbyteorder()))
+    assert turned.dtype == array.dtype
+    assert np.array_equal(turned, array)

@@ -72,6 +72,14 @@ def test_what_is_wrong_beside_the_prefix_is_still_told():
     assert "module.extra: unused, shape (7,)" in others[1]
 
 
+@pytest.mark.parametrize("lost", STATE)
+def test_a_prefix_of_most_keys_is_told_beside_those_that_are_not_there(lost):
+    state = {key: value for key, value in prefixed("module.").items() if key != f"module.{lost}"}
+    first, other = problems_of(Port(), state)
+    assert first.startswith("most keys that the module needs begin with 'module.' in the state_dict: add Rename(")
+    assert other.startswith(f"module.{lost}: missing")
+
+
 @pytest.mark.parametrize(
     ("module", "state", "rules", "advice"),
     [
@@ -287,6 +295,8 @@ def test_a_checkpoint_is_told_where_its_weights_are(content, advice):
 OTHER_ARGUMENTS = {
     "PyTorch's module": ((Port(), Reference()), {}, r"state_dict is Reference; give its state_dict\(\)"),
     "a path": ((Port(), "w.safetensors"), {}, r"state_dict is 'w.safetensors', a path; give graphmode.weights.read"),
+    "numbers": ((Port(), {**STATE, 3: STATE["fc.bias"]}), {}, "state_dict has the key 3; give a mapping of names"),
+    "no port": ((None, STATE), {}, "module is None; give the port"),
     "a list": ((Port(), list(STATE.items())), {}, "state_dict is list; give a mapping of names to tensors"),
     "a class": ((Port, STATE), {}, r"module is the class Port; give an instance: Port\(...\)"),
     "the reference": ((Reference(), STATE), {}, "module is Reference, a module of PyTorch; give the port"),
