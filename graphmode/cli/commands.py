@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import faulthandler
 import os
 import sys
@@ -347,5 +348,8 @@ def main() -> None:
     except SystemExit as ended:
         if ended.code == INTERRUPTED:  # while threads still compile, whose end with the interpreter aborts the process
             atexit._run_exitfuncs()
+            for stream in filter(None, (sys.stdout, sys.stderr)):
+                with contextlib.suppress(OSError, ValueError):  # a pipe that nobody reads, or one that is closed
+                    stream.flush()
             os._exit(INTERRUPTED)
         raise
