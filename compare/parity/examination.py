@@ -32,6 +32,7 @@ from .effect import without_effect
 from .finite_by_rounding import finite_by_rounding
 from .further import Further
 from .judge import Judge, Key, Question, Truth
+from .large_weights import overflows
 from .lost_digits import diagnose_precision
 from .lost_nan import lost_nan
 from .more_draws import on_more_draws
@@ -218,7 +219,9 @@ class Examination:
                 if not left.tensors:
                     others = on_more_draws(self, variant, self.port_side(variant, "float64"))
                 if not (left.tensors or others.tensors):
-                    others = with_other_weights(self, variant, self.port_side(variant, "float64"))
+                    exact = self.port_side(variant, "float64")
+                    others = with_other_weights(self, variant, exact)
+                    warnings += [lost for q in asked[:1] if (lost := overflows(self, variant, exact, q))]
             tensors += left.tensors + others.tensors
             notes += others.notes
         if side == "jax" and usual is not None:

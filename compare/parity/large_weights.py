@@ -1,0 +1,82 @@
+"""What overflows in a port with weights that are large, and not in the reference: an exponential, mostly, that the
+reference keeps from it. Inputs do not show it where norms come between, and the first weights give small scores."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+import torch
+
+from ..trees import is_floating
+from .causes.graph import Graph, Operation, Run
+
+if TYPE_CHECKING:
+    from ..jax_side import PortSide
+    from .examination import Examination
+    from .judge import Question
+
+TIMES = 1e4  # as large: scores in the hundreds, whose exponentials float64 does not hold
+
+
+def overflows(exam: Examination, variant: str, port: PortSide, question: Question) -> str:
+    """What to say of a port that is not finite where the reference is, in float64, its matrices `TIMES` as large;
+    mostly nothing.
+
+    Args:
+      exam: whose judge answered.
+      variant: of the port.
+      port: in float64.
+      question: in inference.
+    """
+    try:
+        side = exam.judge.side("float64")
+        large = {name: p for name, p in side.parameters.items() if p.dim() > 1 and name in exam.judge.state_dict}
+        if not large:
+            return ""
+        with torch.no_grad():
+            for parameter in {id(p): p for p in large.values()}.values():
+                parameter.mul_(TIMES)
+        state_dict = {**exam.judge.state_dict, **{name: exam.judge.state_dict[name] * TIMES for name in large}}
+        theirs = side.run(question.inputs, question.mode)
+        other = exam.port_with(variant, "float64", state_dict)
+        other.take_graphs(port)
+        ours = other.run(question.inputs, question.mode).renamed(theirs)
+        lost = [name for name, wanted in theirs.outputs.items() if _is_lost(ours.outputs.get(name), wanted)]
+        line = _line(other, question) if lost else ""
+    except Exception:  # such weights are no weights of the model's
+        return ""
+    if not lost:
+        return ""
+    at = f" at {line}" if line else ""
+    return (
+        f"with weights {TIMES:g} times as large the reference is finite in {', '.join(lost)}, and the port is not{at}: "
+        "the exponential of a large score overflows, or leaves nothing to take a logarithm of, in float32 from about 90"
+        " on; write jax.nn.log_sigmoid, log_softmax, softplus or jnp.logaddexp, or take the largest off before"
+    )
+
+
+def _is_lost(ours: np.ndarray | None, theirs: np.ndarray) -> bool:
+    if ours is None or not is_floating(theirs) or ours.shape != theirs.shape:
+        return False
+    return bool((np.isfinite(theirs) & ~np.isfinite(ours)).any())
+
+
+def _line(port: PortSide, question: Question) -> str:
+    """Of the first operation that makes of finite numbers what is not, save where it is told apart and left out."""
+    found: list[str] = []
+
+    def note(operation: Operation, given: list[Any], run: Run) -> list[Any]:
+        results = run(given)
+        if not found and _are_finite(given) and not _are_finite(results):
+            found.append(operation.source)
+        return results
+
+    with port.context(), jax.enable_x64(True):
+        Graph(port, question).evaluate(note)
+    return found[0] if found else ""
+
+
+def _are_finite(values: list[Any]) -> bool:
+    return all(bool(np.isfinite(np.asarray(x)).all()) for x in values if is_floating(x))

@@ -1,0 +1,73 @@
+"""What overflows in a port with large weights alone, and not in the reference."""
+
+import inspect
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from flax import nnx
+from graphmode.compare import Case, check
+
+from graphmode import nn
+
+WIDTH = 6
+
+
+class Scores(torch.nn.Module):
+    """Behind a norm, so that large inputs give no large scores."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.fc = torch.nn.LayerNorm(WIDTH), torch.nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x):
+        scores = self.fc(self.norm(x))
+        return torch.nn.functional.logsigmoid(scores), torch.logaddexp(scores, -scores)
+
+
+class Port(nnx.Module):
+    log_sigmoid, logaddexp = staticmethod(jax.nn.log_sigmoid), staticmethod(jnp.logaddexp)
+
+    def __init__(self, rngs):
+        self.norm, self.fc = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, WIDTH, rngs=rngs)
+
+    def __call__(self, x):
+        scores = self.fc(self.norm(x))
+        return self.log_sigmoid(scores), self.logaddexp(scores, -scores)
+
+
+def log_of_sigmoid(x):
+    return jnp.log(jax.nn.sigmoid(x))
+
+
+def log_of_sum(x, y):
+    return jnp.log(jnp.exp(x) + jnp.exp(y))
+
+
+class LogOfSigmoid(Port):
+    log_sigmoid = staticmethod(log_of_sigmoid)
+
+
+class LogOfSum(Port):
+    logaddexp = staticmethod(log_of_sum)
+
+
+@pytest.mark.parametrize(
+    ("port", "wrong", "name"),
+    [(Port, None, ""), (LogOfSigmoid, log_of_sigmoid, "0"), (LogOfSum, log_of_sum, "1")],
+    ids=["right", "a sigmoid's logarithm", "a sum's logarithm"],
+)
+def test_an_exponential_that_overflows_is_said(port, wrong, name):
+    def inputs(rng):
+        return (rng.standard_normal((16, WIDTH)).astype(np.float32),)
+
+    report = check(Case(name="c", summary="s", reference=Scores, model=port, inputs=inputs, modes=("inference",)))
+    assert report.passed, report
+    told = [warning for warning in report.parity[0].warnings if "times as large" in warning]
+    if wrong is None:
+        assert not told
+    else:
+        line = inspect.getsourcelines(wrong)[1] + 1
+        assert [f"finite in {name}, " in each and f"test_large_weights.py:{line}:" in each for each in told] == [True]
