@@ -94,6 +94,18 @@ def at_bins(y, x):
     return (y + jnp.floor(2 * x)) * (x + jnp.ceil(2 * x))
 
 
+@pytest.mark.parametrize(
+    ("reference", "port", "ends"),
+    [
+        (lambda y, x: (y.flip(-1) > 0).long().cumsum(-1).flip(-1) * y, lambda y: jnp.cumsum(y > 0, -1) * y, "start"),
+        (lambda y, x: (y > 0).cumsum(-1) * y, lambda y: jnp.cumsum(y[:, ::-1] > 0, -1)[:, ::-1] * y, "end"),
+    ],
+    ids=["start", "end"],
+)
+def test_a_running_sum_is_told_from_which_end_the_port_takes_it(reference, port, ends):
+    assert ("axis", f"sums from the {ends}") in told(reference, lambda y, x: port(y))
+
+
 def test_that_two_are_left_out_is_told_before_comparisons_that_come_to_the_same():
     whole = causes(
         lambda: Layer(at_whole_bins), lambda rngs: PortLayer(rngs, at_bins), lambda rng: (np.round(*rows(rng)),)

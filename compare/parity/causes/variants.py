@@ -14,6 +14,7 @@ from .change import Apply, Site
 if TYPE_CHECKING:
     from .ancestry import Ancestry
 
+MOST_BETWEEN = 4  # calls, between one and another
 SIGNATURES: dict[str, tuple[str, ...]] = {}
 """The names of a function's arguments in order, by the function's name; those of tests of variants above all."""
 
@@ -110,6 +111,19 @@ class Called:
     def name_of(self, place: int) -> str:
         """Of the parameter, buffer or input that an argument is, or is cut out of; empty for what is computed."""
         return self.ancestry.name(self.site.args[place]) if self.ancestry is not None else ""
+
+    def comes_of(self, *functions: str) -> bool:
+        """Whether its first argument is what one of these gives, or is computed of that element by element."""
+        tensor = self.site.args[0] if self.site.args else None
+        for _ in range(MOST_BETWEEN):
+            maker = self.ancestry.maker(tensor) if self.ancestry is not None else None
+            if maker is None or maker.name in functions:
+                return maker is not None
+            given = maker.args[0] if maker.args else None
+            if getattr(given, "shape", None) != getattr(tensor, "shape", ()):
+                return False
+            tensor = given
+        return False
 
     def is_residual(self, place: int, other: int) -> bool:
         """Whether an argument is an input or an earlier tensor, of which another argument is computed."""

@@ -147,10 +147,11 @@ def summed(call: Called) -> Iterator[Variant]:
         "count it in: jnp.cumsum",
         lambda func, args, kwargs: func(*args, **kwargs) - args[0],
     )
+    ends = ("start", "end") if call.comes_of("flip", "fliplr", "flipud") else ("end", "start")
     yield Variant(
         "axis",
-        "sums from the end",
-        "sum from the start",
+        f"sums from the {ends[0]}",
+        f"sum from the {ends[1]}" + (": flip before and after" if ends[1] == "end" else ""),
         lambda func, args, kwargs: args[0].flip(dim).cumsum(dim).flip(dim),
     )
 
