@@ -328,6 +328,26 @@ def test_terms_of_a_difference_that_are_left_out_or_taken_twice_are_told(after, 
     assert cause in causes(Centred, Wrong, root_rows, modes=("inference",))
 
 
+def test_another_number_in_a_tensor_of_one_is_no_power():
+    class Sized(Linear):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("sizes", torch.tensor([3.9, 1.6, 1.56, 0.7]).repeat(WIDTH, 1))
+
+        def after(self, x):
+            return x / (self.sizes[:, 0] ** 2 + self.sizes[:, 1] ** 2).sqrt()
+
+    class OtherSides(Port):
+        def __init__(self, rngs):
+            super().__init__(rngs)
+            self.sizes = nnx.BatchStat(jnp.zeros((WIDTH, 4)))
+
+        def after(self, x):
+            return x / jnp.hypot(self.sizes[:, 2], self.sizes[:, 3])
+
+    assert not [says for _, says in causes(Sized, OtherSides, rows) if "power" in says or "multiplies" in says]
+
+
 def test_a_straight_through_estimator_that_is_left_out_is_told_as_such():
     class Rounded(Linear):
         def after(self, x):

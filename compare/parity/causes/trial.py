@@ -115,6 +115,8 @@ class Trial:
         again = self.again.call
         if self.target.kinds_of_error(*[again.target] if again else []) < 2 and not _is_plain(value):
             return  # one number makes any one number right
+        if not _is_plain(value) and self._gives_one_number(change(value)):
+            return  # likewise, in a tensor of a single number
         if self._holds_elsewhere(fit.id, change(value)):
             words = {"value": f"{value:.12g}", "known": f"{fit.known:.12g}"}
             length = len(words["value"])
@@ -164,6 +166,12 @@ class Trial:
             found = self.replay.run(replace(change, apply=apply_about), forward_only=True)
             return self.forward.explains(self.forward.residual(found))
         return False
+
+    def _gives_one_number(self, change: Change) -> bool:
+        """Whether the changed calls give tensors of several elements, which are all the same."""
+        results = [site.result for site in self._sites if site.number in change.sites]
+        several = [x for x in results if isinstance(x, torch.Tensor) and x.numel() > 1]
+        return bool(several) and all(bool((x == x.flatten()[0]).all()) for x in several)
 
     def _gives_floats(self, change: Change) -> bool:
         """Not where it writes: then more hangs on it than what it gives."""
