@@ -36,8 +36,9 @@ CHOSEN = re.compile(r"(amax|amin|aminmax|max|min|median|nanmedian|linalg_vector_
 """Names of those that look again, on their way back, for what they give among what they were given."""
 STEPS = re.compile(r"(ceil|floor|round|trunc|sign|sgn)")
 """Names of those that give whole numbers, of which one that is a little less is another."""
-CUT = re.compile(r"(relu|threshold)")
-"""Names of those that tell by the sign of what they give, on their way back, what they have cut off."""
+CUT = re.compile(r"(relu|threshold)_?")
+CLAMPS = re.compile(r"(clamp(_min|_max)?|hardtanh)_?")
+"""Names of those that tell by what they give, on their way back or later, what they have cut off: that stays beyond."""
 FILL = 1e30  # from which on a number stands in for infinity: what is added to one that masks a score is lost in it
 MIXING = 0x1E3779B97F4A7C15  # an odd number without a pattern
 COMPLEX = {"float64": torch.complex128, "float32": torch.complex64}
@@ -152,7 +153,12 @@ class NoExactValues(_Moved):
                 usual = sizes[sizes <= FILL]
                 scale = usual.max() if usual.numel() and usual.any() else 1.0
                 noise = self._noise(result) * self.amount * scale
-                result.add_(torch.where(result == 0, -noise.abs(), noise) if CUT.fullmatch(name) else noise)
+                low, high = _limits(name, args, kwargs or {})
+                if low is not None:
+                    noise = torch.where(result == low, -noise.abs(), noise)
+                if high is not None:
+                    noise = torch.where(result == high, noise.abs(), noise)
+                result.add_(noise)
         return given
 
 
@@ -165,6 +171,20 @@ def _exact_elements(name: str, result: torch.Tensor, leaves: list[Any]) -> torch
         if _is_dense(x) and x.is_floating_point():
             exact = exact & (x == x.trunc())
     return exact
+
+
+def _limits(name: str, args: Any, kwargs: Any) -> tuple[Any, Any]:
+    """The values at which an operation cuts off what is less, and what is more; None where it does not."""
+    if CUT.fullmatch(name):
+        return 0, None
+    if not CLAMPS.fullmatch(name):
+        return None, None
+    usual = [-1.0, 1.0] if "hardtanh" in name else [None, None]  # a dispatched call leaves out what is as usual
+    given = [*args[1:], *usual[len(args) - 1 :]]
+    if "_max" in name:
+        return None, kwargs.get("max", given[0])
+    low = kwargs.get("min", kwargs.get("min_val", given[0]))
+    return low, None if "_min" in name else kwargs.get("max", kwargs.get("max_val", given[1]))
 
 
 def _counts(name: str, leaves: list[Any]) -> bool:

@@ -60,6 +60,16 @@ def test_at_a_kink_they_are_others(function):
     assert (usual - moved).abs().max() > 0.1
 
 
+def test_what_is_cut_off_stays_so():
+    x = torch.linspace(-2, 2, 41, dtype=torch.float64)
+    for cut in (F.relu, lambda x: x.clamp(min=0), lambda x: x.clip(0, 9), lambda x: torch.clamp_min(x, 0)):
+        with NoExactValues(NEAR, 0):
+            assert ((cut(x) > 0) == (x > 0)).all()
+    for cut in (lambda x: x.clamp(max=1), lambda x: x.clamp(-9, 1), lambda x: F.hardtanh(x, -9, 1)):
+        with NoExactValues(NEAR, 0):
+            assert ((cut(x) < 1) == (x < 1)).all()
+
+
 def test_what_is_exact_is_not_moved():
     whole, others = torch.arange(60, dtype=torch.float64), torch.linspace(0.01, 0.99, 60, dtype=torch.float64)
 
