@@ -37,5 +37,6 @@ def check_there(state: Any) -> None:
     """Raises `TypeError` for what is no state, `ValueError` for one whose arrays a step has consumed."""
     if not isinstance(state, TrainState):
         raise TypeError(f"state is a {type(state).__name__}; give the one of init, or of the step before")
-    if (is_deleted := getattr(state.step, "is_deleted", None)) and is_deleted():
+    is_deleted = None if isinstance(state.step, jax.core.Tracer) else getattr(state.step, "is_deleted", None)
+    if is_deleted is not None and is_deleted():
         raise ValueError("state was consumed by an earlier step; go on with the one which that step returned")
