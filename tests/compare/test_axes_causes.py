@@ -421,3 +421,15 @@ def test_what_is_infinite_in_the_port_alone_is_laid_to_no_factor():
     found = look(case, "inference")
     (divergence,) = found.divergences()
     assert not {cause.id for cause in explain(found, divergence).causes} & {"scale", "exponent", "mean-removed"}
+
+
+def test_what_is_said_to_do_before_flattening_puts_the_axes_back():
+    images = torch.arange(2 * 3 * 4 * 5).reshape(2, 3, 4, 5)
+    site = Site(0, "flatten", torch.flatten, (images, 1), {}, images.flatten(1))
+    found = [each for each in variants(site) if each.id == "flatten-order"]
+    assert len(found) == 5
+    for each in found:
+        order = each.says.rpartition("order ")[2] if "order" in each.says else "(0, 2, 3, 1)"
+        wrong = jnp.asarray(images.permute(eval(order)).numpy())
+        back = eval(each.fix.rpartition(": ")[2], {"x": wrong, "jnp": jnp})
+        np.testing.assert_array_equal(back, images.numpy())

@@ -133,7 +133,7 @@ def axis(call: Called) -> Iterator[Variant]:
     for other in range(x.dim()):
         if dim is not None and other != dim % x.dim():
             says = f"takes {call.name} over axis {other}"
-            yield Variant("softmax-axis", says, f"take it over axis {dim}", call.with_(dim=other))
+            yield Variant("softmax-axis", says, f"take it over the reference's axis {dim}", call.with_(dim=other))
 
 
 @of("sigmoid", "sigmoid_")

@@ -28,11 +28,13 @@ def merged(call: Called) -> Iterator[Variant]:
         return
     for order in _orders(x.dim() - 1):
         axes = (0, *(axis + 1 for axis in order))
-        words = "channels last" if axes == (0, *range(2, x.dim()), 1) else f"in the order {axes}"
+        words, back = f"in the order {axes}", f"x.transpose{tuple(sorted(range(x.dim()), key=axes.__getitem__))}"
+        if axes == (0, *range(2, x.dim()), 1):
+            words, back = "channels last", "jnp.moveaxis(x, -1, 1)"
         yield Variant(
             "flatten-order",
             f"flattens with its axes {words}",
-            "move the axes back to PyTorch's order before flattening: jnp.moveaxis(x, -1, 1)",
+            f"move the axes back to PyTorch's order before flattening: {back}",
             lambda func, args, kwargs, axes=axes: func(args[0].permute(axes).contiguous(), *args[1:], **kwargs),
         )
 
@@ -48,11 +50,12 @@ def split(call: Called) -> Iterator[Variant]:
         for order in _orders(len(parts)):
             axes = tuple(range(parts[0])) + tuple(parts[i] for i in order) + tuple(range(parts[-1] + 1, result.dim()))
             two = len(parts) == 2
+            such = ": features of attention are [heads, head_dim]" if origin == x.dim() - 1 else ""
             words = "two parts in the other order" if two else f"parts in the order {order}"
             yield Variant(
                 "head-order" if two else "split-order",
                 f"splits axis {origin} with its {words}",
-                f"split it as {sizes}, the last part the fastest: features of attention are [heads, head_dim]",
+                f"split it as {sizes}, the last part the fastest{such}",
                 _split_as(axes),
             )
             yield Variant(

@@ -43,6 +43,11 @@ def epsilon(call: Called) -> Iterator[Variant | Fit]:
     )
 
 
+def _class_of(call: Called) -> str:
+    kind = "InstanceNorm" if call.name == "instance_norm" else "BatchNorm"
+    return f"{kind}{max(call.args[0].dim() - 2, 1)}d"
+
+
 COUNTED = "; where it is None it is 1 / (the batches so far), which is 1 for the first"
 
 
@@ -55,7 +60,7 @@ def momentum(call: Called) -> Iterator[Variant | Fit]:
         "momentum",
         f"keeps {known:g} of the old statistics, and takes {1 - known:g} of the new",
         f"PyTorch's momentum {known:g} is Flax's {1 - known:g}: nnx.BatchNorm(momentum={1 - known:g}), or "
-        f"gm.nn.BatchNorm2d(momentum={known:g})",
+        f"gm.nn.{_class_of(call)}(momentum={known:g})",
         call.with_(momentum=1 - known),
     )
     yield Fit(
@@ -83,7 +88,7 @@ def statistics(call: Called) -> Iterator[Variant]:
         yield Variant(
             "variance",
             "keeps the biased variance of the batch as its running variance",
-            "multiply the variance that is kept by n / (n - 1), as gm.nn.BatchNorm2d does",
+            f"multiply the variance that is kept by n / (n - 1), as gm.nn.{_class_of(call)} does",
             instead(_biased),
         )
         yield Variant(

@@ -23,7 +23,12 @@ def axes(call: Called) -> Iterator[Variant]:
     if isinstance(dim, int) and isinstance(x, torch.Tensor):
         for other in range(x.dim()):
             if other != dim % x.dim():
-                yield Variant("axis", f"reduces over axis {other}", f"reduce over axis {dim}", call.with_(dim=other))
+                yield Variant(
+                    "axis",
+                    f"reduces over axis {other}",
+                    f"reduce over the reference's axis {dim}",
+                    call.with_(dim=other),
+                )
 
 
 @of(*REDUCTIONS)
