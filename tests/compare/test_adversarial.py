@@ -635,6 +635,49 @@ class PortByLength(PortOfPooled):
         return super().__call__(ids, jnp.arange(mask.shape[1]) < mask.sum(1, keepdims=True))
 
 
+class Bins(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("ends", torch.tensor([-0.7, 0.1, 0.9]))
+        self.register_buffer("scale", torch.ones(5))
+        self.table = torch.nn.Embedding(4, 3)
+
+    def forward(self, x):
+        return self.table(torch.bucketize(x, self.ends)), x * self.scale
+
+
+class BinsPort(nnx.Module):
+    side = "left"
+
+    def __init__(self, rngs):
+        self.ends, self.scale = nnx.BatchStat(jnp.zeros(3)), nnx.BatchStat(jnp.zeros(5))
+        self.table = gnn.Embedding(4, 3, rngs=rngs)
+
+    def __call__(self, x):
+        return self.table(jnp.searchsorted(self.ends[...], x, side=self.side)), x * self.scale[...]
+
+
+class OtherSide(BinsPort):
+    side = "right"
+
+
+@pytest.mark.parametrize(("port", "is_right"), [(BinsPort, True), (OtherSide, False)])
+def test_what_a_buffer_holds_is_met(port, is_right):
+    def inputs(rng):
+        return (rng.standard_normal((6, 5)).astype(np.float32),)
+
+    report = check(Case(name="own", summary="", reference=Bins, model=port, inputs=inputs), draws=1, hasty=True)
+    assert report.passed == is_right, str(report)
+    assert {t.input for t in report.parity[0].tensors if not t.equal} == (
+        {"values of buffers"} if not is_right else set()
+    )
+    met = made(normal(), kinds=("values of buffers",))
+    assert met == {}
+    ((met,),) = adversarial_inputs([(normal(),)], ("values of buffers",), held=np.array([-9, 0.25, 0.5])).__next__()[1:]
+    assert {0.25, 0.5} == set(met.reshape(-1)[::2])
+    assert (met.reshape(-1)[1::2] == normal().reshape(-1)[1::2]).all()
+
+
 def test_a_mask_that_is_one_stretch_gets_a_hole():
     mask = np.arange(6) < np.array([[4], [6], [2]])
     found = made(mask, kinds=["masks with holes"])["masks with holes"][0]

@@ -99,7 +99,7 @@ def told(port, **edges):
         (GoesOn, "branch", "always takes the first branch"),
         (MeanOfRows, "count", "takes the size of axis 1 for the number of those that the mask holds for"),
         (MeanOfAll, "count", "takes the number of all elements for the number of those that the mask holds for"),
-        (OneMore, "comparison", "compares with le for lt"),
+        (OneMore, "comparison", "compares with <= for <"),
         (Scaled, "scale", "has the product 2.25 times"),
     ],
 )

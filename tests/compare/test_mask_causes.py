@@ -124,7 +124,7 @@ class NarrowerWindow(nnx.Module):
 def test_distances_that_are_compared_otherwise_are_named_and_not_how_they_are_computed():
     """Below two in a square is what is below two by itself, but for one distance."""
     words = lambda rng: (rng.standard_normal((3, LENGTH, WIDTH)),)  # noqa: E731
-    assert causes(Window, NarrowerWindow, words) == [("comparison", "compares with lt for le")]
+    assert causes(Window, NarrowerWindow, words) == [("comparison", "compares with < for <=")]
 
 
 class OfWords(torch.nn.Module):

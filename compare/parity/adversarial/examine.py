@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax.tree_util as jtu
 import numpy as np
+import torch
 
 from ...draw import edge_inputs
 from ...dtypes import HALF_ULP
@@ -36,6 +37,7 @@ SMALLEST = 1e-3  # of a tensor's scale on random inputs: below, these inputs mak
 DECIDED = 0.1  # of a tensor's scale, by which rounding moves what has no digit of its own
 SEVERAL = 8  # of the roundings that float32 shows: in float64 they fall otherwise
 PRECISION = "a large mean"  # where a variance by E[x^2] - E[x]^2 loses its digits
+MOST_HELD = 64  # distinct numbers in a buffer; more are a table
 RESIZING = (BATCH_OF_ONE, FEW_VALUES, LEAST, LARGEST)  # which may change what is as long as values say
 
 
@@ -93,9 +95,22 @@ class OwnInputs:
         found: list[Truth] = []
         edges = [inputs for _, inputs in edge_inputs(exam.case, exam.seed)]
         with quiet():
-            for kind, inputs in adversarial_inputs(draws, self.kinds, but=edges):
+            for kind, inputs in adversarial_inputs(draws, self.kinds, but=edges, held=self._held()):
                 found += self._answers(kind, inputs, modes)
         return found
+
+    def _held(self) -> np.ndarray:
+        """The numbers in small buffers of the reference's own modules, such as knots and ends of bins, sorted."""
+        found = [np.empty(0)]
+        for module in self.exam.judge.exact.module.modules():
+            if type(module).__module__.startswith("torch.nn."):
+                continue
+            for buffer in module._buffers.values():
+                if buffer is None or not buffer.is_floating_point() or buffer.layout != torch.strided:
+                    continue
+                values = np.unique(buffer.detach().cpu().double().numpy())
+                found += [values] if 1 < values.size <= MOST_HELD and not set(values) <= {-1.0, 0.0, 1.0} else []
+        return np.unique(np.concatenate(found))
 
     def forget(self) -> None:
         """Lets go of the answers, gradients of every parameter among them; they are found again when asked for."""

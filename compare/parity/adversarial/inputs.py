@@ -1,12 +1,12 @@
 """Inputs that random ones seldom are: zeros, ties, small, large and few values, a large mean, one sign, masks of one
-value, a batch of one."""
+value, numbers that the reference holds, a batch of one."""
 
 from __future__ import annotations
 
 import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import jax.tree_util as jtu
 import numpy as np
@@ -26,10 +26,11 @@ CHANCE = 1e-3  # of what is random, to look as if it were ordered, or as if no n
 
 @dataclass(frozen=True)
 class Leaf:
-    """An input array, and what all draws of it tell of its domain."""
+    """An input array, what all draws of it tell of its domain, and the numbers that the reference holds."""
 
     array: np.ndarray
     draws: Sequence[np.ndarray]
+    held: np.ndarray = field(default_factory=lambda: np.empty(0))
 
     @functools.cached_property
     def low(self) -> float:
@@ -188,6 +189,16 @@ def _holes(leaf: Leaf) -> np.ndarray:
     return rows.reshape(leaf.array.shape)
 
 
+def _held(leaf: Leaf) -> np.ndarray:
+    """Every second element is a number that the reference holds: a knot, or an end of a bin."""
+    if not is_floating(leaf.array):
+        return leaf.array
+    within = leaf.held[(leaf.held >= leaf.low) & (leaf.held <= leaf.high)]
+    made = leaf.array.copy()
+    made.reshape(-1)[::2] = np.resize(within, made.reshape(-1)[::2].shape) if within.size else made.reshape(-1)[::2]
+    return made
+
+
 def _one_row(leaf: Leaf) -> np.ndarray:
     return leaf.array[:1] if leaf.array.ndim else leaf.array
 
@@ -212,6 +223,7 @@ _MAKERS: dict[str, Callable[[Leaf], np.ndarray]] = {
     "masks of zeros": _nothing,
     "masks of ones": _everything,
     HOLES: _holes,
+    "values of buffers": _held,
     BATCH_OF_ONE: _one_row,
 }
 KINDS = tuple(_MAKERS)
@@ -220,7 +232,11 @@ OF_CODES = {"all positive", "all negative", "masks of zeros", "masks of ones", H
 
 
 def adversarial_inputs(
-    draws: Sequence[Inputs], kinds: Sequence[str] = KINDS, *, but: Sequence[Inputs] = ()
+    draws: Sequence[Inputs],
+    kinds: Sequence[str] = KINDS,
+    *,
+    but: Sequence[Inputs] = (),
+    held: np.ndarray | None = None,
 ) -> Iterator[tuple[str, Inputs]]:
     """Inputs made from random ones, those alone that differ from the first draw and from each other.
 
@@ -230,6 +246,7 @@ def adversarial_inputs(
         two or three whole ones, as flags and signs are, stay among them.
       kinds: of `KINDS`.
       but: inputs that are asked anyway.
+      held: numbers that the reference compares with, maybe.
 
     Returns:
       Names and inputs. Integers change where they are masks, and for few values or one; floating zeros and ones where
@@ -248,7 +265,7 @@ def adversarial_inputs(
             continue
 
         def changed(path: tuple[object, ...], array: np.ndarray, kind: str = kind) -> np.ndarray:
-            leaf = Leaf(np.asarray(array), arrays[input_name(path)])
+            leaf = Leaf(np.asarray(array), arrays[input_name(path)], np.empty(0) if held is None else held)
             is_made = leaf.is_known and (kind in OF_CODES or not leaf.is_coded)
             return _MAKERS[kind](leaf) if is_made else leaf.array
 

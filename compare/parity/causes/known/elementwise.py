@@ -249,15 +249,18 @@ def function(call: Called) -> Iterator[Variant]:
             )
 
 
+SIGNS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<=", "eq": "==", "ne": "!="}
+
+
 @of("gt", "lt", "ge", "le", "eq", "ne", "__gt__", "__lt__", "__ge__", "__le__", "__eq__", "__ne__")
 def comparison(call: Called) -> Iterator[Variant]:
     of_floats = any(isinstance(x, torch.Tensor) and x.is_floating_point() for x in call.args)
-    for other in ("gt", "ge", "lt", "le", "eq", "ne"):
+    for other in SIGNS:
         if other != call.name.strip("_"):
             yield Variant(
                 "comparison",
-                f"compares with {other} for {call.name.strip('_')}",
-                "compare as the reference does",
+                f"compares with {SIGNS[other]} for {SIGNS[call.name.strip('_')]}",
+                f"compare as the reference does, with {SIGNS[call.name.strip('_')]}",
                 lambda func, args, kwargs, other=other: getattr(torch, other)(*args),
                 is_guess=(of_floats and other in ("eq", "ne")) or _is_as_no_mask(call, getattr(torch, other)),
             )
