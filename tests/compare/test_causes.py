@@ -131,6 +131,8 @@ def forms(function, *args, **kwargs):
     ("function", "args", "kwargs", "cause", "wrong"),
     [
         (torch.floor, (torch.tensor([-1.5, 0.7]),), {}, "rounding", [-1, 0]),
+        (torch.exp, (torch.tensor([0.0, 2.0]),), {}, "exponent", [1.0, torch.tensor(1.0).exp().item()]),
+        (torch.exp, (torch.tensor([0.0, 0.5]),), {}, "exponent", [1.0, torch.tensor(1.0).exp().item()]),
         (torch.round, (torch.tensor([-1.5, 0.7]),), {}, "rounding", [-2, 0]),
         (torch.div, (torch.tensor([-7]), 2), {"rounding_mode": "floor"}, "rounding", [-3]),
         (torch.floor_divide, (torch.tensor([-7]), 2), {}, "rounding", [-3]),

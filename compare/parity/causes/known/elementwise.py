@@ -232,6 +232,14 @@ def function(call: Called) -> Iterator[Variant]:
             "rotate as the reference does",
             lambda func, args, kwargs: -func(*args, **kwargs),
         )
+    if call.name == "exp":
+        for factor, words in ((0.5, "half of it, as a deviation is of a variance's logarithm"), (2.0, "twice as much")):
+            yield Variant(
+                "exponent",
+                f"takes exp of {words}",
+                "take it of what the reference does: jnp.exp(x)",
+                lambda func, args, kwargs, factor=factor: func(factor * args[0]),
+            )
     yield Variant(
         "function-missing",
         f"leaves {call.name} out",
