@@ -324,5 +324,5 @@ def test_missing_weights_say_what_to_install(monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("case", [CASE, NETWORKS], ids=["mtcnn", "mtcnn_networks"])
 def test_a_whole_case_passes(case):
-    report = check(with_some_inputs(case))
+    report = check(with_some_inputs(case), draws=1)
     assert report.passed, str(report)
