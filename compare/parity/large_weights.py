@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import jax
 import numpy as np
 import torch
 
 from ..trees import is_floating
+from .call_limit import CountedCalls
 from .causes.graph import Graph, Operation, Run
 
 if TYPE_CHECKING:
@@ -33,13 +33,17 @@ def overflows(exam: Examination, variant: str, port: PortSide, question: Questio
     try:
         side = exam.judge.side("float64")
         large = {name: p for name, p in side.parameters.items() if p.dim() > 1 and name in exam.judge.state_dict}
-        if not large:
-            return ""
+        loops = any(operation.eqn.primitive.name == "while" for operation in Graph(port, question).operations())
+        if not large or loops:
+            return ""  # a loop of the port's may never end, and nothing stops it
         with torch.no_grad():
             for parameter in {id(p): p for p in large.values()}.values():
                 parameter.mul_(TIMES)
         state_dict = {**exam.judge.state_dict, **{name: exam.judge.state_dict[name] * TIMES for name in large}}
-        theirs = side.run(question.inputs, question.mode)
+        with CountedCalls() as usual:
+            exam.judge.exact.run(question.inputs, question.mode)
+        with usual.limit:
+            theirs = side.run(question.inputs, question.mode)
         other = exam.port_with(variant, "float64", state_dict)
         other.take_graphs(port)
         ours = other.run(question.inputs, question.mode).renamed(theirs)
@@ -64,7 +68,7 @@ def _is_lost(ours: np.ndarray | None, theirs: np.ndarray) -> bool:
 
 
 def _line(port: PortSide, question: Question) -> str:
-    """Of the first operation that makes of finite numbers what is not, save where it is told apart and left out."""
+    """Of the first operation that makes of finite numbers what is not."""
     found: list[str] = []
 
     def note(operation: Operation, given: list[Any], run: Run) -> list[Any]:
@@ -73,8 +77,7 @@ def _line(port: PortSide, question: Question) -> str:
             found.append(operation.source)
         return results
 
-    with port.context(), jax.enable_x64(True):
-        Graph(port, question).evaluate(note)
+    Graph(port, question).evaluate(note)
     return found[0] if found else ""
 
 

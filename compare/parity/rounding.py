@@ -72,7 +72,7 @@ class Rounding:
         but for it; and moves about as many of their elements as are off in the answer."""
         question = truth.question
         with quiet():
-            moved = [each for each in (self._run_moved(question), self._run_shaken(question)) if each is not None]
+            moved = [each for each in (_run(self._moved, question), self._run_shaken(question)) if each is not None]
 
         def decides(key: Key) -> bool:
             reference = truth.reference.find(key)
@@ -86,7 +86,8 @@ class Rounding:
 
     def is_at_a_kink(self, truth: Truth, key: Key, ours: np.ndarray) -> bool:
         """Whether a gradient that differs there may do so at a kink or a tie: whether the reference's own is another
-        one nearby, where its inputs and what each operation gives are moved off zero and off each other."""
+        one nearby, where its inputs and what each operation gives are moved off zero and off each other. Raises what
+        the reference raises there."""
         reference = truth.reference.get(key)
         allowed = SHARE_NEARBY * np.abs(ours - reference).max(initial=0.0)
         for near in self._nearby(truth.question):
@@ -103,20 +104,19 @@ class Rounding:
             found = []
             with quiet():
                 for seed in range(NEARBY):
+                    with contextlib.suppress(Exception):
+                        found.append(self._run_without_exact_values(question, self._beside(question, seed), seed))
+                        continue
                     # a probability of one that is moved is none
-                    for inputs in (self._beside(question, seed), question.inputs):
-                        near = self._run_without_exact_values(question, inputs, seed)
-                        if near is not None:
-                            found.append(near)
-                            break
+                    found.append(self._run_without_exact_values(question, question.inputs, seed))
             self._near = question, found
         return self._near[1]
 
-    def _run_without_exact_values(self, question: Question, inputs: Inputs, seed: int) -> Observation | None:
+    def _run_without_exact_values(self, question: Question, inputs: Inputs, seed: int) -> Observation:
         exact = self.judge.exact
         # what keeps the buffers inside keeps moved ones
         with Snapshot.of_buffers(exact.module).restored(), NoExactValues(NEAR, self.judge.seed + seed):
-            return _run(exact, question, inputs)
+            return exact.run(inputs, question.mode, question.cotangents)
 
     def unsteady(self, truth: Truth, key: Key) -> np.ndarray:
         """By how much PyTorch itself gets the elements of an integer output wrong, in the dtype that people run, where
@@ -135,10 +135,7 @@ class Rounding:
     def of_parameters(self, question: Question, reference: Observation) -> dict[Key, float]:
         """How far the smallest change of the parameters moves each tensor in float64: infinitely far, for an integer
         that it changes. Empty where PyTorch raises then."""
-        return _distances(self._run_moved(question), reference)
-
-    def _run_moved(self, question: Question) -> Observation | None:
-        return _run(self._moved, question)
+        return _distances(_run(self._moved, question), reference)
 
     def _run_shaken(self, question: Question, *, alike: bool = False) -> Observation | None:
         """What it gives where what each operation gives is moved."""

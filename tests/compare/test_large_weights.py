@@ -71,3 +71,39 @@ def test_an_exponential_that_overflows_is_said(port, wrong, name):
     else:
         line = inspect.getsourcelines(wrong)[1] + 1
         assert [f"finite in {name}, " in each and f"test_large_weights.py:{line}:" in each for each in told] == [True]
+
+
+class Waits(torch.nn.Module):
+    """Ends at once with weights as they are, and never with large ones."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x):
+        scores = self.fc(x)
+        while scores.abs().max() > 100:
+            scores = scores * 1.0
+        return scores
+
+
+class PortWaits(nnx.Module):
+    def __init__(self, rngs):
+        self.fc = nn.Linear(WIDTH, WIDTH, rngs=rngs)
+
+    def __call__(self, x):
+        return self.fc(x)
+
+
+class PortLoops(PortWaits):
+    def __call__(self, x):
+        return jax.lax.while_loop(lambda y: jnp.abs(y).max() > 100, lambda y: y * 1.0, self.fc(x))
+
+
+@pytest.mark.parametrize("port", [PortWaits, PortLoops])
+def test_a_loop_that_large_weights_never_end_is_not_asked(port):
+    def inputs(rng):
+        return (rng.standard_normal((4, WIDTH)),)
+
+    fields = {"reference": Waits, "model": port, "modes": ("inference",), "adversarial": ()}
+    assert check(Case(name="c", summary="s", inputs=inputs, **fields), draws=1).passed

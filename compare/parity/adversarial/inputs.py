@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import jax.tree_util as jtu
 import numpy as np
@@ -30,7 +30,7 @@ class Leaf:
 
     array: np.ndarray
     draws: Sequence[np.ndarray]
-    held: np.ndarray = field(default_factory=lambda: np.empty(0))
+    held: Sequence[float] = ()
 
     @functools.cached_property
     def low(self) -> float:
@@ -191,12 +191,12 @@ def _holes(leaf: Leaf) -> np.ndarray:
 
 def _held(leaf: Leaf) -> np.ndarray:
     """Every second element is a number that the reference holds: a knot, or an end of a bin."""
-    if not is_floating(leaf.array):
+    within = [value for value in leaf.held if leaf.low <= value <= leaf.high]
+    if not is_floating(leaf.array) or not within:
         return leaf.array
-    within = leaf.held[(leaf.held >= leaf.low) & (leaf.held <= leaf.high)]
-    made = leaf.array.copy()
-    made.reshape(-1)[::2] = np.resize(within, made.reshape(-1)[::2].shape) if within.size else made.reshape(-1)[::2]
-    return made
+    made = leaf.array.flatten()
+    made[::2] = np.resize(within, made[::2].shape)
+    return made.reshape(leaf.array.shape)
 
 
 def _one_row(leaf: Leaf) -> np.ndarray:
@@ -236,7 +236,7 @@ def adversarial_inputs(
     kinds: Sequence[str] = KINDS,
     *,
     but: Sequence[Inputs] = (),
-    held: np.ndarray | None = None,
+    held: Sequence[float] = (),
 ) -> Iterator[tuple[str, Inputs]]:
     """Inputs made from random ones, those alone that differ from the first draw and from each other.
 
@@ -246,12 +246,11 @@ def adversarial_inputs(
         two or three whole ones, as flags and signs are, stay among them.
       kinds: of `KINDS`.
       but: inputs that are asked anyway.
-      held: numbers that the reference compares with, maybe.
+      held: numbers that the reference may compare with.
 
     Returns:
       Names and inputs. Integers change where they are masks, and for few values or one; floating zeros and ones where
-      they are masks alone; a batch of one is cut where all
-      arrays share the length of their first axis.
+      they are masks alone; a batch of one is cut where all arrays share the length of their first axis.
     """
     leaves = [jtu.tree_leaves_with_path(draw) for draw in draws]
     arrays = {
@@ -265,7 +264,7 @@ def adversarial_inputs(
             continue
 
         def changed(path: tuple[object, ...], array: np.ndarray, kind: str = kind) -> np.ndarray:
-            leaf = Leaf(np.asarray(array), arrays[input_name(path)], np.empty(0) if held is None else held)
+            leaf = Leaf(np.asarray(array), arrays[input_name(path)], held)
             is_made = leaf.is_known and (kind in OF_CODES or not leaf.is_coded)
             return _MAKERS[kind](leaf) if is_made else leaf.array
 

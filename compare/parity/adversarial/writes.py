@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -31,14 +32,20 @@ class Write:
 
     def with_others_kept(self, order: torch.Tensor) -> Any:
         """The call, so that of what is written to one place the last in this order of all elements is kept."""
-        places, ranks = self.places.reshape(-1), torch.empty_like(order)
-        ranks[order] = torch.arange(len(order))
-        last = torch.zeros(int(places.max()) + 1, dtype=torch.int64).scatter_reduce(0, places, ranks, "amax")
+        places = self.places.reshape(-1)
+        order = order.to(places.device)
+        last = order.new_zeros(int(places.max()) + 1).scatter_reduce(0, places, order.argsort(), "amax")
         return self.again(self.written.reshape(-1)[order[last[places]]].reshape(self.written.shape))
 
 
 def write_of(function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Write | None:
     """What such a call writes; None where it is none, adds to what is there, or writes one number alone."""
+    with contextlib.suppress(RuntimeError, IndexError, TypeError):  # a form that is not known here, or a refused one
+        return _write_of(function, name, args, kwargs)
+    return None
+
+
+def _write_of(function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Write | None:
     if name == "__setitem__" and len(args) == 3 and _is_written_at(args[1]):
         x, index, written = args
         return _write(x, lambda numbers: numbers[index], written, lambda other: function(x, index, other))

@@ -113,7 +113,8 @@ class Called:
         return self.ancestry.name(self.site.args[place]) if self.ancestry is not None else ""
 
     def comes_of(self, *functions: str) -> bool:
-        """Whether its first argument is what one of these gives, or is computed of that element by element."""
+        """Whether its first argument is what one of these gives, or is computed of that in a few calls that keep its
+        shape."""
         tensor = self.site.args[0] if self.site.args else None
         for _ in range(MOST_BETWEEN):
             maker = self.ancestry.maker(tensor) if self.ancestry is not None else None
