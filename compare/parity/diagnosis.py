@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..errors import describe_briefly
 from ..quiet import quiet
 from ..report.divergence_text import OPTIMIZER
-from ..report.records import Divergence, ModuleEvidence, Tensor
+from ..report.records import Cause, Divergence, ModuleEvidence, Tensor
 from .dead_outputs import dead_outputs
 from .explained import (
     Place,
@@ -372,23 +372,27 @@ class _Looks:
     def _with_its_line(self, divergence: Divergence, deadline: float) -> Divergence:
         """A divergence with the line where the port leaves the reference's way; not for long where a cause is known.
         Where none is, what makes NaN in it is one."""
-        from .causes import alike, astray, nan_value
+        from .causes import alike, astray, astray_backward, nan_value
 
         off = is_off_forward(divergence)
-        if not (off or divergence.causes) or time.monotonic() > deadline:
+        if time.monotonic() > deadline:
             return divergence
         if divergence.causes:
             self._lines_left -= 1
             if self._lines_left < 0:
                 return divergence
         seen, seconds = self._found_in[place_of(divergence)], LINE_S if divergence.causes else LINES_S
+        cause: Cause | None = None
         try:
             if off:
                 found = astray(seen.first, divergence, deadline, seen.others, seconds=seconds)
-            else:
+            elif divergence.causes:
                 found = alike(seen.first, divergence, deadline, seconds=seconds)
-            nan = None if divergence.causes else nan_value(seen.first, divergence, deadline)
-            causes = divergence.causes if nan is None else [nan]
+            else:
+                found, cause = astray_backward(seen.first, divergence, deadline, seconds=seconds)
+            if cause is None and not divergence.causes:
+                cause = nan_value(seen.first, divergence, deadline)
+            causes = divergence.causes if cause is None else [cause]
             return replace(divergence, astray=found, causes=causes, cut_short=divergence.cut_short and not causes)
         except Exception as error:
             told = describe_briefly(error)

@@ -94,8 +94,18 @@ def unexplained(divergence: Divergence) -> str:
 
 def leaves(found: Astray) -> str:
     """Where the port leaves the reference's way, and which lines of the reference it has no counterpart of there."""
+    if found.gradient:
+        told = f"{_GRADIENT[found.gradient]} at {where(found)}"
+        return f"{told}; the reference makes that value at {', '.join(found.reference)}" if found.reference else told
     told = f"leaves the reference's way at {where(found)}: from there on it has none of the reference's values"
     return f"{told}; without a counterpart: {', '.join(found.reference)}" if found.reference else told
+
+
+_GRADIENT = {
+    "stops": "stops the gradient where the reference's goes on,",
+    "through": "lets the gradient through where the reference's does not go,",
+    "differs": "its gradient leaves the reference's: right of what is made there, wrong of what that is made of,",
+}
 
 
 def where(found: Astray) -> str:

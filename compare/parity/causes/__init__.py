@@ -4,6 +4,7 @@ from .casts import HIDDEN_CAST, explain_casts
 from .digits import explain_digits
 from .explain import explain
 from .first_line import alike, astray
+from .gradient_line import astray_backward
 from .nan_gradient import nan_gradients
 from .nan_value import nan_value
 from .optimizer import explain_optimizer, explain_optimizer_digits
@@ -21,6 +22,7 @@ __all__ = [
     "Elsewhere",
     "alike",
     "astray",
+    "astray_backward",
     "explain",
     "explain_casts",
     "explain_digits",

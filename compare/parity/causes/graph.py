@@ -15,13 +15,12 @@ from flax import nnx
 from jax.extend import core as jex
 
 from ...errors import is_of_a_library
-from ..inside.hooking import numbered
+from ..inside.hooking import SCOPE, numbered
 
 if TYPE_CHECKING:
     from ...jax_side import PortSide
     from ..judge import Question
 
-SCOPE = "graphmode:"
 RULES = ("custom_jvp_call", "custom_vjp_call")
 INLINED = ("jit", "pjit", "closed_call", "checkpoint", "remat2", "core_call", *RULES)
 DTYPES = ("new_dtype", "dtype", "preferred_element_type", "accumulation_type", "out_dtype")
@@ -82,6 +81,7 @@ class Graph:
       question: whose inputs.
       through: what each call of a module goes through, as `PortRun` has it; itself where there is none.
       beside: gives further values of the traced run, which `evaluate` gives after the outputs.
+      with_heads: whether it gives what the backward pass starts at in place of the outputs.
 
     Attributes:
       closed: the graph, each module's path in the names of its operations.
@@ -96,6 +96,8 @@ class Graph:
         question: Question,
         through: Callable[..., Any] | None = None,
         beside: Callable[[], Sequence[Any]] = tuple,
+        *,
+        with_heads: bool = False,
     ):
         self.port = port
         program = port.program(question.mode)
@@ -106,8 +108,9 @@ class Graph:
                 return run(module, *args, **kwargs) if through is None else through(at, module, run, args, kwargs)
 
         def forward(params: Any, rest: Any, args: Any, kwargs: Any) -> Any:
-            outputs = program.forward(params, rest, args, kwargs, through=numbered(note), with_heads=False)[1][0]
-            return outputs, beside()
+            traced = program.forward(params, rest, args, kwargs, through=numbered(note), with_heads=with_heads)
+            heads, (outputs, _) = traced
+            return heads if with_heads else outputs, beside()
 
         given = program.params, program.rest, *batch.call
         with port.context():
@@ -118,6 +121,10 @@ class Graph:
         self.held: list[Any] = []
         self._places: dict[int, tuple[str | None, str | None]] = {}  # of equations, by identity
         self._literals: dict[int, Any] = {}  # by identity
+
+    def is_state(self, place: int) -> bool:
+        """Whether an argument is of the rest of the port's variables, by which no gradient is taken."""
+        return place in range(*self._rest.indices(len(self.args)))
 
     def operations(self) -> Iterator[Operation]:
         """Every operation, those of loops and branches among them."""
@@ -143,7 +150,12 @@ class Graph:
         return jax.tree.unflatten(self._structure, flat)[0]
 
     def evaluate(
-        self, visit: Visit | None = None, *, opened: bool = False, args: Sequence[Any] | None = None
+        self,
+        visit: Visit | None = None,
+        *,
+        opened: bool = False,
+        args: Sequence[Any] | None = None,
+        whole_rules: bool = False,
     ) -> list[Any]:
         """Runs it with nothing narrower than float64; loops and branches are one operation, in its own dtypes.
 
@@ -154,9 +166,11 @@ class Graph:
           visit: `(operation, arguments, in_float64)` gives its results, say `in_float64(arguments)`.
           opened: whether the branch that is taken is a part of the graph, too, and each turn of a `while_loop`.
           args: in place of its own.
+          whole_rules: whether a function that has a derivative of its own is one operation.
         """
         with self.port.context(), jax.enable_x64(True):
             self._count, self._opened, self._rules = 0, opened, 0
+            self._inlined = tuple(name for name in INLINED if not (whole_rules and name in RULES))
             given = self._given if args is None else list(map(_widened, args))
             consts = self._consts
             self.held = [*consts, *given[self._rest]]
@@ -180,7 +194,7 @@ class Graph:
                 index, *given = given
                 inner = eqn.params["branches"][int(index)]
                 results = self._run(inner.jaxpr, inner.consts, given, place, visit)
-            elif eqn.primitive.name in INLINED and inner is not None:
+            elif eqn.primitive.name in self._inlined and inner is not None:
                 self._rules += eqn.primitive.name in RULES
                 results = self._run(inner.jaxpr, inner.consts, given, place, visit)
                 self._rules -= eqn.primitive.name in RULES
@@ -241,6 +255,12 @@ def _in_float64(operation: Operation, keeps_dtypes: bool) -> Run:
 
 
 def _bound(eqn: Any, given: list[Any], params: dict[str, Any]) -> list[Any]:
+    if eqn.primitive.name in RULES:
+        taken = {v: x for v, x in zip(eqn.invars, given, strict=True) if not isinstance(v, jex.Literal)}
+        alone = eqn.params["call_jaxpr"].jaxpr.replace(
+            constvars=[], invars=list(taken), outvars=eqn.outvars, eqns=[eqn], effects=eqn.effects
+        )
+        return list(jex.jaxpr_as_fun(jex.ClosedJaxpr(alone, []))(*taken.values()))
     results = eqn.primitive.bind(*given, **params)
     return list(results) if eqn.primitive.multiple_results else [results]
 

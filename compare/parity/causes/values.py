@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -130,6 +130,39 @@ class Values:
                         yield from np.split(each.array, count, axis)
 
 
+Laid = Callable[[np.ndarray], np.ndarray]  # of what lies as a value of the other side does, as this one's does
+
+
+class Pairs:
+    """Floating values of one side, among which those are found that are one of the other's, with how they lie in it.
+
+    Args:
+      values: arrays.
+    """
+
+    def __init__(self, values: Sequence[np.ndarray]):
+        arrays = [_real(np.asarray(value)) for value in values]
+        self._places = {id(array): i for i, array in enumerate(arrays)}
+        by_size: dict[int, list[np.ndarray]] = {}
+        for array in arrays:
+            by_size.setdefault(array.size, []).append(array)
+        self._whole = {size: _OfOneSize(those) for size, those in by_size.items()}
+
+    def of(self, value: np.ndarray) -> list[tuple[int, Laid]]:
+        """The places, in order, of those that are this value, in any order of their axes; none where it has one number
+        throughout, or is one that others are by chance."""
+        array = _real(value)
+        is_one_number = bool(array.size) and bool((array == array.flat[0]).all())
+        if not array.size or (is_one_number and (array.size > 1 or array.flat[0] == round(float(array.flat[0])))):
+            return []
+        found = self._whole[array.size].alike(array) if array.size in self._whole else ()
+        return sorted(((self._places[id(x)], _laid(order, value.shape)) for x, order in found), key=lambda one: one[0])
+
+
+def _laid(order: tuple[int, ...], shape: tuple[int, ...]) -> Laid:
+    return lambda array: array.squeeze().transpose(order).reshape(shape)
+
+
 class Lacking(NamedTuple):
     """Parts of an array: the axes along which it is cut, and which of the parts are meant, bool `[parts]`; all of it
     where it is cut along none."""
@@ -182,10 +215,17 @@ class _OfOneSize:
         self._totals = np.array([value.total for value in self.values])
 
     def have(self, array: np.ndarray) -> bool:
+        return any(True for _ in self.alike(array))
+
+    def alike(self, array: np.ndarray) -> Iterator[tuple[np.ndarray, tuple[int, ...]]]:
+        """Those that are this one, and the order of their axes longer than 1 in which they are it."""
         total, within = _total(array), ALIKE * _total(np.abs(array))
         first, last = np.searchsorted(self._totals, [total - within, total + within], side="left")
         flat, rounding = array.ravel(), ROUNDING * _size(array)
-        return any(_are_alike(flat, rounding, value) for value in self.values[first : last + 1])
+        for value in self.values[first : last + 1]:
+            order = _order(flat, rounding, value)
+            if order is not None:
+                yield value.array, order
 
 
 def _real(array: np.ndarray) -> np.ndarray:
@@ -195,7 +235,8 @@ def _real(array: np.ndarray) -> np.ndarray:
     return array.astype(np.float64)
 
 
-def _are_alike(flat: np.ndarray, rounding: float, value: _Value) -> bool:
+def _order(flat: np.ndarray, rounding: float, value: _Value) -> tuple[int, ...] | None:
+    """The order of a value's axes longer than 1 in which its elements are these; None where there is none."""
     within = min(rounding, value.within)  # a mask of zeros and what stands for infinity is like no scores under it
 
     def close(a: np.ndarray, b: np.ndarray) -> bool:
@@ -206,12 +247,13 @@ def _are_alike(flat: np.ndarray, rounding: float, value: _Value) -> bool:
         a, b = a[far], b[far]
         return bool(((a == b) | (np.isnan(a) & np.isnan(b))).all())
 
-    if close(flat, value.array.ravel()):
-        return True
     slim = value.array.squeeze()
+    if close(flat, value.array.ravel()):
+        return tuple(range(slim.ndim))
     if not 2 <= slim.ndim <= MOST_AXES or not close(np.sort(flat), np.sort(slim.ravel())):
-        return False
-    return any(close(flat, slim.transpose(axes).ravel()) for axes in itertools.permutations(range(slim.ndim)))
+        return None
+    orders = itertools.permutations(range(slim.ndim))
+    return next((axes for axes in orders if close(flat, slim.transpose(axes).ravel())), None)
 
 
 def _total(array: np.ndarray) -> float:

@@ -18,6 +18,9 @@ from .lanes import in_all_lanes
 from .layouts import Pair
 from .packed import unpacked
 
+SCOPE = "graphmode:"  # before the path of a module, in the names that a graph gives its operations
+BORDER = "<border>"  # in its place, of what stands at the border of a call
+
 
 @contextmanager
 def kept_in_memory() -> Iterator[None]:

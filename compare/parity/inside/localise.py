@@ -208,14 +208,22 @@ class Look:
         return list(dict.fromkeys(backward.passed)) if self._is_right(again) else []
 
     def _is_right(self, backward: Backward) -> bool:
+        return not self.wrong_gradients(backward)
+
+    def wrong_gradients(self, backward: Backward) -> set[tuple[str, str, CallId | None]]:
+        """What is wrong of a backward pass: what it is, the name of the tensor, and the call in which it went wrong;
+        of gradients by parameters no call."""
         largest = LEAST_GRADIENT * self.largest_gradient
         named = self.observed.parameter_gradients
-        errors = [
-            difference(found, named[name], max(magnitude(named[name]), largest))
-            for name, found in backward.by_parameters.items()
-            if name in named
-        ]
-        return all(each.equal for each in [*map(self._gradient_error, backward.seen), *errors])
+        wrong: set[tuple[str, str, CallId | None]] = set()
+        for seen in backward.seen:
+            if not self._gradient_error(seen).equal:
+                place = seen.at if seen.what == "input_gradient" else seen.around
+                wrong.add((seen.what, f"{seen.name} of {seen.at}", place))
+        for name, found in backward.by_parameters.items():
+            if name in named and not difference(found, named[name], max(magnitude(named[name]), largest)).equal:
+                wrong.add(("parameter_gradient", name, None))
+        return wrong
 
     def _user_elsewhere(self, seen: Seen) -> str | None:
         """Of a gradient that a call receives, the module that the reference makes this call in, where the port makes it

@@ -15,7 +15,7 @@ from ...port_program import combine, starts
 from .borders import Backward, Matches, Seen, What
 from .calls import Call, CallId, Calls
 from .fixed_size import FixedSizeLayout
-from .hooking import kept_in_memory, numbered, taken_apart, with_theirs
+from .hooking import BORDER, SCOPE, kept_in_memory, numbered, taken_apart, with_theirs
 from .lanes import in_all_lanes
 from .layouts import Pair
 
@@ -68,7 +68,7 @@ class BackwardPass:
             call = combine(diff, batch.rest)
             if self._reached is not None:
                 self._reached.clear()
-            heads = program.forward(params, program.rest, *call, through=numbered(self._note))[0]
+            heads = program.forward(params, program.rest, *call, through=numbered(self.through))[0]
             return heads, [jnp.sum(x) for x in self._reached or ()]
 
         with side.context(), jax.disable_jit(), kept_in_memory():
@@ -79,7 +79,8 @@ class BackwardPass:
             by_name = side.named_gradients(self.port.question.mode, by_parameters)
             return Backward(self.seen, by_name, side.input_gradients(batch, by_inputs), self.passed)
 
-    def _note(self, at: CallId, module: nnx.Module, run: Any, args: Any, kwargs: Any) -> Any:
+    def through(self, at: CallId, module: nnx.Module, run: Any, args: Any, kwargs: Any) -> Any:
+        """What a call gives, its borders switched: a hook of `numbered`."""
         if at not in self._judged:
             return run(module, *args, **kwargs)
         borders = self.port.borders(at)
@@ -93,7 +94,8 @@ class BackwardPass:
         return put_out(self._border(at, "received_cotangent", borders.outputs, given))
 
     def _border(self, at: CallId, what: What, pairs: list[Pair], lanes: list[Any]) -> list[Any]:
-        return in_all_lanes(lanes, lambda ours: self._switched(at, what, pairs, ours))
+        with jax.named_scope(f"{SCOPE}{BORDER}"):
+            return in_all_lanes(lanes, lambda ours: self._switched(at, what, pairs, ours))
 
     def _switched(self, at: CallId, what: What, pairs: list[Pair], ours: list[Any]) -> list[Any]:
         call = self.calls[self.matches[at]]
@@ -167,15 +169,16 @@ def _in_place_of(right: jax.Array, handed_on: Callable[[jax.Array], Any]) -> Cal
     has another shape."""
 
     @jax.custom_vjp
-    def switch(x: jax.Array) -> jax.Array:
+    def switch(x: jax.Array, right: jax.Array) -> jax.Array:
         return right
 
-    def fwd(x: jax.Array) -> tuple[jax.Array, jax.Array]:
-        return right, jnp.zeros_like(x)
+    def fwd(x: jax.Array, right: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+        return right, (jnp.zeros_like(x), jnp.zeros_like(right))
 
-    def bwd(like: jax.Array, reached: jax.Array) -> tuple[jax.Array]:
+    def bwd(like: tuple[jax.Array, jax.Array], reached: jax.Array) -> tuple[jax.Array, jax.Array]:
+        none, of_right = like
         gradient = handed_on(reached)
-        return (jnp.asarray(gradient, like.dtype) if gradient.shape == like.shape else like,)
+        return (jnp.asarray(gradient, none.dtype) if gradient.shape == none.shape else none), of_right
 
     switch.defvjp(fwd, bwd)
-    return switch
+    return lambda x: switch(x, right)  # which may be traced, and is no constant then
