@@ -13,6 +13,7 @@ import graphmode
 
 from .report.wording import plain
 
+FROM_A_CALLBACK = "error calling callback: Traceback (most recent call last)"
 LONGEST = 600  # characters of one line of a report
 LIBRARIES = ("jax", "jaxlib", "flax", "optax", "chex", "numpy", "torch", "torchvision", "transformers")
 # of ours, all but the models, which are read as a user's
@@ -28,7 +29,11 @@ OURS = (
 
 def describe(error: BaseException) -> str:
     """Its type and its text, files named from where Python finds them: `models/lstm/model.py`."""
-    return f"{type(error).__name__}: {_portable(str(error))}"
+    text = str(error)
+    if FROM_A_CALLBACK in text:  # the traceback in it is of what runs the graph
+        last = [line for line in text.splitlines() if line.strip() and not line.startswith(" ")][-1]
+        return f"{_portable(last)}, raised as the graph ran"
+    return f"{type(error).__name__}: {_portable(text)}"
 
 
 def describe_with_line(error: BaseException) -> str:
@@ -40,6 +45,12 @@ def line_of(error: BaseException) -> str:
     """` (model.py:31)`, the innermost line that a user wrote; empty where there is none."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not is_of_a_library(f.filename)]
     return f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+
+
+def is_of_ours(error: BaseException) -> bool:
+    """Whether it is raised by a line of this library."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return bool(frames) and frames[-1].filename.startswith(OURS)
 
 
 def what_came(value: object) -> str:

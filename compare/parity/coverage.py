@@ -203,7 +203,7 @@ def coverage_warnings(
             "tell what one does; draw them from the generator that it is given"
         )
     elif len(randoms) > 1:
-        found += _constant_outputs(asked)
+        found += _constant_outputs(truths)
     found += _constant_inputs(asked)
     found += _batch_of_one(asked)
     found += _zero_gradients([t for t in truths if t.question.mode == "forward_backward"], without_effect)
@@ -235,20 +235,27 @@ def nan_notes(truths: Sequence[Truth]) -> Iterable[str]:
             )
 
 
-def _constant_outputs(asked: Sequence[Truth]) -> Iterable[str]:
-    """Those with the same elements for every input."""
-    first, *others = (truth.reference.outputs for truth in asked)
-    for name, array in first.items():
-        arrays = [outputs[name] for outputs in others if name in outputs]
-        if (
-            array.size
-            and arrays
-            and all(np.array_equal(other, array, equal_nan=is_floating(array)) for other in arrays)
-        ):
+def _constant_outputs(truths: Sequence[Truth]) -> Iterable[str]:
+    """Those with the same elements for every input, in each mode."""
+    by_mode: dict[str, list[Mapping[str, np.ndarray]]] = {}
+    for truth in truths:
+        by_mode.setdefault(truth.question.mode, []).append(truth.reference.outputs)
+    for name in next(iter(by_mode.values()))[0]:
+        if all(_is_constant(name, outputs) for outputs in by_mode.values()):
             yield (
                 f"the output {name} is the same for every input: a port that returns it as a constant would pass; add "
                 "an input for which it is another"
             )
+
+
+def _is_constant(name: str, outputs: Sequence[Mapping[str, np.ndarray]]) -> bool:
+    """Whether an output of one mode has the same elements throughout; of one that is not there, there are none."""
+    first, *others = [each[name] for each in outputs if name in each] or [np.empty(0)]
+    if not outputs[0].keys() >= {name}:
+        return True
+    return bool(first.size and others) and all(
+        np.array_equal(other, first, equal_nan=is_floating(first)) for other in others
+    )
 
 
 def _constant_inputs(asked: Sequence[Truth]) -> Iterable[str]:

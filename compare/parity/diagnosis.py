@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 LOOKS = 3  # at inputs of one mode
 CAUSES_S = 120.0  # for the causes of all suspects
 LINES_S = 30.0  # at least, for the lines of those without a cause
+HELD_S = 10.0  # at least, for causes of what is off forward to be held against gradients
 LINE_S = 10.0  # for that of one with a cause
 EXPLAINED = 2  # with a cause, whose lines are looked for
 
@@ -260,7 +261,8 @@ class _Looks:
             outputs_alone = all(finding.what in ("received", "output") for finding in each.findings)
             if not ids or ids & FORWARD_ONLY or outputs_alone:
                 continue
-            again = explain(look, each, deadline=self.deadline, only=ids)
+            until = max(self.deadline, time.monotonic() + HELD_S)  # or what is untrue would be told
+            again = explain(look, each, deadline=until, only=ids)
             if again.cut_short:
                 continue
             said = {cause.says.removesuffix(OF_A_CHOICE) for cause in again.causes}

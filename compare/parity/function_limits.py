@@ -18,6 +18,7 @@ from ..trees import is_floating
 GUARD = 1e-3  # a smaller limit than this keeps a divisor or a logarithm from zero, and is seldom meant to be met
 LARGEST = 1e6  # a larger number than this guards against what is not finite
 TORCH = os.path.dirname(torch.__file__)
+HARNESS = os.path.dirname(widened.__file__)  # whose search for causes compares, too
 Note = Callable[[str, str, torch.Tensor, float], None]
 CLAMPS = {"clamp": ("min", "max"), "clip": ("min", "max"), "clamp_min": ("min",), "clamp_max": ("max",)}
 KNOWN = {
@@ -76,6 +77,6 @@ def _place(frame: FrameType | None) -> str:
     handing = (os.path.join(TORCH, "overrides.py"), os.path.join(TORCH, "nn", "functional.py"), widened.__file__)
     while frame is not None and frame.f_code.co_filename in handing:
         frame = frame.f_back
-    if frame is None or frame.f_code.co_filename.startswith(TORCH + os.sep):
+    if frame is None or frame.f_code.co_filename.startswith((TORCH + os.sep, HARNESS + os.sep)):
         return ""
     return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..errors import describe, line_of
+from ..errors import describe, is_of_ours, line_of
 from ..report.records import Astray, Cause, Divergence, Finding, Tensor
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .inside.calls import CallId
     from .judge import Question
 
+NAMES = (AttributeError, NameError)  # what a library does wrong by itself, and does not say of what it is given
 FIX = (
     "mend what is handed on there: a compiled graph has no values to look at, and makes NaN of an index out of range, "
     "or takes the nearest row, in silence"
@@ -43,6 +44,8 @@ def raises(port: PortSide, question: Question, tensors: Sequence[Tensor]) -> Div
     try:
         PortRun(port, question).watch(note)
     except Exception as error:
+        if isinstance(error, NAMES) and is_of_ours(error):
+            return None
         own = [(call, module) for call, module in running if source_of(module)]
         if not own:
             return None

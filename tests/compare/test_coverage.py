@@ -1,5 +1,8 @@
 """What inputs do not cover is told, with what would tell it; inputs that cover everything are not accused."""
 
+from pathlib import Path
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,7 +10,9 @@ import pytest
 import torch
 from flax import nnx
 from graphmode.compare import Case, check
+from graphmode.compare.parity import coverage, function_limits
 from graphmode.compare.parity.coverage import coverage_warnings
+from graphmode.compare.parity.function_limits import WatchedLimits
 from graphmode.compare.parity.judge import Judge
 
 
@@ -237,3 +242,28 @@ def test_gradients_that_are_not_compared_are_noted():
     assert notes(Reference) == []
     assert notes(half) == [f"the gradient of spare.weight, spare.bias {why}"]
     assert notes(lambda: Reference().requires_grad_(False)) == [f"the gradient of any parameter {why}"]
+
+
+def test_an_output_that_training_changes_is_no_constant():
+    truths = [
+        SimpleNamespace(
+            question=SimpleNamespace(mode=mode), reference=SimpleNamespace(outputs={"0": first, "1": np.ones(2)})
+        )
+        for mode, first in (
+            ("inference", np.zeros(2)),
+            ("inference", np.zeros(2)),
+            ("forward_backward", np.arange(2)),
+            ("forward_backward", np.arange(2) + 1),
+        )
+    ]
+    (warning,) = coverage._constant_outputs(truths)
+    assert "the output 1 is the same for every input" in warning
+
+
+def test_what_the_harness_compares_by_itself_is_not_the_references():
+    compared = []
+    with WatchedLimits(lambda *args: None, lambda *args: compared.append(args)):
+        for file in (__file__, function_limits.__file__):
+            exec(compile("x > 0.5", file, "eval"), {"x": torch.ones(2)})
+    ((_, place, *_),) = compared
+    assert place.startswith(Path(__file__).name)

@@ -153,3 +153,41 @@ def test_what_is_inside_a_function_of_jax_has_the_line_that_calls_it():
     graph.evaluate(visit)
     assert [each.source for each in run if each.eqn.primitive.name == "max"] == wanted
     assert {each.module for each in run} == {"", "linear"}
+
+
+class EachTurning(nnx.Module):
+    """A loop whose rows end one after the other."""
+
+    def __init__(self, rngs):
+        self.linear = gnn.Linear(8, 8, rngs=rngs)
+
+    def __call__(self, x):
+        def until_small(row):
+            return lax.while_loop(lambda row: jnp.abs(row).max() > 0.1, lambda row: row * 0.5, row)
+
+        return jax.vmap(until_small)(self.linear(x))
+
+
+class EachTurned(Original):
+    def forward(self, x):
+        rows = list(self.linear(x))
+        for i in range(len(rows)):
+            while rows[i].abs().max() > 0.1:
+                rows[i] = rows[i] * 0.5
+        return torch.stack(rows)
+
+
+def test_a_row_that_has_come_to_its_end_is_kept_while_others_turn():
+    case = Case(
+        name="c",
+        summary="s",
+        reference=EachTurned,
+        model=EachTurning,
+        inputs=lambda rng: (rng.normal(size=(3, 8)) * 4.0 ** np.arange(3)[:, None],),
+        adversarial=(),
+        modes=("inference",),
+    )
+    exam = Examination(case, seed=0, dtype="float32", device="cpu")
+    graph = Graph(exam.port_side("default", "float64"), exam.truths[0].question)
+    (values,) = graph.evaluate(opened=True)
+    np.testing.assert_allclose(np.asarray(values), exam.truths[0].reference.outputs["output"], rtol=1e-12)

@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 import torch
 from flax import nnx
+from graphmode.compare import Case, check
 from told_causes import causes
+
+import graphmode as gm
 
 TAGS, TIME = 5, 6
 
@@ -259,3 +262,40 @@ def test_what_an_empty_group_has_is_named():
     edges = lambda rng: (rng.standard_normal((6, 3)), rng.integers(1, TAGS, 6))  # noqa: E731
     told = "has -inf where nothing goes to a place, and the reference what was there before"
     assert causes(Largest, LargestOfNone, edges) == [("empty-group", told)]
+
+
+class ByNumpy(torch.nn.Module):
+    """Indices that are numpy's, as of what is looked for beside the graph."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(6, 6)
+
+    def forward(self, x):
+        h = self.linear(x)
+        top = torch.topk(h.abs().mean(0), 2).indices.numpy()
+        sparse.append(torch.sparse.check_sparse_tensor_invariants.is_enabled())
+        return torch.softmax(h[:, top] / 2, 1)
+
+
+class PortByNumpy(nnx.Module):
+    def __init__(self, rngs):
+        self.linear = gm.nn.Linear(6, 6, rngs=rngs)
+
+    def __call__(self, x):
+        h = self.linear(x)
+        _, top = jax.lax.top_k(jnp.mean(jnp.abs(h), axis=0), 2)
+        return jax.nn.softmax(h[:, top] / 2 + 0.1 * x[:, :2] ** 2, axis=1)
+
+
+sparse = []
+
+
+def test_causes_are_tried_of_a_reference_that_indexes_by_numpys_arrays():
+    case = Case(
+        name="c", summary="s", reference=ByNumpy, model=PortByNumpy, inputs=lambda rng: (rng.normal(size=(4, 6)),)
+    )
+    report = str(check(case, hasty=True))
+    assert "not equal" in report.lower()
+    assert "were not tried" not in report
+    assert any(sparse), "a change of what are indices of a sparse tensor would write outside of its memory"

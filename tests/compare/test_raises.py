@@ -1,11 +1,13 @@
 """A port that fails operation by operation, and goes on as a compiled graph."""
 
 import inspect
+from pathlib import Path
 
 import jax.numpy as jnp
 import torch
 from flax import nnx
-from graphmode.compare import Case, check
+from graphmode.compare import Case, check, errors
+from jax import lax
 
 import graphmode as gm
 
@@ -64,3 +66,27 @@ def test_the_line_of_what_only_a_compiled_graph_lets_pass_is_told():
     (cause,) = found.causes
     assert cause.id == "raises"
     assert "IndexError: input goes from 0 to 7, and weight has rows 0 to 6" in cause.says
+
+
+class Halved(torch.nn.Module):
+    def forward(self, x):
+        return x / 2
+
+
+class PortThatHalves(nnx.Module):
+    def __call__(self, x):
+        return lax.fori_loop(0, 1, lambda turn, x: x * 0.51 + turn.astype(x.dtype), x)
+
+
+def test_what_fails_in_a_line_of_this_library_is_not_the_ports_fault(monkeypatch):
+    case = Case(
+        name="c",
+        summary="s",
+        reference=Halved,
+        model=lambda rngs: PortThatHalves(),
+        inputs=lambda rng: (rng.normal(size=4),),
+    )
+    assert "raises AttributeError" in str(check(case, hasty=True))
+    monkeypatch.setattr(errors, "OURS", (*errors.OURS, str(Path(__file__))))
+    errors.is_of_a_library.cache_clear()
+    assert "raises AttributeError" not in str(check(case, hasty=True))

@@ -313,6 +313,14 @@ def test_long_errors_say_how_much_was_left_out():
     assert "414 more characters" in text
 
 
+def test_what_a_callback_raises_is_told_without_what_ran_the_graph():
+    text = (
+        "INTERNAL: CpuCallback error calling callback: Traceback (most recent call last):\n"
+        '  File "graphmode", line 6, in <module>\n  File "checks.py", line 89, in look\nCheckError: got index -1'
+    )
+    assert describe(jax.errors.JaxRuntimeError(text)) == "CheckError: got index -1, raised as the graph ran"
+
+
 def test_errors_name_files_from_where_python_finds_them(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     mine, torch_file, ours = tmp_path / "models" / "mine.py", torch.nn.modules.linear.__file__, errors.__file__

@@ -13,7 +13,7 @@ from .known.packed import padding_set_to_zero
 from .parts import parts
 from .roots import epsilons
 from .several_calls import several_calls
-from .sites import is_floating, numbers
+from .sites import is_floating, numbers, takes_all
 from .variants import Variant
 from .written_out import written_out
 
@@ -104,7 +104,7 @@ def _cut_at(site: Site) -> int | None:
     if site.name != "__getitem__" or not isinstance(site.args[0], torch.Tensor):
         return None
     parts = _slices(site)
-    ends = [axis for axis, part in enumerate(parts) if part != slice(None)]
+    ends = [axis for axis, part in enumerate(parts) if not takes_all(part)]
     if len(ends) != 1 or not isinstance(parts[ends[0]], slice):
         return None
     part = parts[ends[0]]
@@ -118,7 +118,7 @@ def _slices(site: Site) -> tuple[Any, ...]:
 
 def _at_other_end(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     parts = args[1] if isinstance(args[1], tuple) else (args[1],)
-    return func(args[0], tuple(_turned(part) if part != slice(None) else part for part in parts))
+    return func(args[0], tuple(part if takes_all(part) else _turned(part) for part in parts))
 
 
 def _turned(part: slice) -> slice:

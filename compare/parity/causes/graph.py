@@ -236,9 +236,19 @@ class Graph:
         first, second = eqn.params["cond_nconsts"], eqn.params["cond_nconsts"] + eqn.params["body_nconsts"]
         test, body = eqn.params["cond_jaxpr"], eqn.params["body_jaxpr"]
         carried = given[second:]
-        while bool(self._run(test.jaxpr, test.consts, [*given[:first], *carried], around, visit)[0]):
-            carried = self._run(body.jaxpr, body.consts, [*given[first:second], *carried], around, visit)
-        return carried
+        while True:
+            goes_on = self._run(test.jaxpr, test.consts, [*given[:first], *carried], around, visit)[0]
+            if not bool(goes_on.any()):
+                return carried
+            moved = self._run(body.jaxpr, body.consts, [*given[first:second], *carried], around, visit)
+            carried = list(map(functools.partial(_where, goes_on), moved, carried))
+
+
+def _where(goes_on: Any, moved: Any, before: Any) -> Any:
+    """What a turn leaves: of rows of a loop under `jax.vmap` that have come to their end, what they had."""
+    if not goes_on.ndim:
+        return moved
+    return jnp.where(goes_on.reshape(goes_on.shape + (1,) * (moved.ndim - goes_on.ndim)), moved, before)
 
 
 def _in_float64(operation: Operation, keeps_dtypes: bool) -> Run:

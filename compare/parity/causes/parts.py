@@ -62,7 +62,7 @@ def _axes(site: Site) -> Iterator[tuple[int, Any]]:
     parts = _parts(site)
     if any(part is None or isinstance(part, torch.Tensor | list) for part in parts) or not parts:
         return
-    rest = site.args[0].dim() - (len(parts) - (Ellipsis in parts))
+    rest = site.args[0].dim() - (len(parts) - sum(part is Ellipsis for part in parts))
     axis = 0
     for part in parts:
         if part is Ellipsis:

@@ -154,6 +154,8 @@ class Replay:
             if self.in_float64:
                 stack.enter_context(in_float64())
             stack.enter_context(no_checkpoints())
+            # or a sparse tensor of changed indices is written outside of its memory
+            stack.enter_context(torch.sparse.check_sparse_tensor_invariants())
             stack.enter_context(mode)
             stack.enter_context(mode.own_functions())
             outputs = self._called(mode, args, kwargs)

@@ -27,6 +27,11 @@ def instruction(site: Site) -> Any:
     return site.name, tuple(each[:2] for each in site.place[: own + 1])
 
 
+def takes_all(part: Any) -> bool:
+    """Whether a part of an index is `:`; others may be arrays, which compare elementwise."""
+    return isinstance(part, slice) and part == slice(None)
+
+
 def written_in(site: Site) -> CodeType | None:
     """The function of the reference's own that makes a call, if it is no method of a module."""
     own = next((each for each in site.place if not is_of_a_library(each[0].co_filename)), None)

@@ -103,7 +103,7 @@ def largest_along(x: jax.Array, span: Span) -> tuple[jax.Array, jax.Array]:
         largest, index = best
         tap = jnp.take(padded, starts + number * span.dilation, span.axis)
         wins = (tap > largest) | (tap != tap)
-        return jnp.where(wins, tap, largest), jnp.where(wins, number.astype(kind), index)
+        return jnp.where(wins, tap, largest), jnp.where(wins, jnp.asarray(number, kind), index)
 
     largest = jnp.take(padded, starts, span.axis)
     return lax.fori_loop(1, span.kernel, later, (largest, jnp.broadcast_to(index, largest.shape)))

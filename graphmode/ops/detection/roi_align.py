@@ -174,7 +174,7 @@ def _axis(start: jax.Array, end: jax.Array, bins: int, length: int, sampling_rat
 
 def _samples(axis: Axis, turn: jax.Array, length: int) -> tuple[jax.Array, ...]:
     """Both neighbours of one sample of each bin, the weight of the second, whether it is inside: `[K, bins]` each."""
-    number = axis.first + turn.astype(axis.first.dtype)
+    number = axis.first + jnp.asarray(turn, axis.first.dtype)  # without jit a loop counts with Python's integers
     place = axis.begin + divided((number + 0.5) * axis.step, axis.samples)
     inside = (number < axis.samples) & (place >= -1) & (place <= length)
     place = jnp.where(inside, jnp.maximum(place, 0), 0)

@@ -254,3 +254,10 @@ def test_bad_input_is_named(change, words, wrap):
     with pytest.raises(ValueError) as error:  # noqa: PT011
         wrap(lambda: gm.roi_align(**{**good, **change}))()
     assert all(word in str(error.value) for word in words), str(error.value)
+
+
+def test_a_fixed_number_of_samples_runs_without_jit():
+    features, rois = jnp.arange(72.0).reshape(1, 6, 6, 2), jnp.array([[0, 0.5, 1.0, 4.0, 5.0]])
+    wanted = gm.roi_align(features, rois, 2, sampling_ratio=2)
+    with jax.disable_jit():
+        np.testing.assert_allclose(gm.roi_align(features, rois, 2, sampling_ratio=2), wanted, rtol=1e-6)

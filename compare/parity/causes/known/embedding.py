@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from ..sites import takes_all
 from ..variants import Called, Fit, Variant, after, instead, of, signature
 
 SHIFTS = (1, -1, 2, -2)  # in the order in which they are likely
@@ -73,7 +74,7 @@ def classes(call: Called) -> Iterator[Variant]:
         return
     whole, parts = maker.args[0], maker.args[1]
     taken = [place for place, part in enumerate(parts) if isinstance(part, int) and not isinstance(part, bool)]
-    if len(taken) == 1 and all(part == slice(None) for part in parts if not isinstance(part, int)):
+    if len(taken) == 1 and all(takes_all(part) for part in parts if not isinstance(part, int)):
         axis = taken[0]
 
         def of_all(func: Any, args: Any, kwargs: Any) -> torch.Tensor:

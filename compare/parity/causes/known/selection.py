@@ -11,6 +11,7 @@ from torch.utils import _pytree as pytree
 
 from ..ancestry import tensors_of
 from ..change import VIEWS, WRITES
+from ..sites import takes_all
 from ..variants import Called, Variant, after, of
 from .reduction import is_mask
 
@@ -22,7 +23,7 @@ def new_axes(call: Called) -> Iterator[Variant]:
     parts = index if isinstance(index, tuple) else (index,)
     if not isinstance(x, torch.Tensor) or x.dim() < 2:
         return
-    whole = all(part is None or part is Ellipsis or part == slice(None) for part in parts)
+    whole = all(part is None or part is Ellipsis or takes_all(part) for part in parts)
     if call.name != "unsqueeze" and not whole:
         return
     count = 1 if call.name == "unsqueeze" else sum(part is None for part in parts)
