@@ -74,7 +74,7 @@ class LinearCrossEntropyOptions:
         if method is None:
             return max(1, batch if given is None else min(given, batch))
         factor = int(method.partition(":")[2] or 1)
-        target = -(-batch // -(-num_classes // in_features))
+        target = -(-batch // -(-num_classes // max(in_features, 1)))
         rows = min((1 << (target - 1).bit_length()) // factor, batch) if target > 0 else 0
         if given is not None and given != rows:
             raise ValueError(
@@ -89,7 +89,7 @@ def linear(
 ) -> jax.Array:
     """`input @ weight + bias`, the weight's further axes following the batch's."""
     check_same_dtype(input=input, linear_weight=weight, linear_bias=bias)
-    logits = jnp.dot(input, weight.reshape(weight.shape[0], -1), precision=precision)
+    logits = jnp.dot(input, weight.reshape(weight.shape[0], math.prod(weight.shape[1:])), precision=precision)
     logits = logits.reshape(input.shape[:-1] + weight.shape[1:])
     return logits if bias is None else logits + bias
 
