@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import math
 from collections import Counter
 from collections.abc import Iterable
@@ -67,6 +68,7 @@ class Changes:
       facts: the names of those that are facts of the environment or the seed.
       in_common: how many rows and verdicts both runs have.
       is_one_run: both are the same run.
+      is_backwards: the run that is taken for the earlier one began after the other.
     """
 
     times: list[Change] = field(default_factory=list)
@@ -78,6 +80,7 @@ class Changes:
     facts: list[str] = field(default_factory=list)
     in_common: int = 0
     is_one_run: bool = False
+    is_backwards: bool = False
 
     def resolved(self, change: float) -> int:
         """How many rows are steady enough that a change by this fraction would be beyond their noise."""
@@ -127,7 +130,18 @@ def changes(before: Results, after: Results) -> Changes:
         facts=list(facts),
         in_common=len(both) + len(judged),
         is_one_run=before == after,
+        is_backwards=_began_later(before, after),
     )
+
+
+def _began_later(one: Results, other: Results) -> bool:
+    """Unknown is no; a time without a zone is UTC's."""
+    try:
+        times = [datetime.datetime.fromisoformat(results.created) for results in (one, other)]
+    except ValueError:
+        return False
+    first, second = (time if time.tzinfo else time.replace(tzinfo=datetime.UTC) for time in times)
+    return first > second
 
 
 def _is_untold(cell: Cell) -> bool:

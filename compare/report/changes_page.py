@@ -76,6 +76,11 @@ def _verdict(found: Changes) -> tuple[str, Tone]:
 def _lines(found: Changes) -> Iterator[str]:
     if found.is_one_run:
         yield "Both files hold the same run: it is compared with itself."
+    if found.is_backwards:
+        yield (
+            'The run that is called "before" is the later one: give the two files in the other order, or read what got '
+            "faster as slower."
+        )
     if found.facts:
         more = f" and {count(len(found.facts) - FACTS, 'further fact')}" if len(found.facts) > FACTS else ""
         yield f"The runs differ in {', '.join(map(plain, found.facts[:FACTS]))}{more}: what moved may be due to that."

@@ -11,7 +11,7 @@ from ..report.json_form import to_json
 from ..report.page import Column, Entry, Headline, Page, Paragraph, Plot, Plots, Section, Table, Tile, Tone
 from ..report.pages import prepare_folder, write_page
 from ..report.plots.losses import difference_plot, loss_plot
-from ..report.wording import duration, number, plain
+from ..report.wording import count, duration, number, plain
 from .result import EAGER, EQUAL, PORT, Apart, TrainingResult, Way
 
 RESULTS = "training.json"
@@ -51,6 +51,8 @@ def page(result: TrainingResult) -> Page:
     """The page of one run."""
     wide, port = result.way(EAGER, "float64"), result.way(PORT, "float64")
     usual = [way for way in result.ways if way.dtype == "float32" and not way.reason]
+    losses = {way.name: way.losses for way in usual}
+    made = min(map(len, losses.values()), default=0)  # fewer where the run was interrupted
     verdict, tone = verdict_on(result)
     return Page(
         title=f"graphmode train: {plain(result.name)}",
@@ -72,7 +74,7 @@ def page(result: TrainingResult) -> Page:
                     Plots(
                         (
                             Plot(difference_plot(wide.losses, {PORT: port.losses}), "float64"),
-                            Plot(difference_plot(wide.losses, {way.name: way.losses for way in usual}), "float32"),
+                            *([Plot(difference_plot(wide.losses[:made], losses), "float32")] if usual else []),
                         )
                     ),
                     Paragraph(_APART),
@@ -116,6 +118,9 @@ def verdict_on(result: TrainingResult) -> tuple[str, Tone]:
         ), "bad"
     if result.precise is False:
         return f"Equal in float64, and {number(result.ratio)} times PyTorch's error in float32.", "bad"
+    if result.interrupted:
+        steps = count(len(result.way(EAGER, "float64").losses), "step")
+        return f"Interrupted: the losses of {steps} agree in float64; the rest was not judged.", "warn"
     if result.narrow:
         return "Both scripts take the same steps in float64, and run in different precisions.", "warn"
     if result.precise is None:
@@ -145,6 +150,12 @@ def _lines(result: TrainingResult) -> list[str]:
         steps = len(result.way(EAGER, "float64").losses) if result.first_step is None else result.first_step + 1
         lines.append(
             f"graphmode check {result.case} --steps {steps} names the first tensor that goes wrong, and where."
+        )
+    if result.interrupted:
+        made = {way.dtype: len(way.losses) for way in result.ways if not way.reason}
+        lines.append(
+            f"The run was interrupted: of {result.asked} steps there are {made['float64']} in float64 and "
+            f"{made.get('float32', 0)} in float32."
         )
     return [plain(line) for line in (*lines, *result.warnings)]
 
@@ -181,17 +192,16 @@ def _precision_tone(result: TrainingResult) -> Tone:
 
 
 def _tiles(result: TrainingResult) -> list[Tile]:
-    fastest = min(
-        (way for way in result.ways if way.dtype == "float32" and not way.reason and way.name != PORT),
-        key=lambda way: way.median_s,
-    )
-    ratio = result.way(PORT, "float32").median_s / fastest.median_s
+    in_float32 = [way for way in result.ways if way.dtype == "float32" and not way.reason and way.name != PORT]
+    fastest = min(in_float32, key=lambda way: way.median_s, default=None)
+    ratio = result.way(PORT, "float32").median_s / fastest.median_s if fastest else 0
     return [
         Tile(f"{result.error:.1e}", f"largest relative difference of the losses in float64 (bar {EQUAL:.0e})",
              "good" if result.first_step is None else "bad"),
         Tile(number(result.ratio), f"float32 error over PyTorch's own (bar {PRECISE_RATIO:g})",
              _precision_tone(result)),
-        Tile(number(ratio), f"time of a step over {fastest.name}", "good" if ratio < 1 else "warn"),
+        *([Tile(number(ratio), f"time of a step over {fastest.name}", "good" if ratio < 1 else "warn")]
+          if fastest else []),
         Tile(str(result.traces), "compilations of the step"),
     ]  # fmt: skip
 

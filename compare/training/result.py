@@ -84,6 +84,8 @@ class TrainingResult:
       narrow: the dtypes narrower than float32 in which PyTorch's script runs, and the port does not.
       warnings: what a reader should know of the two scripts, and of what could not be compared.
       case: that the training was made of, as `graphmode check` takes it; empty for a script.
+      asked: steps that were to be made.
+      interrupted: Ctrl-C ended the run: float64 or float32 has fewer steps, or none, or not all was looked for.
     """
 
     name: str
@@ -100,6 +102,8 @@ class TrainingResult:
     narrow: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     case: str = ""
+    asked: int = 0
+    interrupted: bool = False
 
     @property
     def equal(self) -> bool:

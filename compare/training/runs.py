@@ -21,6 +21,7 @@ from ..case import CaseError
 from ..copied_module import copied
 from ..dtypes import allow_tf32
 from ..errors import describe_briefly, describe_with_line
+from ..interrupt import remembered
 from ..parity.yardstick import PRECISE_RATIO, error_ratio
 from ..untraceable import port_failure
 from .draws import what_to_do
@@ -58,6 +59,9 @@ def run_training(
       kinds: of PyTorch's steps that are timed in float32; eager, compile and, on a GPU, cudagraph where None.
       told: takes a line of progress now and then.
 
+    Returns:
+      What came of it; where Ctrl-C ended it after the first step, of the steps that both sides had made.
+
     Raises:
       WeightsError: where the reference's weights do not fit the port.
       CaseError: where a function of the training fails, the batches are too few, or the reference's own losses are not
@@ -68,6 +72,7 @@ def run_training(
     if "eager" not in kinds:
         kinds = ("eager", *kinds)
     wide = _trained(training, ("eager",), "float64", count, seed, device, told)
+    asked, count = count, len(wide.torch.losses)
     finite = np.isfinite(wide.torch.losses)
     if not finite.all():
         raise CaseError(
@@ -75,7 +80,36 @@ def run_training(
             f"at step {int(finite.argmin())}, so there is nothing to compare; mend it first, or give fewer steps"
         )
     gaps = _gaps(wide.port.losses, wide.torch.losses)
-    first = int((gaps > EQUAL).argmax()) if gaps.max() > EQUAL else None
+    result = TrainingResult(
+        name=training.name,
+        summary=training.summary,
+        device=device,
+        ways=tuple(wide.ways),
+        error=float(gaps.max()),
+        error_step=int(gaps.argmax()),
+        first_step=int((gaps > EQUAL).argmax()) if gaps.max() > EQUAL else None,
+        apart=(),
+        compared={},
+        ratio=None,
+        traces=wide.traces,
+        case=training.case,
+        asked=asked,
+        interrupted=wide.interrupted,
+    )
+    if wide.interrupted:
+        return result
+    try:
+        result = _judged(result, training, wide, count, seed, device, told)
+        return _in_float32(result, training, wide, kinds, count, seed, device, told)
+    except KeyboardInterrupt:
+        return dataclasses.replace(result, interrupted=True)
+
+
+def _judged(
+    result: TrainingResult, training: Training, wide: _Trained, count: int, seed: int, device: str, told: Told
+) -> TrainingResult:
+    """With what is off in float64 beside the losses, and with what differs first."""
+    first = result.first_step
     warnings = list(wide.warnings) if first is None else []
     if first is not None and (wide.torch_draws or wide.port_draws):
         why = what_to_do(wide.torch_draws, wide.port_draws)
@@ -94,38 +128,50 @@ def run_training(
         last = None
     if last is not None and (where := _where(training, last, seed, device)):
         warnings.append(where)
+    return dataclasses.replace(result, apart=tuple(apart), compared=compared, warnings=tuple(warnings))
+
+
+def _in_float32(
+    result: TrainingResult,
+    training: Training,
+    wide: _Trained,
+    kinds: tuple[Kind, ...],
+    count: int,
+    seed: int,
+    device: str,
+    told: Told,
+) -> TrainingResult:
+    """With the ways in float32, and how precise the port is."""
     usual = _trained(training, kinds, "float32", count, seed, device, told)
-    ratio = _ratio([wide], [usual])
-    if first is None and not apart and ratio is not None and ratio > PRECISE_RATIO:
+    result = dataclasses.replace(result, ways=(*wide.ways, *usual.ways), traces=usual.traces)
+    if usual.interrupted:
+        return dataclasses.replace(result, interrupted=True)
+    ratio, warnings = _ratio([wide], [usual]), list(result.warnings)
+    if result.equal and ratio is not None and ratio > PRECISE_RATIO:
         wides, usuals = [wide], [usual]
         for draw in range(1, FURTHER_DRAWS + 1):
             told(f"float32 looks imprecise; draw {draw + 1} of {FURTHER_DRAWS + 1}")
-            wides.append(_trained(training, ("eager",), "float64", count, seed + draw, device, told))
-            usuals.append(_trained(training, ("eager",), "float32", count, seed + draw, device, told))
+            try:
+                wides.append(_trained(training, ("eager",), "float64", count, seed + draw, device, told))
+                usuals.append(_trained(training, ("eager",), "float32", count, seed + draw, device, told))
+            except KeyboardInterrupt:
+                return dataclasses.replace(result, interrupted=True)
+            if wides[-1].interrupted or usuals[-1].interrupted:
+                return dataclasses.replace(result, interrupted=True)
         ratio = _ratio(wides, usuals)
     narrow: tuple[str, ...] = ()
-    if first is None and is_more_precise(usual.port.losses, usual.torch.losses, wide.torch.losses):
+    if result.first_step is None and is_more_precise(usual.port.losses, usual.torch.losses, wide.torch.losses):
         narrow = tuple(sorted(usual.torch_dtypes))
     if narrow:
         warnings.append(
             f"The PyTorch script computes in {' and '.join(narrow)}, and the port in float32: its error is a hundredth "
             f'of PyTorch\'s own, or less. Give train_step the same: precision="{narrow[0]}"'
         )
-    return TrainingResult(
-        name=training.name,
-        summary=training.summary,
-        device=device,
-        ways=(*wide.ways, *usual.ways),
-        error=float(gaps.max()),
-        error_step=int(gaps.argmax()),
-        first_step=first,
-        apart=tuple(apart),
-        compared=compared,
+    return dataclasses.replace(
+        result,
         ratio=ratio,
-        traces=usual.traces,
         narrow=narrow,
         warnings=tuple(warnings),
-        case=training.case,
     )
 
 
@@ -140,6 +186,7 @@ class _Trained:
       torch_dtypes: narrower ones than float32 in which PyTorch's first way ran.
       traces: of the port's step.
       warnings: what a reader should know of the steps.
+      interrupted: Ctrl-C came; the ways have the steps that all of them had made, and nothing is left to compare.
     """
 
     ways: list[Way]
@@ -149,6 +196,7 @@ class _Trained:
     torch_dtypes: set[str]
     traces: int
     warnings: list[str]
+    interrupted: bool = False
 
     @property
     def torch(self) -> Way:
@@ -179,19 +227,29 @@ def _trained(
         with _named(training, "model_step"):
             port = port_runner(training, model, dtype)
         runners.append((Way(PORT, dtype), port))
-        for number, batch in enumerate(_batches(training, count, seed)):
+        interrupted = False
+        try:
+            with remembered() as again:
+                for number, batch in enumerate(_batches(training, count, seed)):
+                    again()
+                    for way, runner in runners:
+                        if not way.reason:
+                            its = training.to_model(batch) if runner is port else batch
+                            framework: Framework = "jax" if runner is port else "torch"
+                            _step(training, way, runner, in_dtype(its, dtype, framework, device))
+                    if (number + 1) % max(1, count // 4) == 0:
+                        told(f"{dtype}: step {number + 1} of {count}, loss {runners[0][0].losses[-1]:.4g}")
             for way, runner in runners:
                 if not way.reason:
-                    its = training.to_model(batch) if runner is port else batch
-                    framework: Framework = "jax" if runner is port else "torch"
-                    _step(training, way, runner, in_dtype(its, dtype, framework, device))
-            if (number + 1) % max(1, count // 4) == 0:
-                told(f"{dtype}: step {number + 1} of {count}, loss {runners[0][0].losses[-1]:.4g}")
-        for way, runner in runners:
-            if not way.reason:
-                way.scores = _scores(training, runner)
+                    way.scores = _scores(training, runner)
+        except KeyboardInterrupt:
+            if not _cut([way for way, _ in runners]):
+                raise
+            interrupted = True
         sides = (runners[0], runners[-1])
-        left = [dataclasses.replace(runner.left(), scores=way.scores) for way, runner in sides] if exact else []
+        left = []
+        if exact and not interrupted:
+            left = [dataclasses.replace(runner.left(), scores=way.scores) for way, runner in sides]
     return _Trained(
         ways=[way for way, _ in runners],
         left=(left[0], left[1]) if left else None,
@@ -200,7 +258,17 @@ def _trained(
         torch_dtypes=sides[0][1].narrow_dtypes(),
         traces=port.traces,
         warnings=list(filter(None, [port.warning() or runners[0][1].warning()])),
+        interrupted=interrupted,
     )
+
+
+def _cut(ways: list[Way]) -> int:
+    """To the steps that all of them have made, which it gives."""
+    made = min(len(way.losses) for way in ways if not way.reason)
+    for way in ways:
+        way.scores = {}
+        del way.losses[made:], way.seconds[made:]
+    return made
 
 
 def _compared(

@@ -226,10 +226,14 @@ def train(
             kinds=kinds_of(row),
             told=lambda text: console.print(text, style="dim", highlight=False),
         )
+        if result.interrupted:
+            console.print("interrupted; what there is is kept", style="bold")
         page, written = write_training(result, folder)
         console.print(page_view(page))
         for path in written:
             console.print(f"wrote {path}", soft_wrap=True)
+    if result.interrupted:
+        raise typer.Exit(INTERRUPTED)
     if not result.passed:
         raise typer.Exit(FAILURE)
 

@@ -26,11 +26,13 @@ _LOSSES = {
     "soft_margin_loss", "triplet_margin_loss", "binary_cross_entropy_with_logits",
 }  # fmt: skip
 
-# ATen/autocast_mode.h (AT_FORALL_LOWER_PRECISION_FP and its like), by the functions of torch.nn.functional.
+# ATen/autocast_mode.h (AT_FORALL_LOWER_PRECISION_FP and its like), by the functions of torch.nn.functional; where
+# arguments choose the function of ATen's that has the rule, what they are follows.
 RULES: dict[str, dict[str, Rule]] = {
     "cuda": {
         **dict.fromkeys(_CONVOLUTIONS, "lower"),
-        **dict.fromkeys(["linear", "matmul", "bmm", "baddbmm", "einsum", "prelu"], "lower"),
+        **dict.fromkeys(["linear", "matmul", "bmm", "baddbmm", "prelu"], "lower"),
+        **dict.fromkeys(["einsum", "einsum without products"], "lower"),
         **dict.fromkeys(["scaled_dot_product_attention", "rnn_cell", "lstm_cell", "gru_cell"], "lower"),
         **dict.fromkeys(["rnn", "lstm", "gru"], "lower"),
         **dict.fromkeys(_LOSSES, "float32"),
@@ -53,7 +55,9 @@ RULES: dict[str, dict[str, Rule]] = {
         **dict.fromkeys(
             ["avg_pool3d", "adaptive_avg_pool3d", "adaptive_max_pool3d", "lp_pool3d", "grid_sample", "cdist"], "float32"
         ),
-        **dict.fromkeys(["max_unpool1d", "max_unpool2d", "max_unpool3d", "grid_sample", "cdist"], "float32"),
+        **dict.fromkeys(["max_pool3d", "max_unpool1d", "max_unpool2d", "max_unpool3d"], "float32"),
+        **dict.fromkeys(["pad reflect 1d", "pad reflect 2d"], "float32"),
+        **dict.fromkeys(["pad replicate 1d", "pad replicate 2d", "pad replicate 3d"], "float32"),
         "prelu": "lower",
     },
 }
@@ -132,7 +136,7 @@ def autocasts(function: Callable[P, R], *, name: str | None = None) -> Callable[
                 f"{name}_with_logits without the sigmoid before it, or leave the autocast around it with enabled=False"
             )
         if rule == "float32 by dtype":
-            if kwargs.get("dtype") is None:
+            if kwargs.get("dtype") is None and any(map(_is_eligible, jax.tree.leaves((args, kwargs)))):
                 return function(*args, **{**kwargs, "dtype": jnp.float32})
             return function(*args, **kwargs)
         if rule == "as hx":

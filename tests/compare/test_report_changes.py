@@ -172,6 +172,20 @@ def test_a_machine_that_was_busy_is_told(run):
     assert found.circumstances == ["other programs were busy on the machine when the run after began"]
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "told"),
+    [
+        ("2025-06-30T12:00:00Z", "2025-06-30T12:00:01+00:00", False),
+        ("2025-06-30T12:00:01+00:00", "2025-06-30T12:00:00Z", True),
+        ("2025-07-01", "2025-06-30T12:00:00Z", True),
+        ("", "2025-06-30", False),
+    ],
+)
+def test_runs_in_the_wrong_order_are_told(run, first, second, told):
+    page = changes_page(replace(run, created=first), replace(again(run, 1), created=second), ("a", "b"))
+    assert ('called "before" is the later one' in " ".join(page.headline.lines)) == told
+
+
 def test_one_run_compared_with_itself_is_told(run):
     assert "Both files hold the same run" in changes_page(run, run, ("a", "b")).headline.lines[0]
     assert "same run" not in changes_page(run, again(run, 1), ("a", "b")).headline.lines[0]

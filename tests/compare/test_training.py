@@ -3,11 +3,13 @@
 import dataclasses
 import json
 import re
+import signal
 from pathlib import Path
 
 import jax.numpy as jnp
 import pytest
 from graphmode.compare import CaseError, endless
+from graphmode.compare import training as trainings
 from graphmode.compare.locate import locate
 from graphmode.compare.training import Training, as_training, run_training, training_of, write_training
 from graphmode.models import zoo
@@ -154,6 +156,54 @@ def test_the_page_is_made_from_the_results(result, tmp_path):
     assert "http://" not in html.replace("http://www.w3.org", "")
     assert "**jax.jit**" in (tmp_path / "report.md").read_text().replace("`", "")
     assert page.headline.tone == "good"
+
+
+def interrupted(training, *, passes, after):
+    """Ctrl-C comes in the pass over the batches that follows so many, after so many steps of it."""
+    begun = iter(range(10))
+
+    def batches(rng, count):
+        number = next(begun)
+        for index, batch in enumerate(training.batches(rng, count)):
+            if (number, index) == (passes, after):
+                signal.raise_signal(signal.SIGINT)
+            yield batch
+
+    return dataclasses.replace(training, batches=batches)
+
+
+@pytest.mark.parametrize(
+    ("passes", "after", "made", "words"),
+    [
+        (0, 3, {"float64": 3}, "Interrupted: the losses of 3 steps agree in float64; the rest was not judged."),
+        (1, 0, {"float64": 70}, "of 70 steps there are 70 in float64 and 0 in float32."),
+        (1, 66, {"float64": 70, "float32": 66}, "of 70 steps there are 70 in float64 and 66 in float32."),
+    ],
+)
+def test_what_is_interrupted_keeps_its_steps(passes, after, made, words, tmp_path):
+    training = interrupted(sample("TRAINING"), passes=passes, after=after)
+    found = run_training(training, steps=70, kinds=("eager",))
+    assert (found.interrupted, found.asked) == (True, 70)
+    assert {(way.dtype, len(way.losses), len(way.seconds)) for way in found.ways} == {
+        (d, n, n) for d, n in made.items()
+    }
+    write_training(found, tmp_path)
+    assert words in (tmp_path / "report.md").read_text()
+    assert json.loads((tmp_path / "training.json").read_text())["interrupted"] is True
+
+
+def test_what_is_interrupted_before_its_first_step_keeps_nothing():
+    with pytest.raises(KeyboardInterrupt):
+        run_training(interrupted(sample("TRAINING"), passes=0, after=0), kinds=("eager",))
+
+
+def test_the_command_that_is_interrupted_writes_its_pages(tmp_path, monkeypatch):
+    training = interrupted(sample("TRAINING"), passes=0, after=2)
+    monkeypatch.setattr(trainings, "as_training", lambda text: training)
+    found = run("any", "--row", "torch.eager", "--out", tmp_path)
+    assert found.exit_code == 130
+    assert "interrupted; what there is is kept" in found.output
+    assert (tmp_path / "report.html").exists()
 
 
 def run(*arguments):

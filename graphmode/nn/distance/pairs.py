@@ -156,7 +156,10 @@ def _distance(first: jax.Array, second: jax.Array, p: float) -> jax.Array:
     difference = first - second
     if difference.shape[-1] == 0:
         return jnp.zeros(difference.shape[:-1], difference.dtype)
-    return vector_norm(difference, p, (-1,), split_ties=False)
+    distance = vector_norm(difference, p, (-1,), split_ties=False)
+    if p == 0:  # a norm counts NaN as any other entry that is not 0
+        distance = jnp.where(jnp.isnan(difference).any(-1), jnp.nan, distance)
+    return distance
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(2,))

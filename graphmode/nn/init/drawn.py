@@ -73,8 +73,10 @@ def trunc_normal_(
     sign = -1 if low > 0 else 1
     low, high = (-high, -low) if sign < 0 else (low, high)
     shape, dtype = _drawn(variable)
-    bounds = (0.5 * math.erfc(-bound / math.sqrt(2)) for bound in (low, high))
-    probability = jax.random.uniform(_key(rngs), shape, dtype, *bounds)
+    first, last = (0.5 * math.erfc(-bound / math.sqrt(2)) for bound in (low, high))
+    probability = jax.random.uniform(_key(rngs), shape, dtype, first, last)
+    # Of 2^23 draws one is 0, at which the quantile is the bound itself, be it a hundred deviations away.
+    probability = jnp.maximum(probability, first + (last - first) * float(jnp.finfo(dtype).eps) / 2)
     value = mean + std * sign * jnp.clip(jax.scipy.special.ndtri(probability), low, high)
     return set_value(variable, jnp.clip(value, a, b))
 

@@ -123,8 +123,7 @@ def einsum(equation: str, *operands: Any, precision: jax.lax.PrecisionLike = Non
         operands = tuple(operands[0])
     if not operands:
         raise ValueError("operands is empty; give at least one array")
-    # PyTorch's rules for a CPU are those of the products inside: one array alone has none.
-    return (_sum if len(operands) == 1 else _sum_of_products)(equation, *operands, precision=precision)
+    return (_sum_of_products if _contracts(equation) else _product)(equation, *operands, precision=precision)
 
 
 def _sum(equation: str, *operands: jax.Array, precision: jax.lax.PrecisionLike) -> jax.Array:
@@ -132,7 +131,17 @@ def _sum(equation: str, *operands: jax.Array, precision: jax.lax.PrecisionLike) 
     return jnp.einsum(equation, *operands, precision=precision)
 
 
+# PyTorch's rules for a CPU are those of the products inside: an elementwise one, and one array alone, have none.
 _sum_of_products = autocasts(_sum, name="einsum")
+_product = autocasts(_sum, name="einsum without products")
+
+
+def _contracts(equation: str) -> bool:
+    """Whether the operands share an axis that is summed over."""
+    inputs, _, output = equation.replace(" ", "").partition("->")
+    terms = [set(term) for term in inputs.split(",")]
+    shared = {label for label in inputs if label.isalpha() and sum(label in term for term in terms) > 1}
+    return bool(shared - set(output))
 
 
 def _check_batches(**pair: jax.Array) -> None:

@@ -74,7 +74,7 @@ class LinearCrossEntropyOptions:
         if method is None:
             return max(1, batch if given is None else min(given, batch))
         factor = int(method.partition(":")[2] or 1)
-        target = -(-batch // -(-num_classes // in_features))
+        target = -(-batch // -(-num_classes // max(in_features, 1)))
         rows = min((1 << (target - 1).bit_length()) // factor, batch) if target > 0 else 0
         if given is not None and given != rows:
             raise ValueError(
@@ -89,7 +89,7 @@ def linear(
 ) -> jax.Array:
     """`input @ weight + bias`, the weight's further axes following the batch's."""
     check_same_dtype(input=input, linear_weight=weight, linear_bias=bias)
-    logits = jnp.dot(input, weight.reshape(weight.shape[0], -1), precision=precision)
+    logits = jnp.dot(input, weight.reshape(weight.shape[0], math.prod(weight.shape[1:])), precision=precision)
     logits = logits.reshape(input.shape[:-1] + weight.shape[1:])
     return logits if bias is None else logits + bias
 
@@ -173,11 +173,16 @@ def linear_cross_entropy(
     )
 
 
+_as_products = autocasts(lambda *arrays: arrays, name="linear")
+
+
 def _in_chunks(
     input, linear_weight, target, bias, weight, reduction, ignore_index, smoothing, options, layout, mask, precision
 ) -> jax.Array:
+    dtype = input.dtype
+    input, linear_weight, bias = _as_products(input, linear_weight, bias)
     check_same_dtype(input=input, linear_weight=linear_weight, linear_bias=bias)
-    batch, dtype = input.shape[0], input.dtype
+    batch, taken = input.shape[0], input.dtype
     shape = (batch, *linear_weight.shape[1:])
     weight = None if weight is None else as_array(weight)
     axis = class_axis(jax.ShapeDtypeStruct(shape, dtype), weight, layout)  # type: ignore[arg-type]
@@ -185,15 +190,15 @@ def _in_chunks(
     if target.shape[:1] != (batch,):
         raise ValueError(f"target has shape {target.shape}, and a first axis of {batch} was wanted, as input's")
     mask = as_mask(mask, kept)
-    result = jnp.result_type(input, target) if target.shape == shape else dtype
+    result = jnp.result_type(dtype, target) if target.shape == shape else dtype
     size = options.rows(batch, input.shape[1], shape[axis])
-    summed = options.acc_dtype or (jnp.float32 if jnp.finfo(dtype).bits < 32 else dtype)
+    summed = options.acc_dtype or (jnp.float32 if jnp.finfo(taken).bits < 32 else taken)
     # Gradients of what the loop closes over are summed in its dtype.
     wide_weight, wide_bias = jax.tree.map(lambda a: a.astype(summed), (linear_weight, bias))
 
     def rows(chunk: tuple[jax.Array, jax.Array, jax.Array | None]) -> jax.Array:
         inputs, targets, counted = chunk
-        narrow_weight, narrow_bias = jax.tree.map(lambda a: a.astype(dtype), (wide_weight, wide_bias))
+        narrow_weight, narrow_bias = jax.tree.map(lambda a: a.astype(taken), (wide_weight, wide_bias))
         logits = linear(inputs, narrow_weight, narrow_bias, precision=precision)
         return unreduced(logits, targets, weight, ignore_index, smoothing, axis, counted)
 

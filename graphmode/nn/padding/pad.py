@@ -14,6 +14,7 @@ import numpy as np
 from jax import lax
 
 from ..arguments import as_word
+from ..autocast import autocasts
 from ..compiled_once import compiled_once
 from ..layout import DataFormat, as_layout, spatial_axes
 
@@ -66,6 +67,7 @@ def pad(
     lengths = [input.shape[axis] + sum(pair) for axis, pair in zip(axes, pairs, strict=True)]
     if mode != "circular" and (min(lengths) < 0 or max(lengths) < 1):
         raise ValueError(f"pad {tuple(pad)} leaves nothing of input, of shape {tuple(input.shape)}; take away less")
+    input = autocasts(lambda input: input, name=f"pad {mode} {len(pairs)}d")(input)
     return _lengthened(input, axes, tuple(pairs), mode)
 
 

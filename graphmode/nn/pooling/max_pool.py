@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 
+from ..autocast import autocasts
 from ..layer import Layer
 from ..layout import DataFormat, as_layout
 from .largest import largest_over, regular
@@ -29,9 +30,14 @@ def max_pool_nd(
     windows = as_windows(spatial, kernel_size, stride, padding, dilation)
     check_pooled(input, layout, spatial)
     check_ordered(input)
+    if spatial == 3 and not return_indices:  # with indices it is another function, and has no rule
+        input = _as_volumes(input)
     walks = [regular(span, input.ndim) for span in windows.spans(input, layout, ceil_mode=ceil_mode)]
     output, indices = largest_over(input, walks, positions=return_indices)
     return output if indices is None else (output, indices)
+
+
+_as_volumes = autocasts(lambda input: input, name="max_pool3d")
 
 
 def max_pool1d(

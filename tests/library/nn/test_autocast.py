@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from flax import nnx
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 import graphmode
 from graphmode import nn
@@ -164,23 +164,61 @@ def test_what_pytorch_runs_in_float32_on_a_gpu_has_a_rule():
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 4), IMAGE, VOLUME])
-def test_means_over_volumes_are_float32_on_a_cpu(shape):
+def test_volumes_and_edges_are_float32_on_a_cpu(shape):
     x = torch.ones(shape, dtype=torch.bfloat16)
     calls = [("local_response_norm", {"size": 2}), ("interpolate", {"size": 2, "mode": "area"})]
     if len(shape) == 5:
         calls.append(("lp_pool3d", {"norm_type": 2.0, "kernel_size": 2}))
+    spatial = len(shape) - 2
+    calls += [(f"max_pool{spatial}d", {"kernel_size": 2, "return_indices": indices}) for indices in (False, True)]
+    modes = ("constant", "reflect", "replicate", "circular")
+    calls += [("pad", {"pad": [1, 1] * spatial, "mode": mode}) for mode in modes]
     for name, arguments in calls:
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            wanted = getattr(torch.nn.functional, name)(x, **arguments).dtype
+            wanted = tree_leaves(getattr(torch.nn.functional, name)(x, **arguments))[0].dtype
         with nn.autocast(jnp.bfloat16, device_type="cpu"):
             function = getattr(nn.functional, name)
             found = function(jnp.ones(shape, jnp.bfloat16), **arguments, data_format="channels_first")
+        found = jax.tree.leaves(found)[0]
         assert str(found.dtype) == str(wanted).removeprefix("torch."), name
+
+
+EQUATIONS = [
+    "i->", "ij->ji", "i,j->ij", "i,i->i", "i,i->", "ij,jk->ik", "ij,jk->ijk", "ij, ij", "...i,...i", "ij,jk,k->i",
+]  # fmt: skip
+
+
+@pytest.mark.usefixtures("cuda_autocast")
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize("equation", EQUATIONS)
+def test_sums_of_products_are_lower_and_other_products_on_a_gpu_alone(equation, device):
+    terms = equation.partition("->")[0].replace(" ", "").replace("...", "").split(",")
+    arrays = [torch.ones((3,) * len(term)) for term in terms]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        wanted = torch.einsum(equation, *(map(OnCuda, arrays) if device == "cuda" else arrays))
+    with nn.autocast(jnp.bfloat16, device_type=device):
+        found = nn.functional.einsum(equation, *(jnp.asarray(array.numpy()) for array in arrays))
+    assert str(found.dtype) == str(wanted.dtype).removeprefix("torch.")
+
+
+@pytest.mark.parametrize("given", ["bfloat16", "float32"])
+def test_a_loss_in_chunks_takes_a_weight_of_another_dtype(given):
+    """Of an activation that is bfloat16 under autocast, and a parameter that is not."""
+    torch.manual_seed(0)
+    x, weight, target = torch.randn(4, 3), torch.randn(5, 3), torch.tensor([0, 4, 2, 1])
+    wanted = torch.nn.functional.linear_cross_entropy(x, weight, target)
+    options = nn.LinearCrossEntropyOptions(batch_chunk_size=2)
+    with nn.autocast(jnp.bfloat16):
+        arguments = jnp.asarray(x.numpy(), given), jnp.asarray(weight.numpy().T), jnp.asarray(target.numpy())
+        function = lambda x, weight: nn.functional.linear_cross_entropy(x, weight, arguments[2], options=options)  # noqa: E731
+        found, gradients = jax.value_and_grad(function, (0, 1))(*arguments[:2])
+    assert [str(gradient.dtype) for gradient in gradients] == [given, "float32"]
+    np.testing.assert_allclose(np.float32(found), wanted.numpy(), rtol=2e-2)
 
 
 def test_every_rule_belongs_to_a_function():
     for rules in RULES.values():
-        assert not {name for name in rules if not hasattr(nn.functional, name)}
+        assert not {name for name in rules if not hasattr(nn.functional, name.split()[0])}
 
 
 def test_a_jitted_function_is_traced_again_inside():
@@ -216,6 +254,8 @@ def test_float64_is_left_alone():
     with jax.enable_x64(True), nn.autocast(jnp.bfloat16):
         linear = nn.Linear(3, 2, param_dtype=jnp.float64, rngs=nnx.Rngs(0))
         assert linear(jnp.ones((1, 3), jnp.float64)).dtype == jnp.float64
+        for name in ("softmax", "log_softmax", "softmin", "normalize"):
+            assert getattr(nn.functional, name)(jnp.ones((2, 3), jnp.float64), dim=1).dtype == jnp.float64
 
 
 def test_what_is_unsafe_is_refused_on_a_gpu_as_pytorch_does():

@@ -135,6 +135,11 @@ def test_nan_stays():
     x = jnp.asarray([[jnp.nan, 1.0], [3.0, 4.0]])
     for y in (F.normalize(x), F.pairwise_distance(x, x), F.cosine_similarity(x, x), F.cdist(x, x)):
         assert jnp.isnan(y[0]).all()
+    for y, wanted in (
+        (F.cdist(x, x, 0.0), torch.cdist(*[torch.tensor(np.asarray(x))] * 2, 0.0)),
+        (F.pdist(x, 0.0), torch.nn.functional.pdist(torch.tensor(np.asarray(x)), 0.0)),
+    ):
+        np.testing.assert_array_equal(y, wanted)
 
 
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])

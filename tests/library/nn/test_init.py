@@ -78,6 +78,15 @@ def test_the_distribution_is_that_of_torch(name, layout):
         assert ours[-1] < theirs[-1] + 0.01 * width
 
 
+@pytest.mark.parametrize("mean", [0.0, 0.5, -0.5])
+def test_bounds_far_away_are_never_drawn(monkeypatch, mean):
+    """The least number that is drawn, as of every 2^23 draws one is, is no outlier of a hundred deviations."""
+    least = lambda key, shape, dtype, minval, maxval: jnp.full(shape, minval, dtype)  # noqa: E731
+    monkeypatch.setattr(jax.random, "uniform", least)
+    variable = init.trunc_normal_(parameter((2, 3)), mean, std=0.02, rngs=nnx.Rngs(0))
+    assert np.abs(np.asarray(variable[...]) - mean).max() < 6 * 0.02
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_fans_are_counted_in_the_layout_of_torch(layout):
     shape, transform = LAYOUTS[layout]

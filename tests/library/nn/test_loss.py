@@ -584,6 +584,13 @@ def test_chunks_of_logits_give_the_same(reduction, target_of):
                 np.testing.assert_allclose(got, wanted, rtol=1e-10, atol=1e-13)
 
 
+@pytest.mark.parametrize("options", [None, ours.LinearCrossEntropyOptions(batch_chunk_size=2)])
+def test_a_linear_layer_without_features_gives_every_class_the_same(options):
+    found = F.linear_cross_entropy(jnp.zeros((3, 0)), jnp.zeros((0, 5)), jnp.arange(3), options=options)
+    wanted = torch.nn.functional.linear_cross_entropy(torch.zeros(3, 0), torch.zeros(5, 0), torch.arange(3))
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
 def test_chunks_keep_the_logits_from_being_there_at_once():
     options = ours.LinearCrossEntropyOptions(batch_chunk_size=4)
     x, w, t = jnp.ones((16, 3)), jnp.ones((3, 70)), jnp.zeros(16, int)
