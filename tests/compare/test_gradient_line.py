@@ -51,7 +51,9 @@ def blend(share, a, b):
     return share * a + (1 - share) * b
 
 
-blend.defvjp(lambda share, a, b: (blend(share, a, b), (share, a, b)), lambda r, g: (g * r[1], g * r[0], g * (1 - r[0])))
+blend.defvjp(
+    lambda share, a, b: (blend(share, a, b), (share, a, b)), lambda r, g: (g * r[1] ** 2, g * r[0], g * (1 - r[0]))
+)
 
 
 class AdvantagesPort(nnx.Module):
