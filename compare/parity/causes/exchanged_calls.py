@@ -19,6 +19,7 @@ LAYOUTS = {
 }
 FAR, MOST_FAR = 4, 60  # calls between two that are exchanged, and pairs of such
 MOVES = LAYOUTS | {"clone", "expand", "to"}
+BLANK = {"zeros_like", "ones_like", "empty_like", "full_like", "rand_like", "randn_like"}  # take a shape alone
 
 
 class _Pair(NamedTuple):
@@ -71,7 +72,7 @@ def _made_before_layout(given: torch.Tensor, made: dict[int, Site]) -> tuple[Sit
 
 
 def _exchangeable(first: Site, later: Site, layout: list[Site]) -> Iterator[_Pair]:
-    if first.name == later.name or {first.name, later.name} & MOVES:
+    if first.name == later.name or {first.name, later.name} & (MOVES | BLANK):
         return
     if are_root_and_epsilon(first, later):
         return  # `epsilons` tells it with its number

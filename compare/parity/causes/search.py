@@ -75,6 +75,7 @@ class Search:
     ):
         self.trial, self.look, self.run_s, self.both, self.within = trial, look, run_s, both, within
         self.replay, self.target = trial.replay, trial.target
+        trial.both = both
         self._has_tried_tables = False  # early, of a module that takes long
 
     def causes(self) -> list[Cause]:
@@ -284,7 +285,8 @@ class Search:
     def _varied(self, same: list[Site], kinds: Collection[str] = KINDS) -> None:
         for variant in self._of(same[0]):
             if isinstance(variant, Variant) and _kind(variant) in kinds:
-                self.trial.vary(variant.id, variant.says, variant.fix, Change(variant.apply, numbers(same)))
+                change = Change(variant.apply, numbers(same))
+                self.trial.vary(variant.id, variant.says, variant.fix, change, by=variant.by)
 
     def _modes(self, sites: list[Site]) -> None:
         """The module's own switch between training and evaluation, the other way."""

@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
+from graphmode.weights import as_numpy
+
 from ...report.records import Cause
 from .change import WRITES, Change, Site
 from .fit import plain, solve
@@ -19,11 +21,14 @@ from .limit import Limit
 from .sites import is_floating, source
 from .target import EXPLAINED
 from .variants import Fit
+from .ways import Step, Ways
 from .wrong_call import Again, WrongCall
 
 IN_PART = " (judged before rounding grows: what follows is chaotic)"
 OF_A_CHOICE = ", or something else by which the same is chosen: nothing but a choice hangs on it here"
 NEARLY, FAR = 1e-3, 30.0  # of a value: what only a choice does not tell from it, and what a choice does
+ORDER = "calls-order"
+LITTLE = 1e-9  # of a value: what is made of it is another then, but where it only chooses
 NOTHING = 1e-9  # a number that was found to be smaller may as well be zero
 ROUNDED = 3e-7  # of a number: as near lies what float32 makes of it
 PLAIN_DIGITS = 3  # of a number that somebody may have written
@@ -59,6 +64,7 @@ class Trial:
       only: ids of those that are tried; all where empty.
 
     Attributes:
+      both: gives the ways of the port and of the reference through the call; None where there are none.
       found: causes, of different ids.
       choices: those that would do, and much else would: nothing but what is chosen hangs on them.
     """
@@ -73,6 +79,7 @@ class Trial:
     ):
         self.call, self.limit, self.elsewhere, self.again, self.only = call, limit, elsewhere, again, only
         self.replay, self.target, self.forward = call.replay, call.target, call.forward
+        self.both: Callable[[], Ways | None] = lambda: None
         self.found: list[Cause] = []
         self.choices: list[Cause] = []
         self._lengths: dict[str, int] = {}  # of the numbers in those, by id
@@ -81,12 +88,18 @@ class Trial:
     def is_over(self) -> bool:
         return self.limit.is_over
 
-    def vary(self, id: str, says: str, fix: str, change: Change) -> None:
-        """Adds a cause where this change makes the reference give what the port gives."""
+    def vary(self, id: str, says: str, fix: str, change: Change, by: frozenset[str] = frozenset()) -> None:
+        """Adds a cause where this change makes the reference give what the port gives; `by` is as
+        of a `Variant`."""
         if not self._is_tried(id):
             return
         left = self._residual(change)
-        if self.target.explains(left) and not self._is_by_chance(id) and self._holds_elsewhere(id, change):
+        if (
+            self.target.explains(left)
+            and not self._is_by_chance(id)
+            and self._holds_elsewhere(id, change)
+            and not self._is_refuted(id, change, by)
+        ):
             cause = Cause(id=id, says=says + self._part, fix=fix, residual=left, reference=self._source(change))
             self._take(cause, change)
 
@@ -117,7 +130,7 @@ class Trial:
             return  # one number makes any one number right
         if not _is_plain(value) and self._gives_one_number(change(value)):
             return  # likewise, in a tensor of a single number
-        if self._holds_elsewhere(fit.id, change(value)):
+        if self._holds_elsewhere(fit.id, change(value)) and not self._is_refuted(fit.id, change(value)):
             words = {"value": f"{value:.12g}", "known": f"{fit.known:.12g}"}
             length = len(words["value"])
             if length > min(self._lengths.values(), default=length) + CLEARLY:
@@ -151,6 +164,14 @@ class Trial:
 
     def _explains_about(self, change: Change, much: float) -> bool:
         """Whether it does with what the changed calls give multiplied by random numbers, so far from one."""
+        with contextlib.suppress(Exception):
+            found = self.replay.run(self._about(change, much), forward_only=True)
+            return self.forward.explains(self.forward.residual(found))
+        return False
+
+    @staticmethod
+    def _about(change: Change, much: float) -> Change:
+        """The same, and what it gives is multiplied by random numbers, so far from one."""
         noise, apply = torch.Generator().manual_seed(0), change.apply
         assert apply is not None
 
@@ -162,10 +183,7 @@ class Trial:
         def apply_about(func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
             return pytree.tree_map(about, apply(func, args, kwargs))
 
-        with contextlib.suppress(Exception):
-            found = self.replay.run(replace(change, apply=apply_about), forward_only=True)
-            return self.forward.explains(self.forward.residual(found))
-        return False
+        return replace(change, apply=apply_about)
 
     def _gives_one_number(self, change: Change) -> bool:
         """Whether the changed calls give tensors of several elements, which are all the same."""
@@ -211,6 +229,36 @@ class Trial:
         again = self.again.call
         return again is None or self.target.kinds_of_change(again.target) < FEW
 
+    def _is_refuted(self, id: str, change: Change, by: frozenset[str] = frozenset()) -> bool:
+        """Whether the port shows that it does not do so, though it gives what it would: where all that comes of it is
+        what is chosen, two ways of choosing are often alike. It does not compare the number so, or has what the changed
+        arithmetic gives unchanged."""
+        sites = [site for site in self._sites if site.number in change.sites]
+        results = [site.result for site in sites]
+        if by and any(isinstance(x, torch.Tensor) and x.numel() > 1 for x in results):
+            return False
+        refutable = by or ((_is_arithmetic(id) or id == ORDER) and self._is_discrete(change))
+        both = self.both() if refutable else None
+        if both is None:
+            return False
+        if by:
+            given = [x for site in sites for x in site.args if isinstance(x, torch.Tensor)]
+            there = [step for step in both.own if step.operation.eqn.primitive.name in by]
+            return not any(_is_given(step, as_numpy(x)) for step in there for x in given)
+        telling = [as_numpy(x) for x in results if is_floating(x) and bool((x != x.flatten()[:1]).any())]
+        return any(map(both.own_values.have_whole, telling))
+
+    def _is_discrete(self, change: Change) -> bool:
+        """Whether what the changed calls give may be another by a little, and the same comes of it."""
+        usual = functools.partial(replace, change, apply=lambda func, args, kwargs: func(*args, **kwargs))
+        if change.apply is None or self.forward.before <= EXPLAINED or not self._gives_floats(change):
+            return False
+        with contextlib.suppress(Exception):
+            before = self.replay.run(usual(), forward_only=True)
+            after = self.replay.run(self._about(usual(), LITTLE), forward_only=True)
+            return all(np.array_equal(x, after[key], equal_nan=x.dtype.kind == "f") for key, x in before.items())
+        return False
+
     def _holds_elsewhere(self, id: str, change: Change) -> bool:
         """Whether it explains another call of the module that goes wrong, too, and other inputs."""
         if self.elsewhere is not None and not self.call.in_part and not self.elsewhere.holds(change):
@@ -229,6 +277,10 @@ class Trial:
     @property
     def _part(self) -> str:
         return IN_PART if self.call.in_part else ""
+
+
+def _is_given(step: Step, value: np.ndarray) -> bool:
+    return any(np.size(x) == value.size and np.allclose(np.asarray(x).flatten(), value.flatten()) for x in step.given)
 
 
 def _is_arithmetic(id: str) -> bool:

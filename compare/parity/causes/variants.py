@@ -31,6 +31,7 @@ class Variant:
       is_guess: whether it is one of many numbers, some of which come to the same as what is likelier; such are tried
         where nothing else explains it.
       leaves_out: whether it is that something is not there, though its id does not end in `-missing`.
+      by: of a comparison of one number, primitives of JAX's, by one of which a port that does so compares it.
     """
 
     id: str
@@ -39,6 +40,7 @@ class Variant:
     apply: Apply
     is_guess: bool = False
     leaves_out: bool = False
+    by: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

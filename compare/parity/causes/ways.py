@@ -100,6 +100,18 @@ class Ways:
         return Values(_had(self.steps, inside))
 
     @functools.cached_property
+    def own(self) -> list[Step]:
+        """The operations of the module, without those inside that hand on what is the reference's."""
+        inside = [call.path for call in self.look.run.forced if _is_within(call.path, self.at.path)]
+        steps = (step for step in self.steps if is_inside(step.operation.module, self.at.path))
+        return [step for step in steps if not any(is_inside(step.operation.module, path) for path in inside)]
+
+    @functools.cached_property
+    def own_values(self) -> Values:
+        """What these make."""
+        return Values(value for step in self.own for value in step.results)
+
+    @functools.cached_property
     def maker(self) -> dict[int, Step]:
         """By the identity of a value of the port's, the operation that makes it, and does not hand it on."""
         return {id(x): step for step in self.steps for x in step.results if all(x is not each for each in step.given)}

@@ -257,6 +257,12 @@ def function(call: Called) -> Iterator[Variant]:
             )
 
 
+COMPARED_BY = {  # from either side, or not the opposite
+    **dict.fromkeys(("gt", "lt"), frozenset({"gt", "lt", "not"})),
+    **dict.fromkeys(("ge", "le"), frozenset({"ge", "le", "not"})),
+    "eq": frozenset({"eq", "not"}),
+    "ne": frozenset({"ne", "not"}),
+}
 SIGNS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<=", "eq": "==", "ne": "!="}
 
 
@@ -271,6 +277,7 @@ def comparison(call: Called) -> Iterator[Variant]:
                 f"compare as the reference does, with {SIGNS[call.name.strip('_')]}",
                 lambda func, args, kwargs, other=other: getattr(torch, other)(*args),
                 is_guess=(of_floats and other in ("eq", "ne")) or _is_as_no_mask(call, getattr(torch, other)),
+                by=COMPARED_BY[other],
             )
 
 
