@@ -17,6 +17,7 @@ import graphmode.nn.functional as ours
 _DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
 _ITSELF = "_graphmode_itself"  # of what stands in for a function, that
 _is_inference = False
+_rates: dict[Any, set[float]] = {theirs: set(), ours: set()}  # that functions have been called with in training
 
 
 def note_mode(mode: str) -> None:
@@ -33,9 +34,11 @@ def functional_dropout_off() -> Iterator[None]:
     reached."""
     before = [(holder, name, getattr(holder, name)) for holder in (theirs, ours) for name in _DROPOUTS]
     attention = theirs.scaled_dot_product_attention
+    for rates in _rates.values():
+        rates.clear()
     try:
         for holder, name, function in before:
-            setattr(holder, name, _off(function))
+            setattr(holder, name, _off(function, _rates[holder]))
         theirs.scaled_dot_product_attention = _without_rate(attention)
         yield
     finally:
@@ -58,13 +61,21 @@ def functional_dropout_as_it_was() -> Iterator[None]:
             setattr(theirs, name, function)
 
 
-def _off(function: Callable[..., Any]) -> Callable[..., Any]:
-    trains = list(inspect.signature(function).parameters).index("training")
+def rates_of_functions() -> tuple[set[float], set[float]]:
+    """The rates that the reference and the port have called functions with, since `functional_dropout_off` began."""
+    return _rates[theirs], _rates[ours]
+
+
+def _off(function: Callable[..., Any], rates: set[float]) -> Callable[..., Any]:
+    signature = inspect.signature(function)
+    trains = list(signature.parameters).index("training")
 
     @functools.wraps(function)
     def dropped(input: Any, *args: Any, **kwargs: Any) -> Any:
         is_training = kwargs.get("training", args[trains - 1] if len(args) >= trains else True)
         is_given = kwargs.get("mask") is not None  # what is dropped is an input, and the same on both sides
+        if is_training and not _is_inference:
+            rates.add(float(kwargs.get("p", args[0] if args else signature.parameters["p"].default)))
         return function(input, *args, **kwargs) if _is_inference or is_given or not is_training else input
 
     setattr(dropped, _ITSELF, function)
@@ -77,6 +88,7 @@ def _without_rate(attention: Any) -> Callable[..., torch.Tensor]:
         query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, *args: Any, **kwargs: Any
     ) -> Any:
         rate = dropout_p if _is_inference else 0.0
+        _rates[theirs].add(float(dropout_p))
         return attention(query, key, value, attn_mask, rate, *args, **kwargs)
 
     setattr(attended, _ITSELF, attention)

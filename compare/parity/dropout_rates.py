@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from flax import nnx
 
+from ..functional_dropout import rates_of_functions
+
 if TYPE_CHECKING:
     import torch
 
@@ -18,6 +20,9 @@ def dropout_warnings(reference: torch.nn.Module, port: nnx.Module) -> Iterator[s
     """What to say of a port whose rates of dropout are other ones, or not as many."""
     theirs = Counter(rate for module in reference.modules() for rate in _rates(module))
     ours = Counter(rate for _, module in nnx.iter_modules(port) for rate in _rates(module))
+    called, called_by_port = (Counter({_rounded(rate): 1 for rate in rates if rate}) for rates in rates_of_functions())
+    if called or called_by_port:  # how often a rate is used cannot be told from the calls of many runs
+        theirs, ours = Counter(set(theirs | called)), Counter(set(ours | called_by_port))
     if ours != theirs:
         yield (
             f"dropout is off on both sides, and not compared: the rates are {_told(theirs)} in the reference, and "
@@ -29,7 +34,11 @@ def dropout_warnings(reference: torch.nn.Module, port: nnx.Module) -> Iterator[s
 def _rates(module: Any) -> list[float]:
     names = ("p", "rate") if "dropout" in type(module).__name__.lower() else HELD_BY_OTHERS
     values = [getattr(module, name, None) for name in names]
-    return [round(float(value), 6) for value in values if isinstance(value, float) and value > 0][:1]
+    return [_rounded(value) for value in values if isinstance(value, float) and value > 0][:1]
+
+
+def _rounded(rate: float) -> float:
+    return round(float(rate), 6)
 
 
 def _told(rates: Counter[float]) -> str:

@@ -30,11 +30,25 @@ def port(make):
     return Port
 
 
-def warnings(make, rows=40, **fields):
+class ByFunction(Reference):
+    def forward(self, x):
+        return torch.nn.functional.dropout(self.fc(x), 0.1, self.training)
+
+
+class Twice(Reference):
+    def forward(self, x):
+        return self.again(super().forward(x))
+
+    def __init__(self):
+        super().__init__()
+        self.again = torch.nn.Dropout(0.1)
+
+
+def warnings(make, rows=40, reference=Reference, **fields):
     case = Case(
         name="c",
         summary="s",
-        reference=Reference,
+        reference=reference,
         model=port(make),
         inputs=lambda rng: (rng.standard_normal((rows, WIDTH)),),
         adversarial=(),
@@ -58,6 +72,17 @@ def test_the_same_rate_is_no_matter(make):
 def test_another_rate_is_told(make, told):
     (warning,) = warnings(make)
     assert f"the rates are 0.1 in the reference, and {told} in the port" in warning
+
+
+def test_a_rate_of_a_function_is_told_as_one_of_a_module_is():
+    assert warnings(lambda rngs: nnx.Dropout(0.1, rngs=rngs), reference=ByFunction) == []
+    (warning,) = warnings(kept, reference=ByFunction)
+    assert "the rates are 0.1 in the reference, and 0.9 in the port" in warning
+
+
+def test_where_modules_alone_drop_their_number_is_told():
+    (warning,) = warnings(lambda rngs: nn.Dropout(0.1, rngs=rngs), reference=Twice)
+    assert "the rates are 0.1 (2 times) in the reference, and 0.1 in the port" in warning
 
 
 def test_where_nothing_is_trained_dropout_is_no_matter():
