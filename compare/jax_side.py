@@ -18,7 +18,7 @@ from flax import nnx
 
 from graphmode.weights import load, named_arrays
 
-from .asked_dtype import as_float64, attention_in_float64
+from .asked_dtype import as_float64, attention_in_float64, constants_in_float64, names_around
 from .case import TRAIN_STEPS, Case, CaseError, Inputs, Mode
 from .draw import input_name, signature
 from .dtypes import JAX_DTYPES, cast_array, matmul_precision
@@ -151,6 +151,10 @@ class PortSide:
         ):
             yield
 
+    @functools.cached_property
+    def _written_in(self) -> list[dict[str, Any]]:
+        return names_around(self.model)
+
     @contextlib.contextmanager
     def following(self) -> Iterator[None]:
         """In which the model is called: in float64 it casts to float32 no more than the reference does, and where it is
@@ -160,6 +164,7 @@ class PortSide:
                 stack.enter_context(broken_off())
             if self.dtype == "float64":
                 stack.enter_context(attention_in_float64())
+                stack.enter_context(constants_in_float64(self._written_in))
                 asked = self.asked()
                 narrow = {self.declared} & {"bfloat16", "float16"} - asked
                 if narrow or asked & {"float32", "complex64"}:

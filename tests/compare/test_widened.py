@@ -360,3 +360,44 @@ def test_a_table_that_both_make_in_float32_is_taken_in_float64(slower, passes):
     report = check(case)
     assert report.passed == passes, report
     assert any("are taken in float64" in note for note in report.parity[0].notes) or not passes
+
+
+TABLE = np.random.default_rng(0).uniform(0, 32, (WIDTH, 2)).astype(np.float32)
+TABLE_OF_JAX = jnp.asarray(TABLE)
+
+
+class Areas(torch.nn.Module):
+    """Of boxes that are float32, whatever comes in."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(WIDTH, WIDTH)
+        self.register_buffer("boxes", torch.from_numpy(TABLE), persistent=False)
+
+    def forward(self, x):
+        return self.fc(x) * (self.boxes[:, 0] * self.boxes[:, 1])
+
+
+TABLES = {
+    "an array of numpy's that becomes one of JAX's": lambda: jnp.array(TABLE.copy()),
+    "one that numpy computes with": lambda: TABLE,
+    "one of JAX's": lambda: TABLE_OF_JAX,
+}
+
+
+@pytest.mark.parametrize("table", TABLES.values(), ids=TABLES.keys())
+def test_what_a_port_computes_of_constants_in_float32_has_all_digits_in_float64(table):
+    class Port(nnx.Module):
+        def __init__(self, rngs):
+            self.fc = gm.nn.Linear(WIDTH, WIDTH, rngs=rngs)
+
+        def __call__(self, x):
+            boxes = table()
+            return self.fc(x) * (boxes[:, 0] * boxes[:, 1])
+
+    case = Case(
+        name="c", summary="s", reference=Areas, model=Port, inputs=lambda rng: (rng.standard_normal((9, WIDTH)),)
+    )
+    report = check(case, hasty=True)
+    assert report.passed, report
+    assert TABLE.dtype == TABLE_OF_JAX.dtype == jnp.asarray(TABLE).dtype == np.float32
