@@ -374,7 +374,7 @@ class Noisy(nn.Module):
 
 
 class Penalised(nn.Module):
-    """Takes a gradient as it runs, and rows of a mask, and asks PyTorch how it is set."""
+    """Takes a gradient as it runs, and rows of a mask, and asks PyTorch what it was built with."""
 
     def forward(self, x, y):
         x.requires_grad_(True)
@@ -387,7 +387,7 @@ class Penalised(nn.Module):
         except RuntimeError:
             x = x + 1
         hardest = [x[i][near[i]].sum() for i in range(2)]
-        return (grads, *hardest) if torch.backends.cudnn.benchmark_limit is None else grads
+        return (grads, *hardest) if torch.version.hip is None else grads
 
 
 class Derived(nn.Module):
