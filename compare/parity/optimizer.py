@@ -20,6 +20,7 @@ from ..draw import generator
 from ..dtypes import JAX_DTYPES, torch_dtype
 from ..errors import describe_briefly
 from ..report.records import Tensor
+from ..wide_counts import with_wide_counts
 from .yardstick import PRECISE_RATIO, Difference, difference, error_ratio
 
 SHAPE = (64, 64)
@@ -92,6 +93,7 @@ def in_jax(
     transformation: Any, gradients: list[np.ndarray], dtype: str, device: str, *, start: np.ndarray | None = None
 ) -> np.ndarray:
     """The same of an optax transformation."""
+    transformation = with_wide_counts(transformation)
 
     @jax.jit
     def step(parameter: jax.Array, state: Any, gradient: jax.Array) -> tuple[jax.Array, Any]:

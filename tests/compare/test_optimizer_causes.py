@@ -1,14 +1,18 @@
 """Why an optimizer steps otherwise: its settings, what it does to gradients, its learning rates."""
 
+from dataclasses import replace
+
+import jax
 import jax.numpy as jnp
 import optax
 import pytest
 import torch
 from flax import nnx
-from graphmode.compare import Case, check
+from graphmode.compare import Case, check, lockstep
 from graphmode.compare.parity.causes import explain_optimizer
 from graphmode.compare.parity.optimizer import examine_optimizer
 from graphmode.compare.report.divergence_text import OPTIMIZER
+from graphmode.compare.wide_counts import with_wide_counts
 
 from graphmode.optim import adagrad, adam, adamw, clip_grad_norm
 
@@ -293,3 +297,41 @@ def test_digits_that_all_elements_lose_together_are_told(port, causes):
     if causes:
         (each,) = report.divergences
         assert (each.module, each.dtype, [cause.id for cause in each.causes]) == (OPTIMIZER, "float32", causes)
+
+
+def warming(optimizer):
+    return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda count: min((count + 1) / 7, 1))
+
+
+@pytest.mark.parametrize(("steps", "first", "right"), [(6, 1, True), (7, 1, False), (6, 0, False), (6, 2, False)])
+def test_a_schedule_that_optax_computes_of_an_int32_is_judged_in_float64(steps, first, right):
+    port = optax.sgd(optax.linear_schedule(0.1 * first / 7, 0.1, steps), momentum=0.9)
+    case = with_optimizer(hung(sgd, after=warming), port)
+    found = examine_optimizer(case, seed=0, dtype="float32", device="cpu")
+    assert found.equal is right, found
+    assert found.precise is right
+    trained = lockstep(replace(case, modes=("train_step",)), steps=3)
+    assert trained.passed is right, str(trained)
+
+
+def test_a_state_whose_branches_want_its_dtype_keeps_it():
+    def update(gradients, count, params=None):
+        after = jax.lax.cond(count > 0, lambda n: n + 1, lambda n: jnp.ones((), jnp.int32), count)
+        return jax.tree.map(lambda g: -g / after, gradients), after
+
+    own = with_wide_counts(optax.GradientTransformation(lambda params: jnp.zeros((), jnp.int32), update))
+    with jax.enable_x64(True):
+        updates, count = own.update(jnp.ones(2), jnp.zeros((), jnp.int32))
+    assert (count.dtype, updates.dtype) == (jnp.int32, jnp.float64)
+
+
+@pytest.mark.parametrize(
+    "port",
+    [
+        optax.sgd(lambda count: 0.1 * jnp.minimum((count.astype(jnp.float32) + 1) / 7, 1), momentum=0.9),
+        optax.sgd(optax.linear_schedule(0.1 / 7, 0.1, 6), momentum=0.9, accumulator_dtype=jnp.float32),
+    ],
+)
+def test_a_cast_to_float32_in_an_optimizer_is_named(port):
+    (cause,) = explain_optimizer(with_optimizer(hung(sgd, after=warming), port), seed=0, device="cpu")
+    assert cause.id == "hidden-cast", cause
