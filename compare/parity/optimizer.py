@@ -45,11 +45,7 @@ def examine_optimizer(case: Case, *, seed: int, dtype: str, device: str) -> Tens
         ported = [[in_jax(transformation, g, name, device)[-1] for g in draws] for name in ("float64", dtype)]
     except Exception as error:
         return f"train_step: the optimizer was not judged by itself, on a single array: {describe_briefly(error)}"
-    worst, at = Difference(0.0), 0
-    for i, (ours, theirs) in enumerate(zip(ported[0], exact, strict=True)):
-        found = difference(ours, theirs)
-        if found.error > worst.error:
-            worst, at = found, i
+    worst, at = _worst(ported[0], exact)
     ratio = error_ratio(ported[1], usual, exact, dtype=dtype)
     return Tensor(
         name="optimizer",
@@ -65,6 +61,22 @@ def examine_optimizer(case: Case, *, seed: int, dtype: str, device: str) -> Tens
         reference_value=worst.reference,
         note="; ".join(filter(None, (worst.note, "given the same gradients, from parameters of zero"))),
     )
+
+
+def worst_in(case: Case, *, seed: int, dtype: str, device: str) -> tuple[Difference, str]:
+    """How far the optax side of an optimizer that can be judged is off in a dtype, and on which gradients."""
+    assert case.optimizer is not None
+    make, transformation = case.optimizer
+    draws = [gradients(case, seed, i) for i in range(DRAWS)]
+    exact = [in_torch(make, g, "float64", device)[-1] for g in draws]
+    worst, at = _worst([in_jax(transformation, g, dtype, device)[-1] for g in draws], exact)
+    return worst, f"gradients {at}"
+
+
+def _worst(ported: list[np.ndarray], exact: list[np.ndarray]) -> tuple[Difference, int]:
+    found = [difference(ours, theirs) for ours, theirs in zip(ported, exact, strict=True)]
+    at = max(range(len(found)), key=lambda i: found[i].error)
+    return found[at], at
 
 
 def gradients(case: Case, seed: int, index: int) -> list[np.ndarray]:
@@ -90,9 +102,15 @@ def in_torch(
 
 
 def in_jax(
-    transformation: Any, gradients: list[np.ndarray], dtype: str, device: str, *, start: np.ndarray | None = None
+    transformation: Any,
+    gradients: list[np.ndarray],
+    dtype: str,
+    device: str,
+    *,
+    start: np.ndarray | None = None,
+    wide_scalars: bool = False,
 ) -> np.ndarray:
-    """The same of an optax transformation."""
+    """The same of an optax transformation; `wide_scalars` has numbers that are no arrays in float64 in each dtype."""
     transformation = with_wide_counts(transformation)
 
     @jax.jit
@@ -100,7 +118,7 @@ def in_jax(
         updates, state = transformation.update(gradient, state, parameter)
         return optax.apply_updates(parameter, updates), state
 
-    with jax.enable_x64(dtype == "float64"), jax.default_device(jax.devices(device)[0]):
+    with jax.enable_x64(wide_scalars or dtype == "float64"), jax.default_device(jax.devices(device)[0]):
         parameter = jnp.asarray(np.zeros(SHAPE) if start is None else start, JAX_DTYPES[dtype])
         state = transformation.init(parameter)
         after = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..report.divergence_text import OPTIMIZER
@@ -15,22 +16,26 @@ if TYPE_CHECKING:
 def of_optimizer(exam: Examination, update: Tensor, dtype: str = "") -> Divergence:
     """The optimizer as the place of the error: given the same gradients it steps otherwise; with a dtype, in that."""
     from .causes import explain_optimizer, explain_optimizer_digits
+    from .optimizer import worst_in
 
-    finding = Finding(
-        what="update",
-        tensor="the step on given gradients",
-        error=update.error,
-        index=update.index,
-        port_value=update.port_value,
-        reference_value=update.reference_value,
-    )
+    tensor = "the step on given gradients"
     if dtype:
+        worst, label = worst_in(exam.case, seed=exam.seed, dtype=dtype, device=exam.device)
+        note = "" if update.ratio is None else f"{update.ratio:.3g} times PyTorch's error in {dtype}"
+        finding = Finding(
+            what="update",
+            tensor=tensor,
+            error=worst.error,
+            index=worst.index,
+            port_value=worst.port,
+            reference_value=worst.reference,
+            note=note,
+        )
         causes = explain_optimizer_digits(exam.case, seed=exam.seed, dtype=dtype, device=exam.device)
     else:
+        label, finding = update.input, replace(Finding.of(update, tensor), note="")
         causes = explain_optimizer(exam.case, seed=exam.seed, device=exam.device)
-    return Divergence(
-        mode="train_step", input=update.input, module=OPTIMIZER, findings=[finding], causes=causes, dtype=dtype
-    )
+    return Divergence(mode="train_step", input=label, module=OPTIMIZER, findings=[finding], causes=causes, dtype=dtype)
 
 
 def of_steps(exam: Examination, moved: Sequence[Tensor]) -> Divergence:

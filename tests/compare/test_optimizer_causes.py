@@ -9,7 +9,7 @@ import pytest
 import torch
 from flax import nnx
 from graphmode.compare import Case, check, lockstep
-from graphmode.compare.parity.causes import explain_optimizer
+from graphmode.compare.parity.causes import explain_optimizer, explain_optimizer_digits
 from graphmode.compare.parity.optimizer import examine_optimizer
 from graphmode.compare.report.divergence_text import OPTIMIZER
 from graphmode.compare.wide_counts import with_wide_counts
@@ -297,6 +297,29 @@ def test_digits_that_all_elements_lose_together_are_told(port, causes):
     if causes:
         (each,) = report.divergences
         assert (each.module, each.dtype, [cause.id for cause in each.causes]) == (OPTIMIZER, "float32", causes)
+        (finding,) = each.findings
+        assert finding.error > 1e-7, "of the step in float32"
+
+
+def in_float16(beta):
+    """Momentum whose mean loses digits in every element."""
+
+    def update(gradients, mean, params=None):
+        mean = jax.tree.map(lambda m, g: (beta * m + g).astype(jnp.float16).astype(g.dtype), mean, gradients)
+        return jax.tree.map(lambda m: -0.1 * m, mean), mean
+
+    return optax.GradientTransformation(lambda params: jax.tree.map(jnp.zeros_like, params), update)
+
+
+@pytest.mark.parametrize(
+    ("port", "causes"), [(optax.adam(1e-3, eps=1e-3), ["shared-factor"]), (in_float16(0.9), [])], ids=["adam", "others"]
+)
+def test_digits_that_are_lost_in_numbers_of_a_larger_epsilon_are_told(port, causes):
+    case = with_optimizer(
+        lambda p: torch.optim.Adam(p, 1e-3, eps=1e-3) if causes else torch.optim.SGD(p, 0.1, 0.9), port
+    )
+    found = explain_optimizer_digits(case, seed=0, dtype="float32", device="cpu")
+    assert [cause.id for cause in found] == causes
 
 
 def warming(optimizer):
