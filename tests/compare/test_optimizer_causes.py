@@ -358,3 +358,48 @@ def test_a_state_whose_branches_want_its_dtype_keeps_it():
 def test_a_cast_to_float32_in_an_optimizer_is_named(port):
     (cause,) = explain_optimizer(with_optimizer(hung(sgd, after=warming), port), seed=0, device="cpu")
     assert cause.id == "hidden-cast", cause
+
+
+class Unused(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc, self.head = torch.nn.Linear(3, 3), torch.nn.Linear(3, 2)
+
+    def forward(self, x):
+        return self.fc(x)
+
+
+class UnusedPort(nnx.Module):
+    def __init__(self, rngs):
+        self.fc, self.head = nnx.Linear(3, 3, rngs=rngs), nnx.Linear(3, 2, rngs=rngs)
+
+    def __call__(self, x):
+        return self.fc(x)
+
+
+@pytest.mark.parametrize(("eps", "causes"), [(1e-8, []), (1e-6, ["optimizer-epsilon"])])
+def test_what_has_no_gradient_and_is_decayed_is_told_beside_an_optimizer_that_is_wrong(eps, causes):
+    port = optax.adamw(1e-3, eps=eps, weight_decay=0.01)
+    case = replace(with_optimizer(lambda p: torch.optim.AdamW(p, 1e-3), port), reference=Unused, model=UnusedPort)
+    case = replace(case, inputs=lambda rng: (rng.standard_normal((2, 3)),), modes=("train_step",))
+    report = check(case, hasty=True)
+    told = [cause for each in report.divergences for cause in each.causes]
+    assert [cause.id for cause in told] == [*causes, "absent-gradient"], report
+    assert told[-1].says.startswith("moves head.weight, head.bias, which the reference leaves where they are")
+
+
+def test_what_has_a_gradient_of_zero_is_not_said_to_have_none():
+    port = optax.adamw(1e-3, weight_decay=0.01)
+
+    def groups(parameters):
+        each = [{"params": [p], "weight_decay": 0.01 if p.shape[0] != 2 else 0.0} for p in parameters]
+        return torch.optim.AdamW(each, 1e-3)
+
+    class Zero(Unused):
+        def forward(self, x):
+            return self.fc(x) + 0 * self.head(x).sum()
+
+    case = replace(with_optimizer(groups, port), reference=Zero, model=UnusedPort, modes=("train_step",))
+    report = check(replace(case, inputs=lambda rng: (rng.standard_normal((2, 3)),)), hasty=True)
+    assert "absent-gradient" not in [cause.id for each in report.divergences for cause in each.causes], report
+    assert not report.passed
