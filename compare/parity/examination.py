@@ -37,7 +37,7 @@ from .lost_digits import diagnose_precision
 from .lost_nan import lost_nan
 from .more_draws import on_more_draws
 from .narrower import narrower_reference
-from .other_weights import with_other_weights
+from .other_weights import after_steps, with_other_weights
 from .precision import Again as Redrawn
 from .precision import Precision
 from .scales import Scales
@@ -238,7 +238,7 @@ class Examination:
         if side == "jax" and self.locate and not all(t.equal for t in tensors):
             self.on_stage(f"{whose} is not equal: looking for where it goes wrong, and why")
             if _are_steps_alone(tensors) and not self.judge.is_large:
-                left = self._in_later_calls(variant)
+                left = self._without_optimizer(variant, tensors)
                 tensors += left.tensors
         told = [t for t in tensors if t.mode != "train_step"] if left.tensors else tensors
         seen = self.seen_inside(variant, told) if side == "jax" else Diagnosis()
@@ -274,10 +274,16 @@ class Examination:
             return diagnose_precision(self, variant, tensors)
         return look_inside(self, variant) if self.inside else Diagnosis()
 
-    def _in_later_calls(self, variant: str) -> Again:
-        """What is off in later calls of a port that is wrong after steps of training alone: before its optimizer is."""
+    def _without_optimizer(self, variant: str, tensors: Sequence[Tensor]) -> Again:
+        """What is off in later calls, or with later weights, of a port that is wrong after steps of training alone:
+        before its optimizer is accused."""
+        port, label = self.port_side(variant, "float64"), next(t.input for t in tensors if not t.equal)
         with quiet():
-            return second_call(self, self.port_side(variant, "float64"))
+            left = second_call(self, port)
+            if left.tensors:
+                return left
+            found = after_steps(self, variant, port, label)
+        return Again(found.tensors, found.divergences)
 
     def _finite_by_rounding(self, port: PortSide, truths: Sequence[Truth], notes: list[str]) -> list[Tensor]:
         """Gradients that would be NaN without what a compiled graph rounds."""
