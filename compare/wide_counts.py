@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
 import optax
@@ -26,15 +25,13 @@ def with_wide_counts(transformation: Any) -> optax.GradientTransformationExtraAr
 
     def update(updates: Any, state: Any, params: Any = None, **extra: Any) -> tuple[Any, Any]:
         usual = transformation.update
-        if not jax.config.jax_enable_x64:
+        if jnp.result_type(int) != jnp.int64:
             return usual(updates, state, params, **extra)
         try:
             made, after = usual(updates, jtu.tree_map(_wide, state), params, **extra)
-        except TypeError:  # its branches or loops want the dtype that it began with
+            return made, jtu.tree_map(_as_it_was, after, state)
+        except (TypeError, ValueError):  # its branches or loops want the dtype that it began with, or it changes shape
             return usual(updates, state, params, **extra)
-        if jtu.tree_structure(after) == jtu.tree_structure(state):
-            after = jtu.tree_map(_as_it_was, after, state)
-        return made, after
 
     return optax.GradientTransformationExtraArgs(transformation.init, update)
 
