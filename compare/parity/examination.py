@@ -240,8 +240,8 @@ class Examination:
             if _are_steps_alone(tensors) and not self.judge.is_large:
                 left = self._without_optimizer(variant, tensors)
                 tensors += left.tensors
-        told = [t for t in tensors if t.mode != "train_step"] if left.tensors else tensors
-        seen = self.seen_inside(variant, told) if side == "jax" else Diagnosis()
+        accused = [t for t in tensors if t.mode != "train_step"] if left.tensors else tensors
+        seen = self.seen_inside(variant, accused) if side == "jax" else Diagnosis()
         self._ports.clear()
         notes += seen.notes
         readings: dict[str, str] = {}
