@@ -79,19 +79,20 @@ def _worst(ported: list[np.ndarray], exact: list[np.ndarray]) -> tuple[Differenc
     return found[at], at
 
 
-def gradients(case: Case, seed: int, index: int) -> list[np.ndarray]:
+def gradients(case: Case, seed: int, index: int, shape: tuple[int, ...] = SHAPE) -> list[np.ndarray]:
     """One a step, each element's in a decade of its own."""
     rng = generator(case, seed, "optimizer", index)
-    sizes = SMALLEST ** rng.uniform(0, 1, SHAPE)
-    return [np.asarray(sizes * rng.standard_normal(SHAPE), np.float32) for _ in range(TRAIN_STEPS)]
+    sizes = SMALLEST ** rng.uniform(0, 1, shape)
+    return [np.asarray(sizes * rng.standard_normal(shape), np.float32) for _ in range(TRAIN_STEPS)]
 
 
 def in_torch(
     make: Any, gradients: list[np.ndarray], dtype: str, device: str, *, start: np.ndarray | None = None
 ) -> np.ndarray:
-    """The parameters after each step on these gradients, from `start` or zero, `[steps, 64, 64]`."""
+    """The parameters after each step on these gradients, from `start` or zero, `[steps, *shape]`."""
+    start = np.zeros(gradients[0].shape) if start is None else start
     options: Any = {"dtype": torch_dtype(dtype), "device": "cuda" if device == "gpu" else "cpu"}
-    parameter = torch.nn.Parameter(torch.from_numpy(np.zeros(SHAPE) if start is None else start.copy()).to(**options))
+    parameter = torch.nn.Parameter(torch.from_numpy(start.copy()).to(**options))
     optimizer = make([parameter])
     after = []
     for gradient in gradients:
@@ -112,6 +113,7 @@ def in_jax(
 ) -> np.ndarray:
     """The same of an optax transformation; `wide_scalars` has numbers that are no arrays in float64 in each dtype."""
     transformation = with_wide_counts(transformation)
+    start = np.zeros(gradients[0].shape) if start is None else start
 
     @jax.jit
     def step(parameter: jax.Array, state: Any, gradient: jax.Array) -> tuple[jax.Array, Any]:
@@ -119,7 +121,7 @@ def in_jax(
         return optax.apply_updates(parameter, updates), state
 
     with jax.enable_x64(wide_scalars or dtype == "float64"), jax.default_device(jax.devices(device)[0]):
-        parameter = jnp.asarray(np.zeros(SHAPE) if start is None else start, JAX_DTYPES[dtype])
+        parameter = jnp.asarray(start, JAX_DTYPES[dtype])
         state = transformation.init(parameter)
         after = []
         for gradient in gradients:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -40,7 +41,9 @@ def of_optimizer(exam: Examination, update: Tensor, dtype: str = "") -> Divergen
 
 def of_steps(exam: Examination, moved: Sequence[Tensor]) -> Divergence:
     """The optimizer as the place where forward and backward are right, it is right on given gradients, and yet
-    parameters move otherwise: it treats some gradients otherwise, such as those that are not there."""
+    parameters move otherwise: it treats some gradients otherwise, such as those that are not there, or vectors."""
+    from .causes import explain_optimizer_of_vectors
+
     alone = left_alone(exam, moved)
     names = ", ".join(t.name for t in alone)
     causes = []
@@ -58,6 +61,9 @@ def of_steps(exam: Examination, moved: Sequence[Tensor]) -> Divergence:
             "(gm.optim's update takes None, or present=)"
         )
         causes.append(Cause(id="absent-gradient", says=says, fix=fix, residual=0.0))
+    elif not exam.judge.is_large:
+        with contextlib.suppress(Exception):  # it takes matrices alone
+            causes += explain_optimizer_of_vectors(exam.case, seed=exam.seed, device=exam.device)
     moved = [*alone, *(t for t in moved if t not in alone)]  # what follows from those comes after them
     findings = [Finding.of(t, f"{t.name} after steps of training") for t in moved]
     findings = [replace(each, what="update", note="") for each in findings]

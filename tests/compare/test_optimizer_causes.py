@@ -14,6 +14,7 @@ from graphmode.compare.parity.optimizer import examine_optimizer
 from graphmode.compare.report.divergence_text import OPTIMIZER
 from graphmode.compare.wide_counts import with_wide_counts
 
+from graphmode import nn
 from graphmode.optim import adagrad, adam, adamw, clip_grad_norm
 
 
@@ -403,3 +404,22 @@ def test_what_has_a_gradient_of_zero_is_not_said_to_have_none():
     report = check(replace(case, inputs=lambda rng: (rng.standard_normal((2, 3)),)), hasty=True)
     assert "absent-gradient" not in [cause.id for each in report.divergences for cause in each.causes], report
     assert not report.passed
+
+
+def without_decay_of_vectors(parameters):
+    matrices, vectors = ([p for p in parameters if (p.ndim > 1) == wanted] for wanted in (True, False))
+    groups = [{"params": vectors, "weight_decay": 0.0}, {"params": matrices, "weight_decay": 0.01}]
+    return torch.optim.AdamW([group for group in groups if group["params"]], 1e-3)
+
+
+@pytest.mark.parametrize("is_left_out", [True, False])
+def test_a_weight_decay_of_vectors_alone_is_named(is_left_out):
+    def mask(params):
+        return jax.tree.map(lambda p: p.ndim > 1 or not is_left_out, params)
+
+    case = with_optimizer(without_decay_of_vectors, optax.adamw(1e-3, weight_decay=0.01, mask=mask))
+    case = replace(case, model=lambda rngs: nn.Linear(2, 2, rngs=rngs), modes=("train_step",))
+    report = check(case, hasty=True)
+    assert report.parity[-1].equal == is_left_out, report
+    told = [(cause.says, cause.fix) for each in report.divergences for cause in each.causes]
+    assert is_left_out or told == [("has weight_decay=0.01, for a parameter of one axis", "give 0")]

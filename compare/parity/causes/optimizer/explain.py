@@ -13,6 +13,7 @@ from .settings import settings
 from .steps import EXPLAINED, Steps
 
 BUDGET_S = 20.0
+VECTOR = (64,)
 CASTS = 1e-5  # that float32 leaves at most; a wrong setting makes more of it mostly
 
 
@@ -32,3 +33,10 @@ def explain_optimizer(case: Case, *, seed: int, device: str, budget_s: float = B
         if causes := stage(steps, limit):
             return causes
     return []
+
+
+def explain_optimizer_of_vectors(case: Case, *, seed: int, device: str, budget_s: float = BUDGET_S) -> list[Cause]:
+    """The setting that an optimizer which is right on matrices has wrong for parameters of one axis, such as a weight
+    decay that leaves out none of them, or none but biases."""
+    steps = Steps(case, seed, device, VECTOR)
+    return [] if steps.residual() <= EXPLAINED else settings(steps, Limit(budget_s))

@@ -22,12 +22,13 @@ Hook = Callable[[torch.optim.Optimizer], None]
 
 
 class Steps:
-    """What an optimizer of the port does, step by step, from random parameters `[64, 64]` in float64.
+    """What an optimizer of the port does, step by step, from random parameters in float64.
 
     Args:
       case: with an optimizer.
       seed: of the parameters and gradients.
       device: `"cpu"` or `"gpu"`.
+      shape: of the parameters.
 
     Attributes:
       make: gives the reference's.
@@ -35,16 +36,16 @@ class Steps:
       kind: the class of `torch.optim` that the reference's is, or is derived from; its own where there is none.
     """
 
-    def __init__(self, case: Case, seed: int, device: str):
+    def __init__(self, case: Case, seed: int, device: str, shape: tuple[int, ...] = SHAPE):
         assert case.optimizer is not None
         self.make, self._transformation = case.optimizer
-        self.device = device
-        self.start = generator(case, seed, "optimizer start").standard_normal(SHAPE)
+        self.device, self.shape = device, shape
+        self.start = generator(case, seed, "optimizer start").standard_normal(shape)
         sizes = itertools.cycle(SIZES)
-        self.gradients = [g * np.float32(next(sizes)) for g in gradients(case, seed, 0)]
+        self.gradients = [g * np.float32(next(sizes)) for g in gradients(case, seed, 0, shape)]
         self.port = self.ported()
         self.scale = float(np.abs(self.port).max()) or 1.0
-        probe = self.make([torch.nn.Parameter(torch.zeros(SHAPE, dtype=torch.float64))])
+        probe = self.make([torch.nn.Parameter(torch.zeros(shape, dtype=torch.float64))])
         known = (each for each in type(probe).__mro__ if each.__module__.startswith("torch.optim"))
         self.kind: Any = next(known, type(probe))
         self.groups = len(probe.param_groups)
