@@ -20,6 +20,7 @@ from graphmode.training.intercept import Hook, intercepted
 from .case import Case, CaseError, Mode
 from .scalar_loss import scalar_loss
 from .trees import is_floating
+from .wide_counts import with_wide_counts
 
 
 class TrainState(NamedTuple):
@@ -86,9 +87,9 @@ class PortProgram:
         return self.graphdef == other.graphdef and shapes(self) == shapes(other)
 
     @property
-    def optimizer(self) -> optax.GradientTransformation:
+    def optimizer(self) -> optax.GradientTransformationExtraArgs:
         assert self._case.optimizer is not None  # the case saw to that
-        return self._case.optimizer[1]
+        return with_wide_counts(self._case.optimizer[1])
 
     def start(self) -> TrainState:
         """The first state, in arrays of its own: a step may be given them to overwrite.

@@ -257,6 +257,13 @@ class TorchSide:
         with Snapshot.of_buffers(module).restored(), torch.no_grad():
             return self.observe(module(*batch.args, **batch.kwargs)).outputs
 
+    def without_gradient(self, inputs: Inputs, cotangents: Mapping[str, np.ndarray] | None = None) -> set[str]:
+        """The names of the parameters that have none in training, which is another thing than zero to an optimizer."""
+        module, batch = self.set_mode("train_step"), self.place(inputs, "train_step", cotangents)
+        with Snapshot.of_buffers(module).restored():
+            _, gradients = forward_backward(module, list(self.parameters.values()), batch, self.loss, gradients_of)
+        return {name for name, gradient in zip(self.parameters, gradients, strict=False) if gradient is None}
+
     def called_after(
         self,
         earlier: Sequence[tuple[Mode, Inputs]],

@@ -28,7 +28,7 @@ from .inside.calls import is_inside
 from .judge import Question
 from .raises import raises
 from .remarks import at_a_kink, written_twice
-from .step_diagnosis import of_optimizer, of_steps
+from .step_diagnosis import left_alone, of_optimizer, of_steps
 
 if TYPE_CHECKING:
     from ..case import Mode
@@ -131,11 +131,12 @@ class _Looks:
             self.notes += at_a_kink(self.exam, self.port, self.variant, self.tensors)
         found = {place: each for place, each in self.found.items() if not self._stands_for_another(place)}
         update = next((t for t in self.tensors if t.kind == "update" and not t.equal), None)
+        moved = [] if found else [t for t in self.tensors if t.kind == "parameter" and not t.equal]
         if update is not None:
             found[OPTIMIZER, False] = of_optimizer(self.exam, update)
-        elif not found and (moved := [t for t in self.tensors if t.kind == "parameter" and not t.equal]):
-            found[OPTIMIZER, False] = of_steps(self.exam, moved)
-        return Diagnosis(list(found.values()), self.modules, self.notes)
+            moved = left_alone(self.exam, moved)  # of the others it is known why they move otherwise
+        steps = [of_steps(self.exam, moved)] if moved else []
+        return Diagnosis([*found.values(), *steps], self.modules, self.notes)
 
     def _dead_outputs(self) -> Divergence | None:
         try:

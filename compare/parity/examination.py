@@ -37,7 +37,7 @@ from .lost_digits import diagnose_precision
 from .lost_nan import lost_nan
 from .more_draws import on_more_draws
 from .narrower import narrower_reference
-from .other_weights import with_other_weights
+from .other_weights import after_steps, with_other_weights
 from .precision import Again as Redrawn
 from .precision import Precision
 from .scales import Scales
@@ -237,7 +237,11 @@ class Examination:
             (notes if isinstance(found, str) else tensors).append(found)  # type: ignore[arg-type]
         if side == "jax" and self.locate and not all(t.equal for t in tensors):
             self.on_stage(f"{whose} is not equal: looking for where it goes wrong, and why")
-        seen = self.seen_inside(variant, tensors) if side == "jax" else Diagnosis()
+            if _are_steps_alone(tensors) and not self.judge.is_large:
+                left = self._without_optimizer(variant, tensors)
+                tensors += left.tensors
+        accused = [t for t in tensors if t.mode != "train_step"] if left.tensors else tensors
+        seen = self.seen_inside(variant, accused) if side == "jax" else Diagnosis()
         self._ports.clear()
         notes += seen.notes
         readings: dict[str, str] = {}
@@ -269,6 +273,17 @@ class Examination:
         if self.locate and not all(t.precise for t in tensors):
             return diagnose_precision(self, variant, tensors)
         return look_inside(self, variant) if self.inside else Diagnosis()
+
+    def _without_optimizer(self, variant: str, tensors: Sequence[Tensor]) -> Again:
+        """What is off in later calls, or with later weights, of a port that is wrong after steps of training alone:
+        before its optimizer is accused."""
+        port, label = self.port_side(variant, "float64"), next(t.input for t in tensors if not t.equal)
+        with quiet():
+            left = second_call(self, port)
+            if left.tensors:
+                return left
+            found = after_steps(self, variant, port, label)
+        return Again(found.tensors, found.divergences)
 
     def _finite_by_rounding(self, port: PortSide, truths: Sequence[Truth], notes: list[str]) -> list[Tensor]:
         """Gradients that would be NaN without what a compiled graph rounds."""
@@ -419,6 +434,11 @@ class Examination:
             ratio=ratio if ratio is not None and np.isfinite(ratio) else None,
             note="; ".join(part for part in (worst.note, why) if part),
         )
+
+
+def _are_steps_alone(tensors: Sequence[Tensor]) -> bool:
+    """Whether nothing is off but what several steps of training make, the optimizer by itself being right."""
+    return all(t.equal or (t.mode == "train_step" and t.kind != "update") for t in tensors)
 
 
 def _plain(outputs: dict[str, np.ndarray]) -> object:

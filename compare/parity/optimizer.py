@@ -20,6 +20,7 @@ from ..draw import generator
 from ..dtypes import JAX_DTYPES, torch_dtype
 from ..errors import describe_briefly
 from ..report.records import Tensor
+from ..wide_counts import with_wide_counts
 from .yardstick import PRECISE_RATIO, Difference, difference, error_ratio
 
 SHAPE = (64, 64)
@@ -44,11 +45,7 @@ def examine_optimizer(case: Case, *, seed: int, dtype: str, device: str) -> Tens
         ported = [[in_jax(transformation, g, name, device)[-1] for g in draws] for name in ("float64", dtype)]
     except Exception as error:
         return f"train_step: the optimizer was not judged by itself, on a single array: {describe_briefly(error)}"
-    worst, at = Difference(0.0), 0
-    for i, (ours, theirs) in enumerate(zip(ported[0], exact, strict=True)):
-        found = difference(ours, theirs)
-        if found.error > worst.error:
-            worst, at = found, i
+    worst, at = _worst(ported[0], exact)
     ratio = error_ratio(ported[1], usual, exact, dtype=dtype)
     return Tensor(
         name="optimizer",
@@ -66,19 +63,36 @@ def examine_optimizer(case: Case, *, seed: int, dtype: str, device: str) -> Tens
     )
 
 
-def gradients(case: Case, seed: int, index: int) -> list[np.ndarray]:
+def worst_in(case: Case, *, seed: int, dtype: str, device: str) -> tuple[Difference, str]:
+    """How far the optax side of an optimizer that can be judged is off in a dtype, and on which gradients."""
+    assert case.optimizer is not None
+    make, transformation = case.optimizer
+    draws = [gradients(case, seed, i) for i in range(DRAWS)]
+    exact = [in_torch(make, g, "float64", device)[-1] for g in draws]
+    worst, at = _worst([in_jax(transformation, g, dtype, device)[-1] for g in draws], exact)
+    return worst, f"gradients {at}"
+
+
+def _worst(ported: list[np.ndarray], exact: list[np.ndarray]) -> tuple[Difference, int]:
+    found = [difference(ours, theirs) for ours, theirs in zip(ported, exact, strict=True)]
+    at = max(range(len(found)), key=lambda i: found[i].error)
+    return found[at], at
+
+
+def gradients(case: Case, seed: int, index: int, shape: tuple[int, ...] = SHAPE) -> list[np.ndarray]:
     """One a step, each element's in a decade of its own."""
     rng = generator(case, seed, "optimizer", index)
-    sizes = SMALLEST ** rng.uniform(0, 1, SHAPE)
-    return [np.asarray(sizes * rng.standard_normal(SHAPE), np.float32) for _ in range(TRAIN_STEPS)]
+    sizes = SMALLEST ** rng.uniform(0, 1, shape)
+    return [np.asarray(sizes * rng.standard_normal(shape), np.float32) for _ in range(TRAIN_STEPS)]
 
 
 def in_torch(
     make: Any, gradients: list[np.ndarray], dtype: str, device: str, *, start: np.ndarray | None = None
 ) -> np.ndarray:
-    """The parameters after each step on these gradients, from `start` or zero, `[steps, 64, 64]`."""
+    """The parameters after each step on these gradients, from `start` or zero, `[steps, *shape]`."""
+    start = np.zeros(gradients[0].shape) if start is None else start
     options: Any = {"dtype": torch_dtype(dtype), "device": "cuda" if device == "gpu" else "cpu"}
-    parameter = torch.nn.Parameter(torch.from_numpy(np.zeros(SHAPE) if start is None else start.copy()).to(**options))
+    parameter = torch.nn.Parameter(torch.from_numpy(start.copy()).to(**options))
     optimizer = make([parameter])
     after = []
     for gradient in gradients:
@@ -89,17 +103,25 @@ def in_torch(
 
 
 def in_jax(
-    transformation: Any, gradients: list[np.ndarray], dtype: str, device: str, *, start: np.ndarray | None = None
+    transformation: Any,
+    gradients: list[np.ndarray],
+    dtype: str,
+    device: str,
+    *,
+    start: np.ndarray | None = None,
+    wide_scalars: bool = False,
 ) -> np.ndarray:
-    """The same of an optax transformation."""
+    """The same of an optax transformation; `wide_scalars` has numbers that are no arrays in float64 in each dtype."""
+    transformation = with_wide_counts(transformation)
+    start = np.zeros(gradients[0].shape) if start is None else start
 
     @jax.jit
     def step(parameter: jax.Array, state: Any, gradient: jax.Array) -> tuple[jax.Array, Any]:
         updates, state = transformation.update(gradient, state, parameter)
         return optax.apply_updates(parameter, updates), state
 
-    with jax.enable_x64(dtype == "float64"), jax.default_device(jax.devices(device)[0]):
-        parameter = jnp.asarray(np.zeros(SHAPE) if start is None else start, JAX_DTYPES[dtype])
+    with jax.enable_x64(wide_scalars or dtype == "float64"), jax.default_device(jax.devices(device)[0]):
+        parameter = jnp.asarray(start, JAX_DTYPES[dtype])
         state = transformation.init(parameter)
         after = []
         for gradient in gradients:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 SEED = 1  # more than the first weights'
 LABEL = "other weights"
+STEPS = "after steps of training"
 
 
 def with_other_weights(exam: Examination, variant: str, port: PortSide) -> Further:
@@ -54,6 +55,32 @@ def with_other_weights(exam: Examination, variant: str, port: PortSide) -> Furth
     return found if found.tensors else on_more_draws(other, variant, exact, found)
 
 
+def after_steps(exam: Examination, variant: str, port: PortSide, label: str) -> Further:
+    """Asks a port that is wrong after steps of training alone with the weights that the reference has after its own, on
+    the same input: what is wrong there is none of the optimizer's.
+
+    Args:
+      exam: whose judge answered.
+      variant: of the port.
+      port: in float64.
+      label: of the input.
+    """
+    case, asked = exam.case, (t for t in exam.truths if t.question.mode == "train_step" and t.question.label == label)
+    truth = next(asked, None)
+    if truth is None:
+        return Further()
+    judge = Judge(case, seed=exam.seed, dtype=exam.dtype, device=exam.device)
+    moves, first = truth.reference.parameters, judge.state_dict
+    ended = {name: first[name] + move for name, move in moves.items() if name in first}
+    judge.hold(ended | {name: value for name, value in truth.reference.buffers.items() if name in first})
+    other = _examined_by(exam, judge, _answers(judge, exam.truths, STEPS, label))
+    if other is None:
+        return Further()
+    exact = other.port_side(variant, "float64")
+    exact.take_graphs(port)
+    return further(other, variant, exact)
+
+
 def _copies(judge: Judge) -> dict[str, np.ndarray]:
     """The reference's buffers that are copies of its parameters, which are not all one number, by name."""
     learned = [judge.state_dict[name] for name in judge.exact.parameters if name in judge.state_dict]
@@ -74,7 +101,11 @@ def _examined_with_other_weights(exam: Examination, copies: Mapping[str, np.ndar
         return None
     if copies:
         judge.hold(copies)
-    truths = _answers(judge, exam.truths)
+    return _examined_by(exam, judge, _answers(judge, exam.truths))
+
+
+def _examined_by(exam: Examination, judge: Judge, truths: list[Truth]) -> Examination | None:
+    """An examination as this one is, with another judge and its answers, if it has any."""
     if not truths:
         return None
     other = copy.copy(exam)
@@ -87,15 +118,15 @@ def _are_same(judge: Judge, first: Judge) -> bool:
     return all(np.array_equal(value, first.state_dict[name]) for name, value in judge.state_dict.items())
 
 
-def _answers(judge: Judge, truths: Sequence[Truth]) -> list[Truth]:
-    """To the first random input of each mode; none where one of them is not finite."""
+def _answers(judge: Judge, truths: Sequence[Truth], why: str = LABEL, asked: str = "random 0") -> list[Truth]:
+    """To a random input, the first one mostly, in each mode; none where one of them is not finite."""
     found = []
     for truth in truths:
         question = truth.question
-        if question.label != "random 0" or question.mode == "train_step":
+        if question.label != asked or question.mode == "train_step":
             continue
         try:
-            answer = judge.own_truth(replace(question, label=f"{question.label}, {LABEL}"))
+            answer = judge.own_truth(replace(question, label=f"{question.label}, {why}"))
         except Exception:
             return []
         if not all(np.isfinite(x).all() for _, _, x in answer.reference.tensors() if is_floating(x)):

@@ -1,5 +1,6 @@
 """Lockstep training: correct ports pass over several seeds, and a planted fault is named by step, kind and tensor."""
 
+import itertools
 import json
 
 import jax
@@ -308,6 +309,32 @@ def test_an_unknown_state_is_not_compared_and_said_so():
     assert any("not compared" in note for note in result.notes)
     wrong = lockstep(case((torch_sgd(momentum=0.8), own)), steps=4)
     assert (wrong.first.step, wrong.first.kind) == (2, "update")
+
+
+class Warmed(torch.optim.Optimizer):
+    """What it counts, and its momentum, are in attributes; so is what its rate is a factor of, in a hook."""
+
+    def __init__(self, parameters):
+        super().__init__(parameters, {"lr": LR})
+        self.count, self.kept, factors = 0, {}, itertools.count(1)
+        self.register_step_pre_hook(lambda *_: self.param_groups[0].update(lr=LR * next(factors)))
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        self.count += 1
+        for p in self.param_groups[0]["params"]:
+            self.kept[p] = 0.9 * self.kept.get(p, 0) + p.grad / self.count
+            p -= self.param_groups[0]["lr"] * self.kept[p]
+
+
+@pytest.mark.parametrize("momentum", [0.9, 0.8])
+def test_what_an_optimizer_keeps_beside_its_state_dict_is_carried(momentum):
+    rate = optax.scale_by_learning_rate(lambda count: LR * (count + 1.0))
+    pair = Warmed, optax.chain(optax.scale_by_schedule(lambda n: 1 / (n + 1.0)), optax.trace(momentum), rate)
+    result = lockstep(case(pair, lambda rngs: gm.nn.Linear(6, 4, rngs=rngs), lambda: torch.nn.Linear(6, 4)), steps=4)
+    assert result.passed is (momentum == 0.9), str(result)
+    assert result.passed or (result.first.step, result.first.kind) == (2, "update")
+    assert max(at.port for at in result.curve) < 1e-12 or not result.passed
 
 
 class Images(torch.nn.Module):

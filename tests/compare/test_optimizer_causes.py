@@ -1,15 +1,20 @@
 """Why an optimizer steps otherwise: its settings, what it does to gradients, its learning rates."""
 
+from dataclasses import replace
+
+import jax
 import jax.numpy as jnp
 import optax
 import pytest
 import torch
 from flax import nnx
-from graphmode.compare import Case, check
-from graphmode.compare.parity.causes import explain_optimizer
+from graphmode.compare import Case, check, lockstep
+from graphmode.compare.parity.causes import explain_optimizer, explain_optimizer_digits
 from graphmode.compare.parity.optimizer import examine_optimizer
 from graphmode.compare.report.divergence_text import OPTIMIZER
+from graphmode.compare.wide_counts import with_wide_counts
 
+from graphmode import nn
 from graphmode.optim import adagrad, adam, adamw, clip_grad_norm
 
 
@@ -293,3 +298,128 @@ def test_digits_that_all_elements_lose_together_are_told(port, causes):
     if causes:
         (each,) = report.divergences
         assert (each.module, each.dtype, [cause.id for cause in each.causes]) == (OPTIMIZER, "float32", causes)
+        (finding,) = each.findings
+        assert finding.error > 1e-7, "of the step in float32"
+
+
+def in_float16(beta):
+    """Momentum whose mean loses digits in every element."""
+
+    def update(gradients, mean, params=None):
+        mean = jax.tree.map(lambda m, g: (beta * m + g).astype(jnp.float16).astype(g.dtype), mean, gradients)
+        return jax.tree.map(lambda m: -0.1 * m, mean), mean
+
+    return optax.GradientTransformation(lambda params: jax.tree.map(jnp.zeros_like, params), update)
+
+
+@pytest.mark.parametrize(
+    ("port", "causes"), [(optax.adam(1e-3, eps=1e-3), ["shared-factor"]), (in_float16(0.9), [])], ids=["adam", "others"]
+)
+def test_digits_that_are_lost_in_numbers_of_a_larger_epsilon_are_told(port, causes):
+    case = with_optimizer(
+        lambda p: torch.optim.Adam(p, 1e-3, eps=1e-3) if causes else torch.optim.SGD(p, 0.1, 0.9), port
+    )
+    found = explain_optimizer_digits(case, seed=0, dtype="float32", device="cpu")
+    assert [cause.id for cause in found] == causes
+
+
+def warming(optimizer):
+    return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda count: min((count + 1) / 7, 1))
+
+
+@pytest.mark.parametrize(("steps", "first", "right"), [(6, 1, True), (7, 1, False), (6, 0, False), (6, 2, False)])
+def test_a_schedule_that_optax_computes_of_an_int32_is_judged_in_float64(steps, first, right):
+    port = optax.sgd(optax.linear_schedule(0.1 * first / 7, 0.1, steps), momentum=0.9)
+    case = with_optimizer(hung(sgd, after=warming), port)
+    found = examine_optimizer(case, seed=0, dtype="float32", device="cpu")
+    assert found.equal is right, found
+    assert found.precise is right
+    trained = lockstep(replace(case, modes=("train_step",)), steps=3)
+    assert trained.passed is right, str(trained)
+
+
+def test_a_state_whose_branches_want_its_dtype_keeps_it():
+    def update(gradients, count, params=None):
+        after = jax.lax.cond(count > 0, lambda n: n + 1, lambda n: jnp.ones((), jnp.int32), count)
+        return jax.tree.map(lambda g: -g / after, gradients), after
+
+    own = with_wide_counts(optax.GradientTransformation(lambda params: jnp.zeros((), jnp.int32), update))
+    with jax.enable_x64(True):
+        updates, count = own.update(jnp.ones(2), jnp.zeros((), jnp.int32))
+    assert (count.dtype, updates.dtype) == (jnp.int32, jnp.float64)
+
+
+@pytest.mark.parametrize(
+    "port",
+    [
+        optax.sgd(lambda count: 0.1 * jnp.minimum((count.astype(jnp.float32) + 1) / 7, 1), momentum=0.9),
+        optax.sgd(optax.linear_schedule(0.1 / 7, 0.1, 6), momentum=0.9, accumulator_dtype=jnp.float32),
+    ],
+)
+def test_a_cast_to_float32_in_an_optimizer_is_named(port):
+    (cause,) = explain_optimizer(with_optimizer(hung(sgd, after=warming), port), seed=0, device="cpu")
+    assert cause.id == "hidden-cast", cause
+
+
+class Unused(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc, self.head = torch.nn.Linear(3, 3), torch.nn.Linear(3, 2)
+
+    def forward(self, x):
+        return self.fc(x)
+
+
+class UnusedPort(nnx.Module):
+    def __init__(self, rngs):
+        self.fc, self.head = nnx.Linear(3, 3, rngs=rngs), nnx.Linear(3, 2, rngs=rngs)
+
+    def __call__(self, x):
+        return self.fc(x)
+
+
+@pytest.mark.parametrize(("eps", "causes"), [(1e-8, []), (1e-6, ["optimizer-epsilon"])])
+def test_what_has_no_gradient_and_is_decayed_is_told_beside_an_optimizer_that_is_wrong(eps, causes):
+    port = optax.adamw(1e-3, eps=eps, weight_decay=0.01)
+    case = replace(with_optimizer(lambda p: torch.optim.AdamW(p, 1e-3), port), reference=Unused, model=UnusedPort)
+    case = replace(case, inputs=lambda rng: (rng.standard_normal((2, 3)),), modes=("train_step",))
+    report = check(case, hasty=True)
+    told = [cause for each in report.divergences for cause in each.causes]
+    assert [cause.id for cause in told] == [*causes, "absent-gradient"], report
+    assert told[-1].says.startswith("moves head.weight, head.bias, which the reference leaves where they are")
+
+
+def test_what_has_a_gradient_of_zero_is_not_said_to_have_none():
+    port = optax.adamw(1e-3, weight_decay=0.01)
+
+    def groups(parameters):
+        each = [{"params": [p], "weight_decay": 0.01 if p.shape[0] != 2 else 0.0} for p in parameters]
+        return torch.optim.AdamW(each, 1e-3)
+
+    class Zero(Unused):
+        def forward(self, x):
+            return self.fc(x) + 0 * self.head(x).sum()
+
+    case = replace(with_optimizer(groups, port), reference=Zero, model=UnusedPort, modes=("train_step",))
+    report = check(replace(case, inputs=lambda rng: (rng.standard_normal((2, 3)),)), hasty=True)
+    assert "absent-gradient" not in [cause.id for each in report.divergences for cause in each.causes], report
+    assert not report.passed
+
+
+def without_decay_of_vectors(parameters):
+    matrices, vectors = ([p for p in parameters if (p.ndim > 1) == wanted] for wanted in (True, False))
+    groups = [{"params": vectors, "weight_decay": 0.0}, {"params": matrices, "weight_decay": 0.01}]
+    return torch.optim.AdamW([group for group in groups if group["params"]], 1e-3)
+
+
+@pytest.mark.parametrize("is_left_out", [True, False])
+def test_a_weight_decay_of_vectors_alone_is_named(is_left_out):
+    def mask(params):
+        return jax.tree.map(lambda p: p.ndim > 1 or not is_left_out, params)
+
+    case = with_optimizer(without_decay_of_vectors, optax.adamw(1e-3, weight_decay=0.01, mask=mask))
+    case = replace(case, model=lambda rngs: nn.Linear(2, 2, rngs=rngs), modes=("train_step",))
+    report = check(case, hasty=True)
+    assert report.parity[-1].equal == is_left_out, report
+    told = [(cause.says, cause.fix) for each in report.divergences for cause in each.causes]
+    assert is_left_out or told == [("has weight_decay=0.01, for a parameter of one axis", "give 0")]

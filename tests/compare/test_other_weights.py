@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import optax
 import pytest
 import torch
 from flax import nnx
@@ -157,3 +158,39 @@ def test_an_average_of_the_weights_is_seen_beside_others(port, is_right):
     assert report.passed == is_right
     wrong = {(t.name, t.input) for parity in report.parity for t in parity.tensors if not t.equal}
     assert is_right or ("average", LABEL) in wrong
+
+
+class Leaky(torch.nn.Module):
+    """A gate that is above zero at first, and below as soon as it is trained."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc, self.gate = torch.nn.Linear(3, 3), torch.nn.Parameter(torch.full((3,), 0.001))
+
+    def forward(self, x):
+        return self.fc(x) * torch.where(self.gate > 0, self.gate, 0.1 * self.gate)
+
+
+class OtherSlope(nnx.Module):
+    def __init__(self, rngs):
+        self.fc, self.gate = nnx.Linear(3, 3, rngs=rngs), nnx.Param(jnp.zeros(3))
+
+    def __call__(self, x):
+        gate = self.gate[...]
+        return self.fc(x) * jnp.where(gate > 0, gate, 0.2 * gate)
+
+
+def test_the_weights_after_steps_are_asked_before_the_optimizer_is_accused():
+    case = Case(
+        name="c",
+        summary="s",
+        reference=Leaky,
+        model=OtherSlope,
+        inputs=lambda rng: (rng.standard_normal((4, 3)),),
+        optimizer=(lambda parameters: torch.optim.SGD(parameters, lr=0.1), optax.sgd(0.1)),
+        adversarial=(),
+    )
+    report = check(case)
+    assert report.divergences, report
+    assert all(each.input.endswith(", after steps of training") for each in report.divergences), report
+    assert "scale" in {cause.id for each in report.divergences for cause in each.causes}

@@ -5,6 +5,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 import torch
 from flax import nnx
@@ -445,3 +446,37 @@ def test_gradients_that_are_wrong_on_what_earlier_calls_left_are_caught_and_expl
     assert each.input.endswith(", called again")
     assert {finding.what for finding in each.findings} == {"input_gradient"}
     assert "straight-through" in {cause.id for cause in each.causes}
+
+
+class GradientOfEachSecondCall(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(WIDTH, WIDTH)
+        self.register_buffer("steps", torch.zeros((), dtype=torch.long))
+
+    def forward(self, x):
+        y = self.fc(x)
+        if self.training:
+            self.steps += 1
+        return y if self.steps % 2 else y + torch.tanh(y).detach()
+
+
+class NotStopped(nnx.Module):
+    def __init__(self, rngs):
+        self.fc = nnx.Linear(WIDTH, WIDTH, rngs=rngs)
+        self.steps, self.training = Kept(jnp.zeros((), int)), True
+
+    def __call__(self, x):
+        y = self.fc(x)
+        if self.training:
+            self.steps[...] = self.steps[...] + 1
+        return jnp.where(self.steps[...] % 2, y, y + jnp.tanh(y))
+
+
+def test_gradients_of_later_calls_are_asked_before_the_optimizer_is_accused():
+    pair = partial(torch.optim.SGD, lr=0.1), optax.sgd(0.1)
+    report = check(case(GradientOfEachSecondCall, NotStopped, adversarial=(), optimizer=pair))
+    (each,) = report.divergences
+    assert each.mode == "forward_backward", report
+    assert each.input.endswith(", called again")
+    assert [cause.id for cause in each.causes] == ["stop-gradient"]

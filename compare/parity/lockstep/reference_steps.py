@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,11 +15,15 @@ from graphmode.weights import as_numpy
 from ...case import Case, CaseError, Inputs
 from ...checkpoints import gradients_of
 from ...draw import generator, signature
+from ...errors import describe_briefly
 from ...observation import Named, Observation
 from ...torch_side import Snapshot, TorchSide, forward_backward
 from ...trees import is_floating, named_leaves, to_arrays
 from .masks import Masks, drawn
 from .steps import Slots, Step
+
+IN_STATE_DICT = ("state", "param_groups", "defaults")
+HOOKS = "_optimizer_"  # each optimizer has its own
 
 
 class ReferenceTrainer:
@@ -29,6 +34,9 @@ class ReferenceTrainer:
       case: with an optimizer.
       dropout: whether dropout is on.
       seed: of the cotangents, and of what dropout draws.
+
+    Attributes:
+      notes: what of another trainer's state could not be taken.
     """
 
     def __init__(self, module: torch.nn.Module, case: Case, *, dropout: bool, seed: int):
@@ -41,6 +49,7 @@ class ReferenceTrainer:
         self.dropout, self.seed = dropout, seed
         self.optimizer = self.side.new_optimizer()
         self.masks: Masks = {}  # that the last step drew
+        self.notes: list[str] = []
         self._shapes: dict[str, dict[str, tuple[int, ...]]] = {}
 
     def cotangents(self, inputs: Inputs, number: int) -> dict[str, np.ndarray] | None:
@@ -110,14 +119,37 @@ class ReferenceTrainer:
     def follow(self, other: ReferenceTrainer) -> None:
         """Takes the other's parameters, buffers and optimizer state."""
         with torch.no_grad():
-            pairs = zip(
-                [*self.module.parameters(), *self.module.buffers()],
-                [*other.module.parameters(), *other.module.buffers()],
-                strict=True,
+            pairs = list(
+                zip(
+                    [*self.module.parameters(), *self.module.buffers()],
+                    [*other.module.parameters(), *other.module.buffers()],
+                    strict=True,
+                )
             )
             for ours, theirs in pairs:
                 ours.copy_(theirs)
-        self.optimizer.load_state_dict(copy.deepcopy(other.optimizer.state_dict()))
+        self._take(self.optimizer, other.optimizer, {id(theirs): ours for ours, theirs in pairs})
+
+    def _take(self, ours: torch.optim.Optimizer, theirs: torch.optim.Optimizer, memo: dict[int, Any]) -> None:
+        """What an optimizer keeps: its `state_dict`, and what it has in attributes, such as a count of its own.
+
+        Args:
+          memo: what is ours of theirs, by the identity of theirs.
+        """
+        ours.load_state_dict(copy.deepcopy(theirs.state_dict()))
+        memo[id(theirs)] = ours
+        for name, value in vars(theirs).items():
+            mine = vars(ours).get(name)
+            if isinstance(value, torch.optim.Optimizer) and isinstance(mine, torch.optim.Optimizer):
+                self._take(mine, value, memo)
+            elif name not in IN_STATE_DICT and not name.startswith(HOOKS) and not callable(value):
+                try:
+                    setattr(ours, name, copy.deepcopy(value, memo))
+                except Exception as error:
+                    self.notes.append(
+                        f"{name}, which the reference's optimizer keeps beside its state_dict, cannot be copied "
+                        f"({describe_briefly(error)}): steps that depend on it may seem off"
+                    )
 
     def state_dict(self) -> Named:
         return {name: as_numpy(value).copy() for name, value in self.module.state_dict().items()}

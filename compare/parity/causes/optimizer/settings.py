@@ -11,7 +11,6 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from ....report.records import Cause
-from ...optimizer import SHAPE
 from ..fit import plain, solve
 from ..limit import Limit
 from .steps import EXPLAINED, Make, Steps, group_of, largest
@@ -43,8 +42,10 @@ Change = Callable[[Settings], None]
 
 def settings(steps: Steps, limit: Limit) -> list[Cause]:
     """The settings with which the reference's optimizer makes exactly the port's steps, one changed at a time."""
-    usual, make = _settings(steps.make), steps.make
-    where = "" if steps.groups == 1 else f", for a parameter of {len(SHAPE)} axes, of whose group the numbers are"
+    usual, make, where = _settings(steps), steps.make, ""
+    if steps.groups > 1 or len(steps.shape) == 1:
+        axes = "one axis" if len(steps.shape) == 1 else f"{len(steps.shape)} axes"
+        where = f", for a parameter of {axes}" + (", of whose group the numbers are" if steps.groups > 1 else "")
 
     def residual(change: Change) -> float:
         return steps.residual(_changed(make, change))
@@ -112,9 +113,9 @@ class _EpsInside(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def _settings(make: Make) -> Settings:
+def _settings(steps: Steps) -> Settings:
     """Those of the group that the parameter is in."""
-    return group_of(make([torch.nn.Parameter(torch.zeros(SHAPE, dtype=torch.float64))]))
+    return group_of(steps.make([torch.nn.Parameter(torch.zeros(steps.shape, dtype=torch.float64))]))
 
 
 def _changed(make: Make, change: Change) -> Make:

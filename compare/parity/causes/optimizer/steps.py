@@ -22,12 +22,13 @@ Hook = Callable[[torch.optim.Optimizer], None]
 
 
 class Steps:
-    """What an optimizer of the port does, step by step, from random parameters `[64, 64]` in float64.
+    """What an optimizer of the port does, step by step, from random parameters in float64.
 
     Args:
       case: with an optimizer.
       seed: of the parameters and gradients.
       device: `"cpu"` or `"gpu"`.
+      shape: of the parameters.
 
     Attributes:
       make: gives the reference's.
@@ -35,32 +36,39 @@ class Steps:
       kind: the class of `torch.optim` that the reference's is, or is derived from; its own where there is none.
     """
 
-    def __init__(self, case: Case, seed: int, device: str):
+    def __init__(self, case: Case, seed: int, device: str, shape: tuple[int, ...] = SHAPE):
         assert case.optimizer is not None
-        self.make, transformation = case.optimizer
-        self.device = device
-        self.start = generator(case, seed, "optimizer start").standard_normal(SHAPE)
+        self.make, self._transformation = case.optimizer
+        self.device, self.shape = device, shape
+        self.start = generator(case, seed, "optimizer start").standard_normal(shape)
         sizes = itertools.cycle(SIZES)
-        self.gradients = [g * np.float32(next(sizes)) for g in gradients(case, seed, 0)]
-        self.port = in_jax(transformation, self.gradients, "float64", device, start=self.start) - self.start
+        self.gradients = [g * np.float32(next(sizes)) for g in gradients(case, seed, 0, shape)]
+        self.port = self.ported()
         self.scale = float(np.abs(self.port).max()) or 1.0
-        probe = self.make([torch.nn.Parameter(torch.zeros(SHAPE, dtype=torch.float64))])
+        probe = self.make([torch.nn.Parameter(torch.zeros(shape, dtype=torch.float64))])
         known = (each for each in type(probe).__mro__ if each.__module__.startswith("torch.optim"))
         self.kind: Any = next(known, type(probe))
         self.groups = len(probe.param_groups)
 
-    def left(self, make: Make | None = None, *, count: int | None = None) -> np.ndarray | None:
+    def ported(self) -> np.ndarray:
+        """What the port's moves in each step."""
+        return in_jax(self._transformation, self.gradients, "float64", self.device, start=self.start) - self.start
+
+    def left(
+        self, make: Make | None = None, *, count: int | None = None, port: np.ndarray | None = None
+    ) -> np.ndarray | None:
         """What is left of the difference, of the first `count` steps, as a fraction of the largest; None where the
-        reference's optimizer cannot step so."""
+        reference's optimizer cannot step so. The port's steps are those found first, or `port`."""
         try:
             moved = in_torch(make or self.make, self.gradients[:count], "float64", self.device, start=self.start)
         except Exception:
             return None  # a setting that the optimizer refuses
         moved -= self.start
-        return ((moved - self.port[: len(moved)]) / self.scale).ravel() if np.isfinite(moved).all() else None
+        port = self.port if port is None else port
+        return ((moved - port[: len(moved)]) / self.scale).ravel() if np.isfinite(moved).all() else None
 
-    def residual(self, make: Make | None = None) -> float:
-        return largest(self.left(make))
+    def residual(self, make: Make | None = None, *, port: np.ndarray | None = None) -> float:
+        return largest(self.left(make, port=port))
 
     @contextlib.contextmanager
     def around(self, before: Hook = lambda _: None, after: Hook = lambda _: None) -> Iterator[None]:
