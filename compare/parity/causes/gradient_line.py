@@ -153,7 +153,7 @@ class _Search:
         ends = sorted(filter(self._is_last, self.port.inside), reverse=True)[:MOST_ENDS] if wrong else []
         if not ends:
             return [], wrong
-        by_use = self.port.of_uses(ends, self.limit)
+        by_use = self.port.of_uses([each for key in ends for each in self._laid_otherwise(key)], self.limit)
         told = [each for key in ends if (each := self._told(key, by_use)).spots]
         told = list(dict.fromkeys(told))
         left = self._wrong_without(told)
@@ -247,16 +247,25 @@ class _Search:
         return tuple(each.place for each, _ in self._known(key) or ())
 
     def _is_all(self, part: np.ndarray, off: list[np.ndarray]) -> bool:
-        """Whether a part of a gradient is all that is off."""
-        return any(self._are_alike(x, part) for x in off)
+        """Whether a part of a gradient is all that is off; of the same elements in another shape."""
+        return any(x.size == part.size and self._are_alike(x, part.reshape(x.shape)) for x in off)
 
     def _are_alike(self, a: np.ndarray, b: np.ndarray) -> bool:
         with np.errstate(invalid="ignore"):
             return bool((np.abs(a - b) <= self.within + WITHIN * np.abs(b)).all())
 
+    def _laid_otherwise(self, key: Key) -> list[Key]:
+        """A value, and what is made of it that is the same one: another shape of it, say."""
+        found = [key]
+        for each in found:
+            made = (one for one in self.port.made_of(each) if self._places(one) == self._places(key))
+            found += [one for one in made if one not in found]
+        return found
+
     def _told(self, key: Key, by_use: Mapping[_Use, np.ndarray]) -> _Told:
         off, known = self._off(key), self._known(key) or []
-        uses = [use for use in self.port.uses[key] if use.operation.source and self.port.is_of_use(use)]
+        every = [use for one in self._laid_otherwise(key) for use in self.port.uses[one]]
+        uses = [use for use in every if use.operation.source and self.port.is_of_use(use)]
         stops = [use for use in uses if _stops(use.operation) and use in by_use]
         taken = {each.gradient is not None: each.source for each, _ in reversed(known)}
         for use in stops:
@@ -265,7 +274,8 @@ class _Search:
         for use in uses:
             if use in by_use and use not in stops and self._is_all(by_use[use], off):
                 return _Told("through", (_spot(use),), taken.get(False, ""))
-        others = [_spot(use) for use in uses if use not in stops and self.port.is_own(use.operation)]
+        own = [use for use in self.port.uses[key] if use in uses and use not in stops]
+        others = [_spot(use) for use in own if self.port.is_own(use.operation)]
         return _Told("differs", tuple(dict.fromkeys(others)), taken.get(True, ""))
 
 
