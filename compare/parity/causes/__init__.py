@@ -7,6 +7,7 @@ from .first_line import alike, astray
 from .gradient_line import astray_backward
 from .nan_gradient import nan_gradients
 from .nan_value import nan_value
+from .not_finite import not_finite
 from .optimizer import explain_optimizer, explain_optimizer_digits
 from .trial import OF_A_CHOICE
 from .wiring import EXCHANGED
@@ -30,4 +31,5 @@ __all__ = [
     "explain_optimizer_digits",
     "nan_gradients",
     "nan_value",
+    "not_finite",
 ]
