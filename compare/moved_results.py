@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any, NamedTuple, TypeGuard
 
 import torch
@@ -171,7 +172,7 @@ class NotFinite(NamedTuple):
     """How many elements of what an operation gives are not finite, its name, and the model's line that calls it, where
     one does."""
 
-    count: int
+    elements: int
     name: str
     line: str
 
@@ -210,7 +211,7 @@ class FlushedResults(DispatchMode):
 
 def _line() -> str:
     """Of the model, from which an operation is called; empty on the way back, where none is."""
-    frame = sys._getframe(2)
+    frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         file = frame.f_code.co_filename
         if not is_of_a_library(file):

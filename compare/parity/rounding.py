@@ -88,13 +88,13 @@ class Rounding:
 
     def is_at_a_kink(self, truth: Truth, key: Key, ours: np.ndarray) -> bool:
         """Whether a gradient that differs there may do so at a kink or a tie: whether the reference's own is another
-        one nearby, where its inputs and what each operation gives are moved off zero and off each other, however little
-        they are: what half of the move changes by half changes smoothly. Raises what the reference raises there."""
+        one nearby, where its inputs and what each operation gives are moved off zero and off each other. What changes
+        by half as much where they are moved by half changes smoothly. Raises what the reference raises there."""
         reference = truth.reference.get(key)
         allowed = SHARE_NEARBY * np.abs(ours - reference).max(initial=0.0)
         for near in self._nearby(truth.question):
-            arrays = [each.find(key) for each in near]
-            if any(array is None or array.shape != reference.shape for array in arrays):
+            arrays = [array for each in near if (array := each.find(key)) is not None]
+            if len(arrays) < len(near) or any(array.shape != reference.shape for array in arrays):
                 return True
             jump, again = (np.abs(_left_at(reference, *pair)).max(initial=0.0) for pair in itertools.pairwise(arrays))
             if not jump <= allowed and not (again <= allowed or again <= jump / 2):

@@ -97,7 +97,7 @@ class Subnormal:
             self._answer(question, mode)
         for number, found in with_zeros.not_finite.items():
             before = as_it_is.not_finite.get(number)
-            if before is None or (found.count > before.count and found.name == before.name):
+            if before is None or (found.elements > before.elements and found.name == before.name):
                 return f", from {found.name}{found.line and f' at {found.line}'} on"
         return ""
 
