@@ -1,16 +1,21 @@
-"""What rounding does inside a PyTorch program, by moving what each operation gives: in its last digit, or off kinks."""
+"""What rounding does inside a PyTorch program, by moving what each operation gives: in its last digit, off kinks, or
+to zero."""
 
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
-from typing import Any, TypeGuard
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple, TypeGuard
 
 import torch
 from torch.utils import _pytree as pytree
 
 from .dispatch_mode import DispatchMode
 from .dtypes import HALF_ULP, torch_dtype
+from .errors import is_of_a_library
 
 EXACT = re.compile(
     r"_?(abs|adaptive_max_pool\w+|alias|amax|amin|arange|argm\w+|as_strided\w*|bernoulli\w*|broadcast\w*|cat|ceil|clamp\w*"
@@ -41,6 +46,7 @@ CLAMPS = re.compile(r"(clamp(_min|_max)?|hardtanh)_?")
 """Names of those that tell by what they give, on their way back or later, what they have cut off: that stays beyond."""
 FILL = 1e30  # from which on a number stands in for infinity: what is added to one that masks a score is lost in it
 MIXING = 0x1E3779B97F4A7C15  # an odd number without a pattern
+CALLERS = tuple(str(Path(__file__).with_name(f"{name}.py")) for name in ("torch_side", "checkpoints"))  # of the model
 COMPLEX = {"float64": torch.complex128, "float32": torch.complex64}
 
 
@@ -160,6 +166,60 @@ class NoExactValues(_Moved):
                     noise = torch.where(result == high, noise.abs(), noise)
                 result.add_(noise)
         return given
+
+
+class NotFinite(NamedTuple):
+    """How many elements of what an operation gives are not finite, its name, and the model's line that calls it, where
+    one does."""
+
+    elements: int
+    name: str
+    line: str
+
+
+class FlushedResults(DispatchMode):
+    """Within it, each subnormal number that an operation gives is zero, as XLA has it on a CPU, and PyTorch has not.
+
+    Args:
+      flushes: whether it is; otherwise what the operations give is only looked at.
+
+    Attributes:
+      count: of the tensors in which there was one.
+      not_finite: by the number of an operation, where it makes some that are not finite.
+    """
+
+    def __init__(self, *, flushes: bool = True):
+        super().__init__()
+        self.flushes, self.count = flushes, 0
+        self.not_finite: dict[int, NotFinite] = {}
+        self._number = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given, leaves = func(*args, **(kwargs or {})), pytree.tree_leaves((args, kwargs))
+        self._number += 1
+        for result in _made(func, given, leaves):
+            if not result.is_floating_point():
+                continue
+            small = (result.abs() < torch.finfo(result.dtype).tiny) & (result != 0)
+            if self.flushes and small.any():
+                result[small] = 0.0
+                self.count += 1
+            if count := int((~result.isfinite()).sum()):
+                self.not_finite[self._number] = NotFinite(count, func.overloadpacket.__name__, _line())
+        return given
+
+
+def _line() -> str:
+    """Of the model, from which an operation is called; empty on the way back, where none is."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not is_of_a_library(file):
+            return f"{Path(file).name}:{frame.f_lineno}"
+        if file in CALLERS:
+            return ""
+        frame = frame.f_back
+    return ""
 
 
 def _exact_elements(name: str, result: torch.Tensor, leaves: list[Any]) -> torch.Tensor:

@@ -225,8 +225,8 @@ class _Looks:
         if look.unlike:
             self.notes.append(
                 f"{mode}: on {label!r} {look.unlike[0]!r} is handed, or gives, tensors of other shapes in the port "
-                "than in the reference, or ends elsewhere in it, so that it was judged as a part of what is around it"
-                f"{_more(look.unlike)}"
+                "than in the reference, or begins or ends elsewhere in it, so that it was judged as a part of what is "
+                f"around it{_more(look.unlike)}"
             )
         self.notes += [
             f"{mode}: on {label!r} max_steps={most} ends the loop at {place} before its condition does: raise it, or "

@@ -42,6 +42,7 @@ from .precision import Again as Redrawn
 from .precision import Precision
 from .scales import Scales
 from .second_call import Again, second_call
+from .subnormal import Subnormal
 from .yardstick import JUDGED_ELEMENTS, Difference
 
 if TYPE_CHECKING:
@@ -92,6 +93,7 @@ class Examination:
         self._ports: dict[tuple[str, str], PortSide] = {}
         self._sound: set[str] = set()
         self._fine: set[str] = set()
+        self.subnormal = Subnormal(self.judge)
         self.precision = Precision(self)
 
     def ask_timed(self, modes: Sequence[Mode]) -> None:
@@ -205,6 +207,7 @@ class Examination:
             tensors = self.tensors(differences, answers, again) + own.tensors
         # of a port that is wrong anyway, a gradient that differs at a kink says nothing more
         warnings = own.warnings if all(t.equal for t in tensors) else []
+        warnings += self.subnormal.taken_warnings()
         left, others = Again(), Further()
         if side == "jax" and usual is not None and not self.judge.is_large and all(t.equal for t in tensors):
             asked = [t.question for t in truths if t.question.mode == "inference" and t.question.is_random]

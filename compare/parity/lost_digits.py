@@ -7,11 +7,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ..errors import describe_briefly
 from ..quiet import quiet
-from ..report.records import Divergence, Tensor
+from ..report.records import Cause, Divergence, Finding, Tensor
 from .diagnosis import LOOKS, Diagnosis
 from .judge import Question
+from .precision import gross_fault
 from .step_diagnosis import of_optimizer
 
 if TYPE_CHECKING:
@@ -41,6 +44,7 @@ def diagnose_precision(exam: Examination, variant: str, tensors: Sequence[Tensor
     with quiet():
         exact, usual = exam.port_side(variant, "float64"), exam.port_side(variant, exam.dtype)
         for mode in (m for m in exam.case.modes if m != "train_step" and m in failed):
+            found: list[Divergence] = []
             for pool in filter(None, _pools(exam, mode, tensors)):
                 try:
                     looks = [Look(exact, exam.judge.exact, question, exam.case.modules) for question in pool]
@@ -50,13 +54,56 @@ def diagnose_precision(exam: Examination, variant: str, tensors: Sequence[Tensor
                     told = describe_briefly(error)
                     diagnosis.notes.append(f"{mode}: no look for lost digits on {pool[0].label!r}: {told}")
                     continue
-                if found:
-                    diagnosis.divergences = found + diagnosis.divergences
-                    return diagnosis
                 looked = True
+                if found:
+                    break
+            if not any(each.causes for each in found):
+                found = _not_finite(exam, variant, mode, diagnosis.notes) or found
+            if found:
+                diagnosis.divergences = found + diagnosis.divergences
+                return diagnosis
     if looked:
         diagnosis.notes.append(f"in {exam.dtype} no module by itself is less precise than PyTorch's")
     return diagnosis
+
+
+def _not_finite(exam: Examination, variant: str, mode: str, notes: list[str]) -> list[Divergence]:
+    """The modules in which something is not finite in the dtype that people run alone, on the first input on which
+    something is."""
+    from .causes import not_finite
+    from .inside.localise import Look
+
+    usual = exam.port_side(variant, exam.dtype)
+    for truth in [*exam.truths, *exam.own.truths]:
+        question = truth.question
+        if question.mode != mode or question.is_timed or exam.judge.is_large:
+            continue
+        try:
+            answer = exam.answer(usual, truth, "jax", variant)
+            findings = [
+                Finding(what=kind, tensor=name, note=fault)  # type: ignore[arg-type]
+                for kind, name, reference in truth.reference.tensors()
+                if (fault := _fault(answer.find((kind, name)), truth.torch.find((kind, name)), reference))
+            ]
+            if findings and (found := not_finite(usual, question, time.monotonic() + BUDGET_S)):
+                look = Look(exam.port_side(variant, "float64"), exam.judge.exact, question, exam.case.modules)
+                by_module: dict[str, list[Cause]] = {}
+                for each in found:
+                    by_module.setdefault(each.module, []).append(each.cause)
+                return [
+                    replace(look.divergence(module, 0, findings, dtype=exam.dtype), causes=causes)
+                    for module, causes in by_module.items()
+                ]
+        except Exception as error:
+            notes.append(f"{mode}: no look for what is not finite on {question.label!r}: {describe_briefly(error)}")
+            return []
+    return []
+
+
+def _fault(ours: np.ndarray | None, torch: np.ndarray | None, reference: np.ndarray) -> str:
+    if ours is None or torch is None or reference.dtype.kind not in "fc":
+        return ""
+    return gross_fault(ours, torch, reference)
 
 
 def _pools(exam: Examination, mode: str, tensors: Sequence[Tensor]) -> Iterator[list[Question]]:

@@ -24,7 +24,7 @@ class Precision:
 
     def __init__(self, exam: Examination):
         self.exam = exam
-        self._torch_errors: dict[tuple[Key, tuple[int, ...], int], float] = {}
+        self._torch_errors: dict[tuple[Key, tuple[int, ...], int, bool], float] = {}
 
     def verdict(
         self, mode: str, key: Key, rows: list[int], usual: list[Observation], again: Again | None = None
@@ -48,6 +48,10 @@ class Precision:
                 return worst, False, blame
             if ratio is not None and (worst is None or ratio > worst):
                 worst = ratio
+        for i in rows if key[0].endswith("gradient") else ():  # of one on an edge: that it is finite
+            blame = "" if truths[i].question.is_random else self._without_fault(key, truths[i], usual[i], notes)[1]
+            if blame:
+                return worst, False, blame
         return worst, _is_precise(worst), notes[0] if notes and worst is None else ""
 
     def _ratio(
@@ -57,18 +61,57 @@ class Precision:
         triples = [(usual.find(key), truth.torch.find(key), truth.reference.find(key)) for truth, usual in answers]
         if any(array is None for triple in triples for array in triple):
             return None, ""
-        ours, torch, reference = (list(column) for column in zip(*triples, strict=True))
-        for (truth, _), p, t, r in zip(answers, ours, torch, reference, strict=True):
-            if blame := gross_fault(p, t, r):
-                if not self._hangs_on_rounding(truth, key, p, t, r):
-                    return None, blame
-                notes.append(f"{blame} in {self.exam.dtype}, as PyTorch's do where rounding moves them")
-                return None, ""
+        ours: list[np.ndarray] = []
+        for truth, usual in answers:
+            found, blame = self._without_fault(key, truth, usual, notes)
+            if found is None:
+                return None, blame
+            ours.append(found)
+        _, torch, reference = (list(column) for column in zip(*triples, strict=True))
+        held = [_held(t, r) for t, r in zip(torch, reference, strict=True)]
+        ours, torch, reference = (_those(held, column) for column in (ours, torch, reference))
         if not is_judged(reference):
             notes.append(f"precision not judged: {reference[0].size} elements")
             return None, ""
         theirs = self._torch_error(key, tuple(pool), torch, reference)
-        return ratio_to(port_error(ours, reference, kinked=_may_jump(mode, key)), theirs), ""
+        ratio = ratio_to(port_error(ours, reference, kinked=_may_jump(mode, key)), theirs)
+        if _is_precise(ratio) or (flushed := self._flushed(key, answers)) is None:
+            return ratio, ""
+        kept = [np.where(np.isfinite(f), f, t) for f, t in zip(_those(held, flushed), torch, strict=True)]
+        beside = self._torch_error(key, tuple(pool), kept, reference, flushed=True)
+        if not np.isfinite(beside) or not _is_precise(left := ratio_to(ratio * theirs, max(beside, theirs))):
+            return ratio, ""
+        self.exam.subnormal.excuses(answers[0][0], key, ratio)
+        return left, ""
+
+    def _without_fault(
+        self, key: Key, truth: Truth, usual: Observation, notes: list[str]
+    ) -> tuple[np.ndarray | None, str]:
+        """The candidate's tensor, with PyTorch's elements where the fault is XLA's; a gross fault of its own; neither
+        where it hangs on rounding."""
+        p, t, r = usual.find(key), truth.torch.find(key), truth.reference.find(key)
+        if p is None or t is None or r is None or not (blame := gross_fault(p, t, r)):
+            return p, ""
+        if (new := self.exam.subnormal.excused(truth, key, p)) is not None:
+            notes.append(f"{blame} in {self.exam.dtype}, which hangs on subnormal numbers")
+            return np.where(new, t, p), ""
+        if not self._hangs_on_rounding(truth, key, p, t, r):
+            return None, blame
+        notes.append(f"{blame} in {self.exam.dtype}, as PyTorch's do where rounding moves them")
+        return None, ""
+
+    def _flushed(self, key: Key, answers: Sequence[tuple[Truth, Observation]]) -> list[np.ndarray] | None:
+        """PyTorch's tensors without subnormal numbers; None where it has none."""
+        answered = [self.exam.subnormal.answer(truth.question) for truth, _ in answers]
+        if all(each is None for each in answered):
+            return None
+        arrays = [
+            (truth.torch if each is None else each).find(key)
+            for (truth, _), each in zip(answers, answered, strict=True)
+        ]
+        pairs = zip(arrays, answers, strict=True)
+        same = all(x is not None and x.shape == truth.torch.get(key).shape for x, (truth, _) in pairs)
+        return arrays if same else None  # type: ignore[return-value]
 
     def _hangs_on_rounding(
         self, truth: Truth, key: Key, port: np.ndarray, torch: np.ndarray, reference: np.ndarray
@@ -83,10 +126,16 @@ class Precision:
         return bool((usual[wrong] > 0).all()) and off[wrong].max() <= PRECISE_RATIO * usual.max()
 
     def _torch_error(
-        self, key: Key, pool: tuple[int, ...], torch: list[np.ndarray], reference: list[np.ndarray]
+        self,
+        key: Key,
+        pool: tuple[int, ...],
+        torch: list[np.ndarray],
+        reference: list[np.ndarray],
+        *,
+        flushed: bool = False,
     ) -> float:
         """PyTorch's own error in a tensor, over these inputs and, for a gradient, jittered ones; found once."""
-        at = key, pool, len(torch)
+        at = key, pool, len(torch), flushed
         if at not in self._torch_errors:
             truths = self.exam.truths
             kinked = _may_jump(truths[pool[0]].question.mode, key)
@@ -118,6 +167,18 @@ class Precision:
 
 def _is_precise(ratio: float | None) -> bool:
     return ratio is None or ratio <= PRECISE_RATIO
+
+
+def _held(array: np.ndarray, reference: np.ndarray) -> np.ndarray | None:
+    """Where PyTorch has a number if there is one: what it loses is no yardstick. None where that is everywhere."""
+    if reference.dtype.kind not in "fc" or array.shape != reference.shape:
+        return None
+    held = np.isfinite(array) | ~np.isfinite(reference)
+    return None if held.all() else held
+
+
+def _those(held: Sequence[np.ndarray | None], arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    return [x if kept is None else x[kept] for kept, x in zip(held, arrays, strict=True)]
 
 
 def _may_jump(mode: str, key: Key) -> bool:

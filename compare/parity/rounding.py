@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable, Iterable
 
 import jax.tree_util as jtu
@@ -26,6 +27,7 @@ MOST_BESIDE = 10  # times as many elements as rounding moves: more of them are o
 MOST_UNREST = 1e-6  # of its scale, by which rounding in float64 is taken to move a tensor
 NEAR = 1e-7  # of the largest beside it, by which a value is moved off a kink
 NEARBY = 2  # points
+NEARER = (1.0, 0.5, 0.25)  # of `NEAR`: what moves smoothly moves by as much less, and at a kink by no less
 SHARE_NEARBY = 0.01  # of what a gradient is off, by which the reference's may be another one where there is no kink
 
 
@@ -34,7 +36,7 @@ class Rounding:
 
     def __init__(self, judge: Judge):
         self.judge = judge
-        self._near: tuple[Question, list[Observation]] | None = None
+        self._near: tuple[Question, list[tuple[Observation, ...]]] | None = None
 
     @functools.cached_property
     def _moved(self) -> TorchSide:
@@ -86,36 +88,45 @@ class Rounding:
 
     def is_at_a_kink(self, truth: Truth, key: Key, ours: np.ndarray) -> bool:
         """Whether a gradient that differs there may do so at a kink or a tie: whether the reference's own is another
-        one nearby, where its inputs and what each operation gives are moved off zero and off each other. Raises what
-        the reference raises there."""
+        one nearby, where its inputs and what each operation gives are moved off zero and off each other. What changes
+        by half as much where they are moved by half changes smoothly. Raises what the reference raises there."""
         reference = truth.reference.get(key)
         allowed = SHARE_NEARBY * np.abs(ours - reference).max(initial=0.0)
         for near in self._nearby(truth.question):
-            array = near.find(key)
-            if array is None or array.shape != reference.shape:
+            arrays = [array for each in near if (array := each.find(key)) is not None]
+            if len(arrays) < len(near) or any(array.shape != reference.shape for array in arrays):
                 return True
-            if not np.abs(array - reference).max(initial=0.0) <= allowed:
+            jump, again = (np.abs(_left_at(reference, *pair)).max(initial=0.0) for pair in itertools.pairwise(arrays))
+            if not jump <= allowed and not (again <= allowed or again <= jump / 2):
                 return True
         return False
 
-    def _nearby(self, question: Question) -> list[Observation]:
-        """What the reference gives where no value is exact; kept for the last question alone."""
+    def _nearby(self, question: Question) -> list[tuple[Observation, ...]]:
+        """What the reference gives where no value is exact, at each of several points moved there by ever less; kept
+        for the last question alone."""
         if self._near is None or self._near[0] is not question:
             found = []
             with quiet():
                 for seed in range(NEARBY):
                     with contextlib.suppress(Exception):
-                        found.append(self._run_without_exact_values(question, self._beside(question, seed), seed))
+                        found.append(self._run_nearer(question, seed))
                         continue
                     # a probability of one that is moved is none
-                    found.append(self._run_without_exact_values(question, question.inputs, seed))
+                    found.append(self._run_nearer(question, seed, moves_inputs=False))
             self._near = question, found
         return self._near[1]
 
-    def _run_without_exact_values(self, question: Question, inputs: Inputs, seed: int) -> Observation:
+    def _run_nearer(self, question: Question, seed: int, *, moves_inputs: bool = True) -> tuple[Observation, ...]:
+        def run(amount: float) -> Observation:
+            inputs = self._beside(question, seed, amount) if moves_inputs else question.inputs
+            return self._run_without_exact_values(question, inputs, seed, amount)
+
+        return tuple(run(share * NEAR) for share in NEARER)
+
+    def _run_without_exact_values(self, question: Question, inputs: Inputs, seed: int, amount: float) -> Observation:
         exact = self.judge.exact
         # what keeps the buffers inside keeps moved ones
-        with Snapshot.of_buffers(exact.module).restored(), NoExactValues(NEAR, self.judge.seed + seed):
+        with Snapshot.of_buffers(exact.module).restored(), NoExactValues(amount, self.judge.seed + seed):
             return exact.run(inputs, question.mode, question.cotangents)
 
     def unsteady(self, truth: Truth, key: Key) -> np.ndarray:
@@ -142,15 +153,15 @@ class Rounding:
         with MovedResults("float64", self.judge.seed, alike=alike):
             return _run(self.judge.exact, question)
 
-    def _beside(self, question: Question, index: int) -> Inputs:
-        """The question's inputs, each floating element moved by a little of the largest."""
+    def _beside(self, question: Question, index: int, amount: float) -> Inputs:
+        """The question's inputs in float64, each floating element moved by this much of the largest, at most."""
         rng = generator(self.judge.case, self.judge.seed, f"beside {question.label}", index)
 
         def move(leaf: np.ndarray) -> np.ndarray:
             if not is_floating(leaf):
                 return leaf
             scale = np.abs(leaf).max(initial=0.0) or 1.0
-            return np.asarray(leaf + rng.uniform(-1, 1, leaf.shape) * NEAR * scale, leaf.dtype)
+            return leaf.astype(np.float64) + rng.uniform(-1, 1, leaf.shape) * amount * scale
 
         return jtu.tree_map(move, question.inputs)
 
@@ -181,6 +192,11 @@ def _run(side: TorchSide, question: Question, inputs: Inputs | None = None) -> O
     with contextlib.suppress(Exception):
         return side.run(question.inputs if inputs is None else inputs, question.mode, question.cotangents)
     return None
+
+
+def _left_at(reference: np.ndarray, far: np.ndarray, near: np.ndarray) -> np.ndarray:
+    """By how much it differs from the reference where nothing is moved, by two that are moved: one half as far."""
+    return (near - reference) - (far - near)
 
 
 def _scale(truth: Truth, key: Key) -> float:

@@ -135,6 +135,14 @@ def test_another_gradient_at_a_kink_is_said_and_is_no_failure():
     )
 
 
+def test_a_gradient_that_differs_by_little_is_not_taken_for_one_at_a_kink():
+    """Beyond 20 PyTorch's softplus is linear: at 20.5 its gradient is 1e-9 more."""
+    inputs, kinds = lambda rng: (0.2 * rng.standard_normal((8, 12)),), ("a large mean",)
+    softplus = torch.nn.functional.softplus
+    report = check(case(softplus, jax.nn.softplus, inputs, adversarial=kinds), draws=1, locate=False)
+    assert not report.equal, str(report)
+
+
 def test_lost_digits_at_a_large_mean_are_said():
     def fast(x):
         mean = x.mean(1, keepdims=True)

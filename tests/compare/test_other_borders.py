@@ -299,3 +299,88 @@ def test_what_is_wrong_in_a_module_that_writes_into_its_input_is_told():
 
     report = checked(WrittenNet, Net, (3, WIDTH))
     assert [each.module for each in report.divergences] == ["skip"], report
+
+
+class Offsets(torch.nn.Module):
+    """Numbers of rows, of which each column has its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.rows = torch.nn.Embedding(3 * WIDTH, WIDTH)
+
+    def forward(self, x):
+        return torch.tanh(self.rows(x + 3 * torch.arange(WIDTH)).sum(1))
+
+
+class Wrapped(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = Offsets()
+
+    def forward(self, x):
+        return self.table(x)
+
+
+class Named(torch.nn.Module):
+    def __init__(self, table):
+        super().__init__()
+        self.table, self.head = table(), torch.nn.Linear(WIDTH, 3)
+
+    def forward(self, x):
+        return torch.relu(self.head(self.table(x)))
+
+
+class OffsetsPort(nnx.Module):
+    """They are added around it."""
+
+    def __init__(self, rngs):
+        self.rows = gm.nn.Embedding(3 * WIDTH, WIDTH, rngs=rngs)
+
+    def __call__(self, x):
+        return jnp.tanh(self.rows(x).sum(1))
+
+
+class WrappedPort(nnx.Module):
+    def __init__(self, rngs):
+        self.table = OffsetsPort(rngs)
+
+    def __call__(self, x):
+        return self.table(x)
+
+
+class NamedPort(nnx.Module):
+    step = 3
+
+    def __init__(self, table, rngs):
+        self.table, self.head = table(rngs), gm.nn.Linear(WIDTH, 3, rngs=rngs)
+
+    def __call__(self, x):
+        return jnp.tanh(self.head(self.table(x + self.step * jnp.arange(WIDTH))))
+
+
+class NamedPortWithOtherSteps(NamedPort):
+    step = 2
+
+
+@pytest.mark.parametrize(
+    ("table", "table_port", "port", "blamed"),
+    [
+        (Offsets, OffsetsPort, NamedPort, {""}),
+        (Wrapped, WrappedPort, NamedPort, {""}),
+        (Offsets, OffsetsPort, NamedPortWithOtherSteps, {"", "table"}),
+    ],
+)
+def test_what_is_done_before_a_module_may_be_done_around_it(table, table_port, port, blamed):
+    case = Case(
+        name="c",
+        summary="s",
+        reference=lambda: Named(table),
+        model=lambda rngs: port(table_port, rngs),
+        inputs=lambda rng: (rng.integers(0, 3, (8, WIDTH)),),
+        modes=("inference",),
+        adversarial=(),
+    )
+    report = check(case, compiled=False, hasty=True)
+    assert {each.module for each in report.divergences} == blamed, str(report)
+    if len(blamed) == 1:
+        assert [cause.id for cause in report.first_divergence.causes] == ["activation"]

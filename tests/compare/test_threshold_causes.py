@@ -1,6 +1,8 @@
 """A number that values are compared with, and what inputs tell on which the port is right."""
 
+import jax
 import jax.numpy as jnp
+import pytest
 import torch
 from flax import nnx
 from told_causes import causes
@@ -82,3 +84,29 @@ def test_what_decides_a_choice_alone_is_told_as_one_of_several():
     parts = lambda rng: (rng.standard_normal((12, 5, 3)),)  # noqa: E731
     ((_, says), *_) = causes(Picked, PickedByOthers, parts)
     assert says.endswith(", or something else by which the same is chosen: nothing but a choice hangs on it here")
+
+
+class Softplus(torch.nn.Module):
+    def __init__(self, threshold):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(WIDTH))
+        self.softplus = torch.nn.Softplus(threshold=threshold)
+
+    def forward(self, x):
+        return self.softplus(x * self.weight)
+
+
+class SoftplusPort(nnx.Module):
+    def __init__(self, rngs):
+        self.weight = nnx.Param(jnp.ones(WIDTH))
+
+    def __call__(self, x):
+        return jax.nn.softplus(x * self.weight[...])
+
+
+@pytest.mark.parametrize("threshold", [5, 20])
+def test_a_softplus_without_a_threshold_is_named_however_little_that_changes(threshold):
+    """Beyond 20 a gradient differs by 2e-9, and an output by less than that counts."""
+    told = causes(lambda: Softplus(threshold), SoftplusPort, lambda rng: (25 * rng.random((ROWS, WIDTH)),))
+    says = f"computes softplus everywhere, as jax.nn.softplus does; the reference's is x where x > {threshold}"
+    assert told == [("softplus-threshold", says)]

@@ -275,7 +275,7 @@ class OwnInputs:
                 kinks.append(f"{name} by {apart.error:.2g} of its scale")
             elif not apart.equal:
                 found.tensors.append(as_tensor(mode, label, key, apart, precise=True))
-            elif blame := _not_finite(rough, truth.torch.find(key)):
+            elif (blame := _not_finite(rough, truth.torch.find(key))) and not self._is_excused(truth, key, rough):
                 found.tensors.append(as_tensor(mode, label, key, Difference(0.0, note=blame), precise=False))
             elif (
                 label.startswith(PRECISION)
@@ -336,6 +336,12 @@ class OwnInputs:
         with contextlib.suppress(Exception), self._calls[truth.question.mode].limit:
             return self.exam.judge.rounding.is_at_a_kink(truth, key, array)
         return True  # nothing can be told
+
+    def _is_excused(self, truth: Truth, key: Key, rough: np.ndarray) -> bool:
+        """Whether what is not finite is not in PyTorch either, without subnormal numbers."""
+        with contextlib.suppress(Exception), self._calls[truth.question.mode].limit:
+            return self.exam.subnormal.excused(truth, key, rough) is not None
+        return False
 
     def _rounding(self, array: np.ndarray, rough: np.ndarray) -> float:
         """What the candidate's own roundings make of this tensor in float64, by what they make of it in the run's:

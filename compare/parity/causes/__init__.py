@@ -7,6 +7,7 @@ from .first_line import alike, astray
 from .gradient_line import astray_backward
 from .nan_gradient import nan_gradients
 from .nan_value import nan_value
+from .not_finite import not_finite
 from .optimizer import explain_optimizer, explain_optimizer_digits, explain_optimizer_of_vectors
 from .trial import OF_A_CHOICE
 from .wiring import EXCHANGED
@@ -31,4 +32,5 @@ __all__ = [
     "explain_optimizer_of_vectors",
     "nan_gradients",
     "nan_value",
+    "not_finite",
 ]

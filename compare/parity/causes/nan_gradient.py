@@ -17,6 +17,7 @@ import numpy as np
 
 from ...report.records import Cause, Divergence, Finding, Tensor
 from ..inside.calls import ROOT
+from .graph import Run
 from .limit import Limit
 from .values import LARGEST
 from .ways import LateError, Step, ways
@@ -54,7 +55,7 @@ def nan_gradients(look: Look, tensors: Sequence[Tensor], deadline: float) -> lis
     found: dict[str, dict[tuple[str, str], int]] = {}
     with contextlib.suppress(LateError):
         for step in ways(look, at, Limit(LONGEST_S, deadline)).steps:
-            if not step.operation.has_rule and (count := _without_derivative(step)):
+            if not step.operation.has_rule and (count := without_derivative(step)):
                 places = found.setdefault(step.operation.module, {})
                 place = step.operation.source, step.operation.eqn.primitive.name
                 places[place] = max(places.get(place, 0), count)
@@ -88,8 +89,8 @@ def _is_nan_in_the_port_alone(tensor: Tensor) -> bool:
     return not np.isfinite(ours) and bool(np.isfinite(theirs))
 
 
-def _without_derivative(step: Step) -> int:
-    """For how many elements of what it gives a finite derivative is lacking."""
+def without_derivative(step: Step, run: Run | None = None) -> int:
+    """For how many elements of what it gives a finite derivative is lacking, in its own dtypes, or as it is run."""
     places = [i for i, x in enumerate(step.given) if _is_floating(x)]
     if not places or not all(map(_is_floating, step.results)) or any(np.size(x) > LARGEST for x in step.results):
         return 0
@@ -100,7 +101,7 @@ def _without_derivative(step: Step) -> int:
         given = list(step.given)
         for place, value in zip(places, floating, strict=True):
             given[place] = value
-        return step.operation.as_it_is(given)
+        return step.operation.as_it_is(given) if run is None else run(given)
 
     try:
         with jax.enable_x64(True):

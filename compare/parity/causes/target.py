@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..inside.calls import CallId
-from ..yardstick import SMALLEST_GRADIENT, difference, magnitude
+from ..yardstick import EQUAL_TOLERANCE, SMALLEST_GRADIENT, difference, magnitude
 from .changed import Evidence, Key
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 FORWARD = ("output", "received", "buffer")
 EXPLAINED = 1e-9  # of a tensor's scale
+LITTLE = 10 * EXPLAINED  # an error up to which all that is not equal counts
 SHARE = 1e-3  # of the error, that may be left
 STABLE = 1e-12  # of a tensor's scale: what moves by less when a parameter moves by an ulp can be right to EXPLAINED
 TELLING = 0.05  # of the elements that are off: so many have to be right
@@ -132,11 +133,11 @@ class Target:
         return not any(np.isfinite(port).any() for port in off)
 
     def explains(self, residual: float) -> bool:
-        return residual <= EXPLAINED and residual <= SHARE * self.before
+        return self.agrees(residual) and residual <= SHARE * self.before
 
     def agrees(self, residual: float) -> bool:
-        """Whether nothing is left, whatever there was."""
-        return residual <= EXPLAINED
+        """Whether nothing is left, whatever there was: of a small error less than of others."""
+        return residual <= (EXPLAINED if self.before > LITTLE else EQUAL_TOLERANCE)
 
     def vector(self, found: Evidence) -> np.ndarray | None:
         """What is left, element by element, each of its scale; None where shapes differ."""

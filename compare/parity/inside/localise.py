@@ -44,8 +44,8 @@ class Look:
       run: the port's.
       nodes, reference_nodes: the called modules of either side.
       matching, matches: which modules stand for which, and which calls.
-      unlike: paths in the port of matched modules that are handed tensors of other shapes than the reference's, or end
-        elsewhere, and so are judged as a part of what is around them.
+      unlike: paths in the port of matched modules that are handed tensors of other shapes than the reference's, or
+        begin or end elsewhere, and so are judged as a part of what is around them.
       hidden: of matched modules that are called within a transform, such as `jax.grad`, which hides their values;
         likewise.
       written: of matched modules that write into what they are given, where that is read after them; likewise.

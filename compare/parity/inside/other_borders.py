@@ -2,28 +2,89 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..yardstick import difference
+from .calls import is_inside
 
 if TYPE_CHECKING:
     from .borders import Forward, Seen, What
     from .calls import CallId
 
 MOST_TRIED = 4  # modules within one, one by one
+MOST_GROUPS = 6  # of modules that are handed something else
 OTHERWISE = 0.05  # of a tensor's scale: what is nearer are the same numbers, less exactly, as after a cast
+
+
+Border = tuple["CallId", "What", str]
+Run = Callable[[Collection[str]], "Forward | None"]
 
 
 class Wrong(NamedTuple):
     """What is off within a module although all that it receives is right: what it hands to modules inside and gives,
-    and the modules inside that give something else than the reference's."""
+    and the modules inside that give something else than the reference's, or are handed that."""
 
-    seen: frozenset[tuple[CallId, What, str]] = frozenset()
+    seen: frozenset[Border] = frozenset()
     givers: frozenset[str] = frozenset()
+    takers: frozenset[str] = frozenset()
 
 
-def ending_elsewhere(seen: Sequence[Seen], run: Callable[[Collection[str]], Forward | None]) -> set[str] | None:
+def beginning_elsewhere(seen: Sequence[Seen], run: Run) -> set[str] | None:
+    """The paths of modules that are handed something else than the reference's, and are right as parts of what is
+    around them: with the reference's value in its place something inside them goes wrong.
+
+    Such as what something is added to around them which the reference adds inside them: on the reference's value it is
+    added nowhere. Where the module is a part of what is around it, all around it is right that was, and what went wrong
+    inside it is right, or some of it.
+
+    Args:
+      seen: of a run in which each call hands on the reference's values.
+      run: the same with the modules of some paths as parts of what is around them; None where that fails.
+
+    Returns:
+      None where no module was tried, and nothing was run.
+    """
+    before = _wrong_around(seen)
+    found: set[str] | None = None
+    for around, paths in itertools.islice(_taking(before), MOST_GROUPS):
+        found = found or set()
+        if around in found or paths <= found:
+            continue
+        again = run(found | paths)
+        if again is None:
+            continue
+        off = _wrong_around(again[0]).get(around, Wrong()).seen
+        inside = frozenset().union(*(before[path].seen for path in paths if path in before))
+        inner, beside = (frozenset(x for x in y if x[0].path not in paths) for y in (inside, before[around].seen))
+        if off <= beside | inner and not (inner and inner <= off):
+            found |= paths
+    return found
+
+
+def _taking(wrong: Mapping[str, Wrong]) -> Iterator[tuple[str, frozenset[str]]]:
+    """Modules, and those inside each that are handed something else, with the modules within these down to where
+    something is off: all at once, then one by one."""
+    for around, own in wrong.items():
+        parts = {path: found for path in sorted(own.takers) if (found := _down_to_wrong(path, wrong))}
+        if parts:
+            yield around, frozenset().union(*parts.values())
+        if len(parts) > 1:
+            yield from ((around, each) for each in parts.values())
+
+
+def _down_to_wrong(path: str, wrong: Mapping[str, Wrong]) -> frozenset[str]:
+    """A module and those within it in which something is off, with those between."""
+    found: set[str] = set()
+    for inner, own in wrong.items():
+        if own.seen and is_inside(inner, path):
+            names = inner.split(".")
+            found |= {".".join(names[:end]) for end in range(path.count(".") + 1, len(names) + 1)}
+    return frozenset(found)
+
+
+def ending_elsewhere(seen: Sequence[Seen], run: Run) -> set[str] | None:
     """The paths of modules that give something else than the reference's and are right as parts of what is around them.
 
     Such as what no activation has gone through yet, where the activation is applied around them: with the reference's
@@ -68,6 +129,9 @@ def _wrong_around(seen: Sequence[Seen]) -> dict[str, Wrong]:
         if one.what == "output" and one.around is not None and apart.error > OTHERWISE:
             own = found.get(one.around.path, Wrong())
             found[one.around.path] = own._replace(givers=own.givers | {one.at.path})
+        if one.what == "received" and one.around is not None:
+            own = found[one.around.path]
+            found[one.around.path] = own._replace(takers=own.takers | {one.at.path})
     return found
 
 

@@ -34,7 +34,7 @@ from .hooking import handed, is_array, kept_in_memory, numbered, taken_apart
 from .lanes import all_lanes
 from .layouts import Layouts, Pair, are_among, complement_of, is_added_to, pair, says_the_same
 from .numbers import HandedNumbers
-from .other_borders import ending_elsewhere
+from .other_borders import beginning_elsewhere, ending_elsewhere
 from .packed import is_lengths, unpacked
 from .port_backward import BackwardPass
 
@@ -61,8 +61,8 @@ class PortRun:
       numbers: that modules are handed as arguments.
       unlike: calls that the port hands tensors of other shapes than the reference does, though all before them is
         right, found by `forced_forward`: it works on all lines at once, say, or on as many as there is room for; or
-        that end elsewhere, and give what no activation has gone through yet. That is no error yet. They are not
-        compared, but run as a part of what is around them, which is.
+        that begin or end elsewhere, and give what no activation has gone through yet. That is no error yet. They are
+        not compared, but run as a part of what is around them, which is.
     """
 
     def __init__(self, side: PortSide, question: Question, layouts: Layouts | None = None):
@@ -147,18 +147,30 @@ class PortRun:
         return self._within_its_own_borders(matches, calls, found)
 
     def _within_its_own_borders(self, matches: Matches, calls: Calls, found: Forward) -> Forward:
-        """The same, with modules that end elsewhere in the port as parts of what is around them.
+        """The same, with modules that begin or end elsewhere in the port as parts of what is around them.
 
         In float64 alone, where what is off is wrong: the digits that a module loses do not vanish around it.
         """
         if self.side.dtype != "float64":
             return found
-        beside = ending_elsewhere(found[0], lambda paths: self._without(matches, calls, paths))
-        again = self._without(matches, calls, beside) if beside else None
-        if beside and again is not None:
-            self.unlike += [at for at in matches if at.path in beside and at not in self.unlike]
-            return again
-        return found if beside is None else self._forced_forward(matches, calls)
+        taken: set[str] = set()
+
+        def with_parts(paths: Collection[str]) -> Forward | None:
+            return self._without(matches, calls, {*taken, *paths})
+
+        settled, is_last = found, True
+        for elsewhere in (beginning_elsewhere, ending_elsewhere):
+            tried = elsewhere(settled[0], with_parts)
+            again = with_parts(tried) if tried else None
+            if tried and again is not None:
+                settled, is_last = again, True
+                taken |= tried
+            else:
+                is_last = is_last and tried is None
+        if not is_last:  # what is kept of a run is of the last one
+            settled = with_parts(()) or self._forced_forward(matches, calls)
+        self.unlike += [at for at in matches if at.path in taken and at not in self.unlike]
+        return settled
 
     def _without(self, matches: Matches, calls: Calls, paths: Collection[str]) -> Forward | None:
         """The run in which calls of these modules are parts of what is around them; None where it fails."""

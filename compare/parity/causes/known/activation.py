@@ -105,6 +105,23 @@ def slope(call: Called) -> Iterator[Fit]:
             yield Fit("activation-slope", says, f"give {name}={{known}}", known, _number(call, name), likely)
 
 
+@of("softplus")
+def softplus_to_the_end(call: Called) -> Iterator[Variant]:
+    beta, threshold = (float(call.get(name, usual)) for name, usual in (("beta", 1.0), ("threshold", 20.0)))
+    given = "" if (beta, threshold) == (1.0, 20.0) else f", beta={beta:g}, threshold={threshold:g}"
+    beyond = f"{'' if beta == 1 else f'{beta:g} '}x > {threshold:g}"
+
+    def everywhere(x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(x) + torch.log1p(torch.exp(-beta * x.abs())) / beta
+
+    yield Variant(
+        "softplus-threshold",
+        f"computes softplus everywhere, as jax.nn.softplus does; the reference's is x where {beyond}",
+        f"write gm.nn.functional.softplus(x{given})",
+        _of_first(everywhere),
+    )
+
+
 @of("hardtanh", "clamp", "clip", "threshold")
 def limits(call: Called) -> Iterator[Fit]:
     names = {"hardtanh": ("min_val", "max_val"), "threshold": ("threshold", "value")}.get(call.name, ("min", "max"))
