@@ -6,16 +6,15 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import nnx
 from jax._src import dtypes
 
-from .errors import is_of_a_library
+from .constants import Constants, is_float32
 
 WIDER: dict[str, np.dtype[Any]] = {
     **dict.fromkeys(("float32", "bfloat16", "float16"), np.dtype(np.float64)),
@@ -56,33 +55,12 @@ def attention_in_float64() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def constants_in_float64(written_in: Sequence[dict[str, Any]]) -> Iterator[None]:
+def constants_in_float64(constants: Constants) -> Iterator[None]:
     """In it float32 that a port computes from is float64, as the reference's buffers are: numpy's arrays that become
-    JAX's without a dtype, and arrays among the names that its classes are written in (`names_around`)."""
+    JAX's without a dtype, and those that stand around its classes."""
     _install_constants()
-    before: list[tuple[dict[str, Any], str, Any]] = []
-    for names in written_in:
-        before += [(names, name, value) for name, value in names.items() if _is_float32(value)]
-    try:
-        for names, name, value in before:
-            names[name] = value.astype(np.float64)
-        with _HOLDS(True):
-            yield
-    finally:
-        for names, name, value in before:
-            names[name] = value
-
-
-def names_around(model: nnx.Module) -> list[dict[str, Any]]:
-    """The globals of the methods of its modules that are no library's."""
-    kinds = {kind for _, module in nnx.iter_modules(model) for kind in type(module).__mro__}
-    methods = (inspect.unwrap(x) for kind in kinds for x in vars(kind).values() if inspect.isfunction(x))
-    own = (method.__globals__ for method in methods if not is_of_a_library(method.__code__.co_filename))
-    return list({id(names): names for names in own}.values())
-
-
-def _is_float32(value: Any) -> bool:
-    return isinstance(value, np.ndarray | np.generic | jax.Array) and value.dtype == np.float32
+    with constants.wide(), _HOLDS(True):
+        yield
 
 
 @functools.cache
@@ -94,7 +72,7 @@ def _install_constants() -> None:
 def _widening(usual: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(usual)
     def made(object: Any, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
-        if _HOLDS.value and dtype is None and isinstance(object, np.ndarray | np.generic) and _is_float32(object):
+        if _HOLDS.value and dtype is None and isinstance(object, np.ndarray | np.generic) and is_float32(object):
             object = object.astype(np.float64)
         return usual(object, dtype, *args, **kwargs)
 

@@ -18,8 +18,9 @@ from flax import nnx
 
 from graphmode.weights import load, named_arrays
 
-from .asked_dtype import as_float64, attention_in_float64, constants_in_float64, names_around
+from .asked_dtype import as_float64, attention_in_float64, constants_in_float64
 from .case import TRAIN_STEPS, Case, CaseError, Inputs, Mode
+from .constants import Constants
 from .draw import input_name, signature
 from .dtypes import JAX_DTYPES, cast_array, matmul_precision
 from .endless import broken_off
@@ -152,8 +153,8 @@ class PortSide:
             yield
 
     @functools.cached_property
-    def _written_in(self) -> list[dict[str, Any]]:
-        return names_around(self.model)
+    def _constants(self) -> Constants:
+        return Constants(self.model)
 
     @contextlib.contextmanager
     def following(self) -> Iterator[None]:
@@ -164,7 +165,7 @@ class PortSide:
                 stack.enter_context(broken_off())
             if self.dtype == "float64":
                 stack.enter_context(attention_in_float64())
-                stack.enter_context(constants_in_float64(self._written_in))
+                stack.enter_context(constants_in_float64(self._constants))
                 asked = self.asked()
                 narrow = {self.declared} & {"bfloat16", "float16"} - asked
                 if narrow or asked & {"float32", "complex64"}:

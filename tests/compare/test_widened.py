@@ -1,6 +1,7 @@
 """A reference that casts to float32 by itself, or makes constants in float32, accuses no port that computes alike."""
 
 import contextlib
+import dataclasses
 import threading
 
 import jax
@@ -378,10 +379,26 @@ class Areas(torch.nn.Module):
         return self.fc(x) * (self.boxes[:, 0] * self.boxes[:, 1])
 
 
+@dataclasses.dataclass(frozen=True)
+class Config:
+    boxes: np.ndarray
+
+
+CONFIG, HELD = Config(TABLE), {"pair": (TABLE_OF_JAX, "more")}
+
+
+def table_of(table):
+    return lambda: jnp.asarray(table)
+
+
 TABLES = {
     "an array of numpy's that becomes one of JAX's": lambda: jnp.array(TABLE.copy()),
     "one that numpy computes with": lambda: TABLE,
     "one of JAX's": lambda: TABLE_OF_JAX,
+    "one of a configuration": lambda: CONFIG.boxes,
+    "one in containers": lambda: HELD["pair"][0],
+    "one around a function": table_of(TABLE_OF_JAX),
+    "a default": lambda table=TABLE: table,
 }
 
 
@@ -401,3 +418,30 @@ def test_what_a_port_computes_of_constants_in_float32_has_all_digits_in_float64(
     report = check(case, hasty=True)
     assert report.passed, report
     assert TABLE.dtype == TABLE_OF_JAX.dtype == jnp.asarray(TABLE).dtype == np.float32
+    assert CONFIG.boxes is TABLE
+    assert HELD["pair"][0] is TABLE_OF_JAX
+
+
+AREAS = jnp.sqrt(TABLE_OF_JAX[:, 0])
+
+
+class Roots(Areas):
+    def forward(self, x):
+        return self.fc(x) * self.boxes[:, 0].sqrt()
+
+
+class RootsPort(nnx.Module):
+    def __init__(self, rngs):
+        self.fc = gm.nn.Linear(WIDTH, WIDTH, rngs=rngs)
+
+    def __call__(self, x):
+        return self.fc(x) * AREAS
+
+
+def test_what_was_computed_in_float32_before_the_port_is_called_is_named():
+    case = Case(
+        name="c", summary="s", reference=Roots, model=RootsPort, inputs=lambda rng: (rng.standard_normal((9, WIDTH)),)
+    )
+    report = check(case, hasty=True)
+    (cause,) = report.divergences[0].causes
+    assert cause.id == "table-float32"

@@ -28,6 +28,10 @@ MOST_TRIED = 24  # tables of the port, for all of the reference's
 MOST_PLACES = 8  # along an axis, whose orders are tried
 ROUNDED = 1e-6  # of the largest element: what float32 makes of a table is the same table
 FIX = "make it as the reference does"
+FIX_FLOAT32 = (
+    "compute it where the port is called, or by numpy in float64, and cast it to the dtype of what it meets; in the "
+    "dtype that people run it may be as precise as it is"
+)
 
 Make = Callable[[torch.Tensor], torch.Tensor]  # of the reference's
 
@@ -54,12 +58,13 @@ def tables(replay: Replay, both: Ways) -> Iterator[tuple[Variant, Change]]:
     """
     theirs = both.theirs()
     ours = [(line, np.asarray(value)) for line, value in both.fixed if not theirs.have(value)]
-    pairs = (
-        (table, line, other)
-        for table in _theirs(replay)
-        if not both.ours.have(table.array)
-        for line, other in _nearest(table.array, ours)
-    )
+    lacking = [table for table in _theirs(replay) if not both.ours.have(table.array)]
+    for table in lacking:
+        for line, other in _in_float32(table.array, ours):
+            where = f" (the port's line is {line})" if line else ""
+            says = f"has {table.name} with the digits of float32 alone, computed where nothing is float64{where}"
+            yield Variant("table-float32", says, FIX_FLOAT32, unused), table.changed(_constantly(other))
+    pairs = ((table, line, other) for table in lacking for line, other in _nearest(table.array, ours))
     for table, line, other in itertools.islice(pairs, MOST_TRIED):
         words, make = _otherwise(table.array, other)
         where = f" (the port's line is {line})" if line else ""
@@ -113,6 +118,18 @@ def _nearest(table: np.ndarray, ours: list[tuple[str, np.ndarray]]) -> list[tupl
     laid = [(line, each, _same(each, table)) for line, value in ours for each in _laid(value, table)]
     found = [(int(same.sum()), line, each) for line, each, same in laid if not same.all()]
     return [(line, each) for _, line, each in sorted(found, key=lambda each: -each[0])]
+
+
+def _in_float32(table: np.ndarray, ours: list[tuple[str, np.ndarray]]) -> Iterator[tuple[str, np.ndarray]]:
+    """Those of the port's that are what float32 makes of it."""
+    for line, value in ours if table.dtype == np.float64 else ():
+        for each in _laid(value, table):
+            if np.array_equal(each, each.astype(np.float32), equal_nan=True) and _same(each, table).all():
+                yield line, each
+
+
+def _constantly(array: np.ndarray) -> Make:
+    return lambda x: torch.tensor(array).to(x)
 
 
 def _laid(value: np.ndarray, table: np.ndarray) -> Iterator[np.ndarray]:
