@@ -12,7 +12,7 @@ import functools
 import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import jax
@@ -26,9 +26,10 @@ from graphmode.weights import as_numpy
 from ...port_program import starts
 from ...report.records import Astray, Cause, Divergence
 from ...trees import is_floating
-from ..inside.borders import Backward
+from ..inside.borders import Backward, Seen
 from ..inside.calls import CallId, is_inside
 from ..inside.hooking import BORDER, kept_in_memory
+from ..inside.localise import named_border
 from ..inside.port_backward import BackwardPass
 from .change import Change, Site
 from .first_line import MOVING
@@ -318,7 +319,9 @@ def _reference(look: Look, at: CallId) -> list[_Theirs]:
         if value.dtype.kind == "f":
             found.append(_Theirs(value, evidence.get(("input_gradient", name))))
     if sum(call.path == there.id.path for call in look.calls) == 1:
-        for name, parameter in replay.parameters.items():
+        inside = tuple(f"{path}." for path in replay.children)
+        own = {name: x for name, x in replay.parameters.items() if not replay.full(name).startswith(inside)}
+        for name, parameter in own.items():
             gradient = evidence.get(("parameter_gradient", replay.full(name)))
             found.append(_Theirs(as_numpy(parameter.detach().to_dense()), gradient))
     for child in (look.calls[id] for ids in replay.children.values() for id in ids):
@@ -359,6 +362,7 @@ class _Port:
         self.gradients: dict[Key, np.ndarray] = {}
         self.uses: dict[Key, list[_Use]] = defaultdict(list)
         self._others = {call.path for call in look.run.forced if call.path != at.path and is_inside(call.path, at.path)}
+        self._seen: dict[Any, Seen] = {}  # at the borders, in the first run
         self._given: dict[int, list[Key]] = defaultdict(list)  # by the number of an operation
         self._made: dict[int, Key] = {}  # by the identity of a value
         self._back = BackwardPass(look.run, look.matches, look.calls)
@@ -518,7 +522,10 @@ class _Port:
             trained, structure = jax.tree.flatten(program.params)
             by_parameters = jax.tree.unflatten(structure, found[: len(trained)])
             by_name = side.named_gradients(self.look.question.mode, by_parameters)
-        wrong = self.look.wrong_gradients(Backward(self._back.seen, by_name, {}))
+        seen = {named_border(each): each for each in self._back.seen}
+        none = (replace(each, port=np.zeros_like(each.port)) for key, each in self._seen.items() if key not in seen)
+        wrong = self.look.wrong_gradients(Backward([*self._back.seen, *none], by_name, {}))
+        self._seen = self._seen or seen
         return {each for each in wrong if self._is_of_it(*each)}
 
     def _is_of_it(self, what: str, name: str, place: CallId | None) -> bool:

@@ -31,6 +31,12 @@ from .torch_calls import recorded
 LEAST_GRADIENT = 1e-3  # of the largest of the model: an error of 1e-13 of that is rounding, as of a bias before a norm
 
 
+def named_border(seen: Seen) -> tuple[str, str, CallId | None]:
+    """Of a gradient that is seen at the border of a call: what it is, the name of the tensor, and the call in which it
+    goes wrong where it does."""
+    return seen.what, f"{seen.name} of {seen.at}", seen.at if seen.what == "input_gradient" else seen.around
+
+
 class Look:
     """A look into both sides of a case on one question; building it runs them.
 
@@ -215,11 +221,7 @@ class Look:
         of gradients by parameters no call."""
         largest = LEAST_GRADIENT * self.largest_gradient
         named = self.observed.parameter_gradients
-        wrong: set[tuple[str, str, CallId | None]] = set()
-        for seen in backward.seen:
-            if not self._gradient_error(seen).equal:
-                place = seen.at if seen.what == "input_gradient" else seen.around
-                wrong.add((seen.what, f"{seen.name} of {seen.at}", place))
+        wrong = {named_border(seen) for seen in backward.seen if not self._gradient_error(seen).equal}
         for name, found in backward.by_parameters.items():
             if name in named and not difference(found, named[name], max(magnitude(named[name]), largest)).equal:
                 wrong.add(("parameter_gradient", name, None))

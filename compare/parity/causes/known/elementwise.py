@@ -223,6 +223,9 @@ def power(call: Called) -> Iterator[Fit]:
         )
 
 
+IN_JAX = {"neg": "negative"}
+
+
 @of("sqrt", "rsqrt", "exp", "log", "log2", "log10", "log1p", "neg", "abs", "sin", "cos", "square", "reciprocal")
 def function(call: Called) -> Iterator[Variant]:
     if call.name == "sin":
@@ -243,7 +246,7 @@ def function(call: Called) -> Iterator[Variant]:
     yield Variant(
         "function-missing",
         f"leaves {call.name} out",
-        f"write jnp.{call.name}",
+        f"write jnp.{IN_JAX.get(call.name, call.name)}",
         lambda func, args, kwargs: args[0].clone(),
     )
     for other in ("sin", "cos", "sqrt", "rsqrt", "exp", "log", "log2", "log10", "log1p", "abs", "square", "neg"):
@@ -251,7 +254,7 @@ def function(call: Called) -> Iterator[Variant]:
             yield Variant(
                 "function",
                 f"computes {other} for {call.name}",
-                f"write jnp.{call.name}",
+                f"write jnp.{IN_JAX.get(call.name, call.name)}",
                 lambda func, args, kwargs, other=other: getattr(torch, other)(args[0]),
                 is_guess=not call.args[0].is_floating_point(),
             )

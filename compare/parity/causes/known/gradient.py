@@ -15,6 +15,7 @@ signature("clamp clip", "input min max")
 
 
 DETACHES = ("detach", "detach_")
+SUMS = ("add", "sub", "radd", "rsub")
 SWITCH = "_set_grad_enabled"  # of torch.no_grad, at its begin and its end
 WITHIN = "write jnp.where((x >= min) & (x <= max), x, jnp.clip(x, min, max))"
 BY_CONDITION = "choose by jnp.where so that it is the same"
@@ -63,11 +64,23 @@ def stopped(call: Called) -> Iterator[Variant | Fit]:
 @of(*DETACHES)
 def not_stopped(call: Called) -> Iterator[Variant]:
     says, fix = "lets the gradient through where the reference detaches", "write jax.lax.stop_gradient(x)"
-    if str(getattr(call.args[0], "grad_fn", "")).startswith("<SubBackward"):
+    if str(getattr(call.args[0], "grad_fn", "")).startswith("<SubBackward") or _is_given_back(call):
         # `x + (q - x).detach()`: without the detach it is q, and so it is where all of it is left out
-        says += " a difference (or, where that makes a straight-through estimator, leaves all of it out)"
+        says += " (or, where that makes a straight-through estimator, leaves all of it out)"
         fix = "write jax.lax.stop_gradient(q - x); of a straight-through estimator, x + jax.lax.stop_gradient(q - x)"
     yield Variant("stop-gradient", says, fix, lambda func, args, kwargs: args[0].clone())
+
+
+def _is_given_back(call: Called) -> bool:
+    """Whether what is detached is taken away from a sum that has it besides: `q - x.detach() + x`."""
+    x, waiting = call.args[0], [call.site.result]
+    for tensor in waiting if call.ancestry is not None else ():
+        for site in call.ancestry.takers(tensor):
+            if site.name.strip("_") in SUMS and site.result is not None:
+                if any(each is x for each in site.args):
+                    return True
+                waiting.append(site.result)
+    return False
 
 
 @of("clamp", "clip", "clamp_min", "clamp_max", "hardtanh", "relu6", "round", "floor", "ceil", "trunc", "sign")
