@@ -389,10 +389,10 @@ class _Looks:
         try:
             if off:
                 found = astray(seen.first, divergence, deadline, seen.others, seconds=seconds)
-            elif divergence.causes:
-                found = alike(seen.first, divergence, deadline, seconds=seconds)
             else:
                 found, cause = astray_backward(seen.first, divergence, deadline, seconds=seconds)
+                if divergence.causes:
+                    found, cause = found or alike(seen.first, divergence, deadline, seconds=seconds), None
             if cause is None and not divergence.causes:
                 cause = nan_value(seen.first, divergence, deadline)
             causes = divergence.causes if cause is None else [cause]

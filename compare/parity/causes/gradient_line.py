@@ -48,6 +48,7 @@ WITHIN = 1e-9  # of itself and of the largest of the model, in which a gradient 
 STOP = "stop_gradient"
 GRADIENTS = ("received_cotangent", "input_gradient", "parameter_gradient")
 MOST_ENDS = 8  # values, the last ones, whose uses are looked into
+MOST_STOPS = 12  # of the gradient, that are tried one by one
 HOW = ("stops", "through", "differs")
 SAYS = {
     "stops": "stops the gradient where the reference's goes on",
@@ -151,7 +152,20 @@ class _Search:
     def _mended(self) -> tuple[list[_Told], Wrong]:
         """What the port does at the ends of what is wrong, as far as less is wrong without it, and what still is."""
         wrong = self.port.wrong
-        ends = sorted(filter(self._is_last, self.port.inside), reverse=True)[:MOST_ENDS] if wrong else []
+        if not wrong:
+            return [], wrong
+        told, left = self._mended_at_ends(wrong)
+        if told:
+            return told, left
+        stops = {_spot(use): None for uses in self.port.uses.values() for use in uses if _stops(use.operation)}
+        for spot in list(stops)[:MOST_STOPS]:  # of what the reference does not have
+            told = [_Told("stops", (spot,), "")]
+            if (left := self._wrong_without(told)) < wrong:
+                return told, left
+        return [], wrong
+
+    def _mended_at_ends(self, wrong: Wrong) -> tuple[list[_Told], Wrong]:
+        ends = sorted(filter(self._is_last, self.port.inside), reverse=True)[:MOST_ENDS]
         if not ends:
             return [], wrong
         by_use = self.port.of_uses([each for key in ends for each in self._laid_otherwise(key)], self.limit)

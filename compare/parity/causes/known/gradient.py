@@ -73,9 +73,11 @@ def not_stopped(call: Called) -> Iterator[Variant]:
 
 def _is_given_back(call: Called) -> bool:
     """Whether what is detached is taken away from a sum that has it besides: `q - x.detach() + x`."""
-    x, waiting = call.args[0], [call.site.result]
-    for tensor in waiting if call.ancestry is not None else ():
-        for site in call.ancestry.takers(tensor):
+    x, waiting, ancestry = call.args[0], [call.site.result], call.ancestry
+    if ancestry is None:
+        return False
+    for tensor in waiting:
+        for site in ancestry.takers(tensor):
             if site.name.strip("_") in SUMS and site.result is not None:
                 if any(each is x for each in site.args):
                     return True
