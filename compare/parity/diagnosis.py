@@ -390,9 +390,10 @@ class _Looks:
             if off:
                 found = astray(seen.first, divergence, deadline, seen.others, seconds=seconds)
             else:
-                found, cause = astray_backward(seen.first, divergence, deadline, seconds=seconds)
-                if divergence.causes:
-                    found, cause = found or alike(seen.first, divergence, deadline, seconds=seconds), None
+                found = alike(seen.first, divergence, deadline, seconds=seconds) if divergence.causes else None
+                if found is None:
+                    found, cause = astray_backward(seen.first, divergence, deadline, seconds=seconds)
+                cause = None if divergence.causes else cause
             if cause is None and not divergence.causes:
                 cause = nan_value(seen.first, divergence, deadline)
             causes = divergence.causes if cause is None else [cause]

@@ -78,6 +78,8 @@ class AdvantagesPort(nnx.Module):
             targets = stopped(targets)
         large = jnp.exp(state)
         weight = stopped(large) if self.fault == "stops" else large  # stops it
+        if self.fault == "hidden":
+            weight = stopped(1.5 * large) / 1.5  # hides it
         entropy = -jnp.sum(weight * jnp.log1p(large))
         missed = jnp.sum((values - targets) ** 2)  # lets it through
         return missed + jnp.sum(states) + entropy
@@ -105,13 +107,14 @@ def found(fault):
     ("fault", "port", "reference", "says"),
     [
         ("stops", "stops it", "", "stops the gradient where the reference's goes on"),
+        ("hidden", "hides it", "", "stops the gradient where the reference's goes on"),
         ("through", "lets it through", "the targets'", "lets the gradient through where the reference's does not go"),
     ],
 )
 def test_the_line_that_stops_a_gradient_or_does_not_is_told_and_why(fault, port, reference, says):
     line, cause = found(fault)
     assert [each.partition(" ")[0] for each in line.port] == lines_with(port)
-    assert line.gradient == fault
+    assert line.gradient == ("stops" if fault == "hidden" else fault)
     assert says in leaves(line)
     assert (cause.id, cause.says) == ("stop-gradient", says)
     if reference:

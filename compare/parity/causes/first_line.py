@@ -87,7 +87,7 @@ def _alike(look: Look, divergence: Divergence, limit: Limit) -> Astray | None:
         return None
     both = ways(look, at, limit)
     own = [step for step in both.steps if is_inside(step.operation.module, at.path)]
-    for made in reversed([each for each in both.made if each.source in lines]):
+    for made in reversed([each for each in both.made if each.source in lines and each.name not in MOVES]):
         values = Values(made.results)
         same = [step for step in own if any(map(values.have_whole, step.results))]
         computing = [step for step in same if step.operation.eqn.primitive.name not in (*MOVING, "stop_gradient")]
