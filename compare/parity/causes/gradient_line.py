@@ -155,14 +155,15 @@ class _Search:
         if not wrong:
             return [], wrong
         told, left = self._mended_at_ends(wrong)
-        if told:
+        if told and all(each.how != "differs" for each in told):
             return told, left
         stops = {_spot(use): None for uses in self.port.uses.values() for use in uses if _stops(use.operation)}
         for spot in list(stops)[:MOST_STOPS]:  # of what the reference does not have
-            told = [_Told("stops", (spot,), "")]
-            if (left := self._wrong_without(told)) < wrong:
-                return told, left
-        return [], wrong
+            stopped = [_Told("stops", (spot,), "")]
+            without = self._wrong_without(stopped)
+            if without < wrong and without <= left:
+                return stopped, without
+        return told, left
 
     def _mended_at_ends(self, wrong: Wrong) -> tuple[list[_Told], Wrong]:
         ends = sorted(filter(self._is_last, self.port.inside), reverse=True)[:MOST_ENDS]
