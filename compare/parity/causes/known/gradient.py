@@ -81,7 +81,8 @@ def _is_given_back(call: Called) -> bool:
             if site.name.strip("_") in SUMS and site.result is not None:
                 if any(each is x for each in site.args):
                     return True
-                waiting.append(site.result)
+                if all(each is not site.result for each in waiting):  # it may have been written into
+                    waiting.append(site.result)
     return False
 
 
