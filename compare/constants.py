@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import functools
 import inspect
 import sys
@@ -20,6 +19,7 @@ from .errors import is_of_a_library
 
 LARGEST = 4_000_000  # elements
 DEPTH = 4  # containers in each other
+MOST = 10_000  # entries of one
 
 
 class _Place(NamedTuple):
@@ -76,14 +76,16 @@ class Constants:
             return
         if depth == 0 or id(value) in self._seen:
             return
-        if isinstance(value, tuple):
-            if any(map(is_float32, jtu.tree_leaves(value))):
-                yield _Place(put, value)
-            return
         function = inspect.unwrap(value) if callable(value) and not isinstance(value, type) else None
         if isinstance(function, FunctionType):
             if id(function) not in self._seen and not is_of_a_library(function.__code__.co_filename):
                 yield from self._of_function(function)
+            return
+        if isinstance(value, dict | list | tuple) and len(value) > MOST:
+            return
+        if isinstance(value, tuple):
+            if any(map(is_float32, jtu.tree_leaves(value))):
+                yield _Place(put, value)
             return
         named = value if isinstance(value, dict) else dict(enumerate(value)) if isinstance(value, list) else None
         set_item: Callable[[Any, Any, Any], None] = _set_item
@@ -118,7 +120,7 @@ def _is_a_users(module: str) -> bool:
 
 
 def _widened(value: Any) -> Any:
-    return jtu.tree_map(lambda leaf: leaf.astype(np.float64) if is_float32(leaf) else copy.copy(leaf), value)
+    return jtu.tree_map(lambda leaf: leaf.astype(np.float64) if is_float32(leaf) else leaf, value)
 
 
 def _set_item(holder: Any, name: Any, value: Any) -> None:

@@ -389,14 +389,12 @@ class _Looks:
         try:
             if off:
                 found = astray(seen.first, divergence, deadline, seen.others, seconds=seconds)
+                cause = None if divergence.causes else nan_value(seen.first, divergence, deadline)
             else:
                 found = alike(seen.first, divergence, deadline, seconds=seconds) if divergence.causes else None
                 if found is None:
                     found, cause = astray_backward(seen.first, divergence, deadline, seconds=seconds)
-                cause = None if divergence.causes else cause
-            if cause is None and not divergence.causes:
-                cause = nan_value(seen.first, divergence, deadline)
-            causes = divergence.causes if cause is None else [cause]
+            causes = divergence.causes or ([] if cause is None else [cause])
             return replace(divergence, astray=found, causes=causes, cut_short=divergence.cut_short and not causes)
         except Exception as error:
             told = describe_briefly(error)

@@ -193,6 +193,8 @@ def _leftovers(
     """Problems with the keys that no variable took, and with the rules that speak of such keys."""
     problems = []
     idle = {rule for rule in rules if isinstance(rule, Tied | Drop)}
+    unused = list(unused)
+    twins = _twins(arrays, unused)
     for key in unused:
         tie = next((r for r in rules if isinstance(r, Tied) and r.key == key), None)
         drop = next((r for r in rules if isinstance(r, Drop) and r.matches(key)), None)
@@ -207,10 +209,38 @@ def _leftovers(
             elif (layer := key.rpartition(".")[0]) in lazy:
                 at = f" of {layer}" if layer else ""
                 advice = f"the {lazy[layer]}{at} has no parameters yet: call its initialize(shape) before, or the model"
+            elif key in twins:
+                advice = (
+                    f"it holds what {twins[key]} does: of one tensor, as in a module under two names, say "
+                    f"Tied({key!r}, {twins[key]!r}), or Drop it with a reason"
+                )
             problems.append(f"{key}: unused, shape {arrays[key].shape}; {advice}")
     idle -= {r for r in idle if isinstance(r, Tied) and r.key not in arrays and r.same_as in arrays}  # left out
     problems += [f"{rule}: matches no key that is left over" for rule in rules if rule in idle]
     return problems
+
+
+def _twins(arrays: Mapping[str, np.ndarray], unused: Sequence[str]) -> dict[str, str]:
+    """By unused key, the used one that holds the same, in a layer that holds the same throughout."""
+    layers: dict[str, dict[str, np.ndarray]] = {}
+    for key, array in arrays.items() if unused else ():
+        layer, _, name = key.rpartition(".")
+        layers.setdefault(layer, {})[name] = array
+    left = set(unused)
+    mine = {key.rpartition(".")[0] for key in unused}
+    used = [layer for layer, held in layers.items() if layer and not any(f"{layer}.{name}" in left for name in held)]
+    found: dict[str, str] = {}
+    for layer in filter(None, mine):
+        held = layers[layer]
+        if all((x == x.flat[:1]).all() for x in held.values()):  # zeros and ones, say
+            continue
+        same = next((one for one in used if _hold_the_same(held, layers[one])), None)
+        found.update({f"{layer}.{name}": f"{same}.{name}" for name in held} if same is not None else {})
+    return found
+
+
+def _hold_the_same(a: Mapping[str, np.ndarray], b: Mapping[str, np.ndarray]) -> bool:
+    return a.keys() == b.keys() and all(_same_bits(x, b[name]) for name, x in a.items())
 
 
 def _kind(dtype: Any) -> int:

@@ -154,6 +154,28 @@ def test_other_names_are_told_as_rules_that_can_be_given():
     np.testing.assert_array_equal(port.blocks[2].v.weight[...].T, state["encoder.layer.2.value.weight"])
 
 
+class Named(Reference):
+    """Its layers have a second name in a sequence; a norm has no counterpart."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = torch.nn.Sequential(self.fc, torch.nn.ReLU(), self.out)
+        self.norm = torch.nn.LayerNorm(4)
+
+
+def test_a_layer_under_two_names_is_told_with_the_rule_for_it():
+    state = Named().state_dict()
+    *twins, weight, bias = problems_of(Port(), state)
+    assert all(
+        each.endswith("unused, shape (4,); give it a variable, or Drop it with a reason") for each in (weight, bias)
+    )
+    rules = [Drop("norm.*", "of no use"), *(eval(re.search(r"Tied\(.*?\)", each).group()) for each in twins)]
+    assert rules[1:] == [
+        Tied(f"net.{i}.{n}", f"{of}.{n}") for i, of in ((0, "fc"), (2, "out")) for n in ("weight", "bias")
+    ]
+    load(Port(), state, rules)
+
+
 def test_what_is_left_over_beside_other_names_is_still_told():
     first, *others = problems_of(TransformerPort(), {**Transformer().state_dict(), "head.weight": torch.ones(2, 2)})
     assert "under other names" in first
