@@ -172,6 +172,7 @@ def interrupted(training, *, passes, after):
     return dataclasses.replace(training, batches=batches)
 
 
+@pytest.mark.usefixtures("ctrl_c")
 @pytest.mark.parametrize(
     ("passes", "after", "made", "words"),
     [
@@ -192,11 +193,13 @@ def test_what_is_interrupted_keeps_its_steps(passes, after, made, words, tmp_pat
     assert json.loads((tmp_path / "training.json").read_text())["interrupted"] is True
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_what_is_interrupted_before_its_first_step_keeps_nothing():
     with pytest.raises(KeyboardInterrupt):
         run_training(interrupted(sample("TRAINING"), passes=0, after=0), kinds=("eager",))
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_the_command_that_is_interrupted_writes_its_pages(tmp_path, monkeypatch):
     training = interrupted(sample("TRAINING"), passes=0, after=2)
     monkeypatch.setattr(trainings, "as_training", lambda text: training)
