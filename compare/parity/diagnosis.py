@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..errors import describe_briefly
 from ..quiet import quiet
 from ..report.divergence_text import OPTIMIZER
-from ..report.records import Cause, Divergence, ModuleEvidence, Tensor
+from ..report.records import Astray, Cause, Divergence, ModuleEvidence, Tensor
 from .dead_outputs import dead_outputs
 from .explained import (
     Place,
@@ -394,12 +394,28 @@ class _Looks:
                 found = alike(seen.first, divergence, deadline, seconds=seconds) if divergence.causes else None
                 if found is None:
                     found, cause = astray_backward(seen.first, divergence, deadline, seconds=seconds)
+                if cause is not None and self._does_otherwise(seen.first, found, place_of(divergence), deadline):
+                    found, cause = found and replace(found, gradient="differs"), None
             causes = divergence.causes or ([] if cause is None else [cause])
             return replace(divergence, astray=found, causes=causes, cut_short=divergence.cut_short and not causes)
         except Exception as error:
             told = describe_briefly(error)
             self.notes.append(f"the line of {divergence.module or 'the model'} was not found: {told}")
             return divergence
+
+    def _does_otherwise(self, look: Look, found: Astray | None, place: Place, deadline: float) -> bool:
+        """Whether the port does something else to a gradient in a later call, as where a factor of it is 0 at first."""
+        from .causes import astray_backward
+
+        with contextlib.suppress(Exception):  # then all stays as the first call tells it
+            later = self._later(look, deadline)
+            if later is None or found is None:
+                return False
+            for each in later.divergences():
+                if place_of(each) == place:
+                    there, _ = astray_backward(later, each, deadline, seconds=LINE_S)
+                    return there is not None and there.gradient != found.gradient
+        return False
 
     def _stands_for_another(self, place: Place) -> bool:
         """Whether a module is accused for what was judged as a part of it, which another input accuses by itself, or

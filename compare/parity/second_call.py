@@ -27,6 +27,7 @@ from .yardstick import EQUAL_TOLERANCE, Difference, difference, magnitude
 if TYPE_CHECKING:
     from ..jax_side import PortSide
     from .examination import Examination
+    from .inside.localise import Look
     from .judge import Key, Question, Truth
 
 LONGEST_S = 30.0  # that the causes of a module are looked for
@@ -43,6 +44,7 @@ FOLLOW = (
     "the check switches them"
 )
 Names = Sequence[str]
+Call = tuple[Mode, Inputs, Mapping[str, np.ndarray] | None]
 
 
 @dataclass
@@ -162,32 +164,23 @@ def _differs_at_first(exam: Examination, port: PortSide, truth: Truth) -> bool:
     return any(not difference(ours[n], x, magnitude(x)).equal for n, x in theirs.items() if n in ours)
 
 
-def _looked_into(
-    exam: Examination,
-    port: PortSide,
-    question: Question,
-    earlier: Sequence[tuple[Mode, Inputs, Mapping[str, np.ndarray] | None]],
-) -> list[Divergence]:
+def _looked_into(exam: Examination, port: PortSide, question: Question, earlier: Sequence[Call]) -> list[Divergence]:
     """The modules that go wrong on what earlier calls have left, and why; none where these have not left the same, or
     no look inside tells."""
     from .causes import Elsewhere, astray, explain
     from .inside.localise import Look
 
-    usual, modules = exam.judge.exact, exam.case.modules
     try:
-        reference = exam.judge.side("float64")
-        reference.call_each([(mode, inputs) for mode, inputs, _ in earlier])
-        later = port.left_by(earlier, question.mode)
-        left = later.named_state(question.mode, later.program(question.mode).rest)
-        if not all(difference(left[n], x).equal for n, x in reference.buffers.items() if n in left):
+        look = _look_after(exam, port, question, earlier)
+        if look is None:
             return []
-        look = Look(later, reference, question, modules)
-        elsewhere = Elsewhere(
-            functools.cache(lambda: Look(later, reference, another, modules) if another is not None else None),
-            tuple,
-            functools.cache(lambda: Look(port, usual, question, modules)),  # in the first call a cause changes nothing
-        )
         another = exam.judge.another(question)
+        elsewhere = Elsewhere(
+            functools.cache(lambda: None if another is None else Look(look.port, look.judge, another, look.table)),
+            tuple,
+            functools.cache(lambda: _look_after(exam, port, question, ())),
+            before=functools.cache(lambda: tuple(_looks_before(exam, port, question, earlier))),
+        )
         found = []
         for each in look.divergences():
             told = explain(look, each, deadline=time.monotonic() + LONGEST_S, elsewhere=elsewhere)
@@ -196,6 +189,30 @@ def _looked_into(
         return found
     except Exception:  # what differs has been found, and is told of the model
         return []
+
+
+def _look_after(exam: Examination, port: PortSide, question: Question, earlier: Sequence[Call]) -> Look | None:
+    """A look at a call on what these have left; None where it is not the same on both sides."""
+    from .inside.localise import Look
+
+    if not earlier:
+        return Look(port, exam.judge.exact, question, exam.case.modules)
+    reference = exam.judge.side("float64")
+    reference.call_each([(mode, inputs) for mode, inputs, _ in earlier])
+    later = port.left_by(earlier, question.mode)
+    left = later.named_state(question.mode, later.program(question.mode).rest)
+    if not all(difference(left[n], x).equal for n, x in reference.buffers.items() if n in left):
+        return None
+    return Look(later, reference, question, exam.case.modules)
+
+
+def _looks_before(exam: Examination, port: PortSide, question: Question, earlier: Sequence[Call]) -> Iterator[Look]:
+    """Looks at the same call after fewer of the earlier ones: a cause has to do there what the port does, too."""
+    every = len(earlier)
+    for count in sorted({1, 2, every // 2, every - 1} & set(range(1, every))):
+        look = _look_after(exam, port, question, earlier[:count])
+        if look is not None:
+            yield look
 
 
 def _reference_after(

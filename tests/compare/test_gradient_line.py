@@ -128,3 +128,64 @@ def test_the_line_of_a_wrong_derivative_is_told_without_a_cause():
     assert not divergence.causes
     assert [each.partition(" ")[0] for each in divergence.astray.port] == lines_with("its backward is wrong")
     assert "its gradient leaves the reference's" in str(report)
+
+
+class Reverse(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, scale):
+        ctx.scale = scale
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return -ctx.scale * gradient, None
+
+
+class Reversing(torch.nn.Module):
+    """Reverses gradients by a factor that is 0 in the first call."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = torch.nn.Linear(6, 4), torch.nn.Linear(4, 3)
+        self.register_buffer("done", torch.zeros(()))
+
+    def forward(self, x):
+        scale = torch.tanh(self.done / 4)
+        self.done += 1
+        return self.last(Reverse.apply(torch.tanh(self.first(x)), scale))
+
+
+@jax.custom_vjp
+def reverse(x, scale):
+    return x
+
+
+reverse.defvjp(lambda x, scale: (x, scale), lambda scale, g: (-scale * g, jnp.zeros_like(scale)))
+
+
+class ReversesHalf(nnx.Module):
+    def __init__(self, rngs):
+        self.first, self.last = gm.nn.Linear(6, 4, rngs=rngs), gm.nn.Linear(4, 3, rngs=rngs)
+        self.done = nnx.BatchStat(jnp.zeros(()))
+
+    def __call__(self, x):
+        scale = jnp.tanh(self.done[...] / 4)
+        self.done[...] += 1
+        h = jnp.tanh(self.first(x))
+        return self.last(jnp.concatenate([reverse(h[:8], scale), h[8:]]))  # reverses half
+
+
+def test_what_only_the_first_call_stops_is_not_told_to_be_stopped():
+    case = Case(
+        name="reversing",
+        summary="a factor that grows from 0",
+        reference=Reversing,
+        model=ReversesHalf,
+        inputs=lambda rng: (rng.standard_normal((16, 6)),),
+        modes=("forward_backward",),
+        adversarial=(),
+    )
+    (divergence,) = check(case, hasty=True).divergences
+    assert not divergence.causes
+    assert divergence.astray.gradient == "differs"
+    assert [each.partition(" ")[0] for each in divergence.astray.port] == lines_with("reverses half")

@@ -159,12 +159,14 @@ class Elsewhere(NamedTuple):
       usual: gives one at a random input, or None where the first is at one: an edge is often so plain that much does
         the same there.
       later: gives one on what an earlier call leaves, or None where none leaves anything.
+      before: gives those at the calls before, of a later call.
     """
 
     second: Callable[[], Look | None]
     edges: Callable[[], Iterable[Look]]
     usual: Callable[[], Look | None] = lambda: None
     later: Callable[[], Look | None] = lambda: None
+    before: Callable[[], Iterable[Look]] = tuple
 
 
 NOWHERE = Elsewhere(lambda: None, tuple)
@@ -228,6 +230,13 @@ class Again:
             return self._seen(self.elsewhere.later())
         return None
 
+    @functools.cached_property
+    def before(self) -> list[WrongCall]:
+        """Calls before it, where it is a later one, whether the suspect went wrong in them or not."""
+        with contextlib.suppress(Exception):
+            return [call for look in self.elsewhere.before() if (call := self._seen(look)) is not None]
+        return []
+
     def _seen(self, look: Look | None) -> WrongCall | None:
         return self._wrong(look) or self._right(look)
 
@@ -255,12 +264,14 @@ class Again:
         return call if call.settle() and call.target.before > EXPLAINED else None
 
     def holds(self, change: Change) -> bool:
-        """Whether nothing on the second input, on a random one, or after an earlier call speaks against a change."""
+        """Whether nothing on the second input, on a random one, in an earlier call or a later one speaks against a
+        change."""
         if self.call is not None:
             holds = self.call.holds(change, also_in_part=True)
         else:
             holds = self.right is None or self.right.holds(change)
-        return holds and all(self._agrees(call, change, untold=False) for call in (self.unlike, self.usual, self.later))
+        others = (call for calls in ((self.unlike, self.usual, self.later), self.before) for call in calls)
+        return holds and all(self._agrees(call, change, untold=False) for call in others)
 
     def holds_at_edges(self, change: Change) -> bool:
         """Likewise on edge inputs."""
