@@ -26,6 +26,7 @@ _REFUSED: tuple[tuple[type[Exception], str, str, str], ...] = (
         "Host",
     ),
 )
+_LEAKED = r"Computation compiled for \d+ inputs but called with \d+"  # a constant of it is one of no graph any more
 _OF_JAX = r"Tracer\b|\bArrayImpl\b|jax"
 
 
@@ -53,5 +54,12 @@ def port_failure(error: Exception, where: str) -> str:
         return (
             f"fails{at} {where}: {describe(error)}: PyTorch is given an array of JAX, or the other way round; write "
             "what is named there in JAX too"
+        )
+    if isinstance(error, jax.errors.UnexpectedTracerError) or re.search(_LEAKED, str(error)):
+        at = f" at {line}" if line else ""
+        return (
+            f"fails{at} {where}: it takes an array that JAX traced in another graph, as functools.cache, a global or "
+            "an attribute keeps one that a function made while it was traced; make it with numpy, or in __init__ "
+            f"({type(error).__name__})"
         )
     return f"fails {where}: {describe_with_line(error)}"

@@ -1,6 +1,7 @@
 """`check` on small models: verdicts, what it refuses, and that faults of every kind turn it red."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -348,6 +349,11 @@ def branching(x):
     return x if x.sum() > 0 else -x
 
 
+@functools.cache
+def cached_table():
+    return jnp.asarray([0.5])
+
+
 class Integers(nnx.Module):
     def __call__(self, x):
         return x.astype(jnp.int32)
@@ -380,6 +386,11 @@ REFUSED = {
         {"model": faulty(gelu=staticmethod(lambda x: jnp.asarray(np.tanh(np.asarray(x)))))},
         CaseError,
         ["fails at test_check.py:", "TracerArrayConversionError: numpy asks", "jnp in place of np: docs/graphable.md"],
+    ),
+    "a port that keeps what a trace made": (
+        {"model": faulty(gelu=staticmethod(lambda x: x * cached_table()))},
+        CaseError,
+        ["an array that JAX traced in another graph, as functools.cache", "make it with numpy, or in __init__"],
     ),
     "a port that takes a float": (
         {"model": faulty(gelu=staticmethod(lambda x: x * float(x.sum())))},
