@@ -431,7 +431,7 @@ class Examination:
                 worst, at = found, self.truths[i].question.label
         ratio, precise, why = None, worst.equal, ""
         if answers is not None:
-            ratio, precise, why = self.precision.verdict(mode, key, rows, answers, again)
+            ratio, precise, why = self.precision.verdict(mode, key, rows, answers, again, is_equal=worst.equal)
         return dataclasses.replace(
             as_tensor(mode, at, key, worst, precise=precise),
             ratio=ratio if ratio is not None and np.isfinite(ratio) else None,

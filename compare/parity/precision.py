@@ -27,9 +27,17 @@ class Precision:
         self._torch_errors: dict[tuple[Key, tuple[int, ...], int, bool], float] = {}
 
     def verdict(
-        self, mode: str, key: Key, rows: list[int], usual: list[Observation], again: Again | None = None
+        self,
+        mode: str,
+        key: Key,
+        rows: list[int],
+        usual: list[Observation],
+        again: Again | None = None,
+        *,
+        is_equal: bool = True,
     ) -> tuple[float | None, bool, str]:
-        """The worst error ratio, the verdict, and what to say about it: random inputs pooled, each edge by itself.
+        """The worst error ratio, the verdict, and what to say about it: random inputs pooled, each edge by itself. A
+        tensor of few elements is judged where it is not equal, and far off.
 
         An edge is one draw, and the random ones are few; so is their rounding on either side, which a model may
         multiply. Where they tell against the candidate, `again` is asked for more of them, and all together count.
@@ -41,9 +49,9 @@ class Precision:
         notes: list[str] = []
         for pool in filter(None, pools):
             answers = [(truths[i], usual[i]) for i in pool]
-            ratio, blame = self._ratio(mode, key, pool, answers, notes)
+            ratio, blame = self._ratio(mode, key, pool, answers, notes, is_equal)
             if again is not None and ratio and 1 < ratio / PRECISE_RATIO < MOST_BY_LUCK:
-                ratio, blame = self._ratio(mode, key, pool, [*answers, *again(pool[0])], notes)
+                ratio, blame = self._ratio(mode, key, pool, [*answers, *again(pool[0])], notes, is_equal)
             if blame:
                 return worst, False, blame
             if ratio is not None and (worst is None or ratio > worst):
@@ -55,7 +63,13 @@ class Precision:
         return worst, _is_precise(worst), notes[0] if notes and worst is None else ""
 
     def _ratio(
-        self, mode: str, key: Key, pool: list[int], answers: Sequence[tuple[Truth, Observation]], notes: list[str]
+        self,
+        mode: str,
+        key: Key,
+        pool: list[int],
+        answers: Sequence[tuple[Truth, Observation]],
+        notes: list[str],
+        is_equal: bool,
     ) -> tuple[float | None, str]:
         """The error ratio, None where it cannot be had; and a gross fault."""
         triples = [(usual.find(key), truth.torch.find(key), truth.reference.find(key)) for truth, usual in answers]
@@ -70,11 +84,14 @@ class Precision:
         _, torch, reference = (list(column) for column in zip(*triples, strict=True))
         held = [_held(t, r) for t, r in zip(torch, reference, strict=True)]
         ours, torch, reference = (_those(held, column) for column in (ours, torch, reference))
-        if not is_judged(reference):
+        few = not is_judged(reference)
+        ratio = theirs = 0.0
+        if not few or (not is_equal and reference[0].size and reference[0].dtype.kind in "fc"):
+            theirs = self._torch_error(key, tuple(pool), torch, reference)
+            ratio = ratio_to(port_error(ours, reference, kinked=_may_jump(mode, key)), theirs)
+        if few and ratio <= PRECISE_RATIO * MOST_BY_LUCK:
             notes.append(f"precision not judged: {reference[0].size} elements")
             return None, ""
-        theirs = self._torch_error(key, tuple(pool), torch, reference)
-        ratio = ratio_to(port_error(ours, reference, kinked=_may_jump(mode, key)), theirs)
         if _is_precise(ratio) or (flushed := self._flushed(key, answers)) is None:
             return ratio, ""
         kept = [np.where(np.isfinite(f), f, t) for f, t in zip(_those(held, flushed), torch, strict=True)]
