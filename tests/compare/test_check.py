@@ -153,8 +153,10 @@ def test_only_precise_sees_a_fast_variance():
 
 
 def test_a_tensor_of_few_elements_that_is_far_off_is_not_precise():
-    wrong = lambda self, x: Port.__call__(self, x * jnp.array([1.0, 1.0, 1.0, 1.0, 1.0, 1.1], x.dtype))
-    report = check(case(faulty(__call__=wrong), modes=("inference",)), locate=False)
+    def called(self, x):
+        return Port.__call__(self, x * jnp.array([1.0, 1.0, 1.0, 1.0, 1.0, 1.1], x.dtype))
+
+    report = check(case(faulty(__call__=called), modes=("inference",)), locate=False)
     tensors = {t.name: t for t in report.parity[0].tensors}
     assert not any(t.equal or t.precise for name, t in tensors.items() if name != "hidden.1"), tensors
 

@@ -73,7 +73,11 @@ WRONG = {
         "function-argument",
         "gives Spike 3.2 where the reference gives 5",
     ),
-    "no square": (with_backward(lambda x, g: g / (5 * jnp.abs(x) + 1)), "exponent", "takes the root of what add gives"),
+    "no square": (
+        with_backward(lambda x, g: g / (5 * jnp.abs(x) + 1)),
+        "exponent",
+        "takes the root of what add gives, in the backward of Spike",
+    ),
 }
 
 

@@ -26,6 +26,7 @@ class Site(NamedTuple):
 
     Attributes:
       place: the instructions that lead to it, and the modules that they belong to: the same in each turn of a loop.
+      backward: the `autograd.Function` in whose backward it is; empty in the forward pass.
     """
 
     number: int
@@ -35,6 +36,7 @@ class Site(NamedTuple):
     kwargs: dict[str, Any]
     result: Any
     place: tuple[Any, ...] = ()
+    backward: str = ""
 
 
 class Moved(NamedTuple):

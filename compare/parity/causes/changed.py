@@ -47,6 +47,7 @@ class Changed(TorchFunctionMode):
 
     Attributes:
       paused: whether calls are none of the module's.
+      backward: the function in whose own backward they are; empty in the forward pass.
       moved: by the number of a call, the module that is called on what it gives.
       held: by identity, what the changed calls take for buffers that they read.
       owners: paths of modules by identity, where words are to name them.
@@ -57,7 +58,7 @@ class Changed(TorchFunctionMode):
 
     def __init__(self, change: Change, note: Callable[[Site], None] | None, until: CodeType, most: int | None = None):
         self.change, self.note, self.until, self.most = change, note, until, most
-        self.paused = False
+        self.paused, self.backward = False, ""
         self.moved: dict[int, Callable[..., Any]] = {}
         self.held: Mapping[int, torch.Tensor] = {}
         self.owners: dict[int, str] = {}
@@ -134,8 +135,12 @@ class Changed(TorchFunctionMode):
         return result
 
     def _own_backward(self, backward: Callable[..., Any], ctx: Any, gradients: tuple[Any, ...]) -> Any:
-        with self._paused(False), self:  # `torch.autograd.grad` is a function itself, in which the mode is off
-            return backward(ctx, *gradients)
+        self.backward = backward.__qualname__.split(".")[-2:][0]
+        try:
+            with self._paused(False), self:  # `torch.autograd.grad` is a function itself, in which the mode is off
+                return backward(ctx, *gradients)
+        finally:
+            self.backward = ""
 
     @contextlib.contextmanager
     def _paused(self, paused: bool) -> Iterator[None]:
@@ -165,7 +170,7 @@ class Changed(TorchFunctionMode):
             result = self.moved[number](result)
         self.keep(result, f"what {name}{self._owner()} gives")
         if self.note is not None:
-            self.note(Site(number, name, func, args, kwargs, result, _place(self.until)))
+            self.note(Site(number, name, func, args, kwargs, result, _place(self.until), self.backward))
         return result
 
 

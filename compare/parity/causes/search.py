@@ -80,6 +80,7 @@ class Search:
 
     def causes(self) -> list[Cause]:
         self.ancestry = Ancestry(self.replay)
+        self.trial.sites = self.ancestry.sites
         sites = [site for site in self.ancestry.sites if self._is_tried(site)]
         stages = (
             self._dropout,

@@ -64,6 +64,7 @@ class Trial:
       only: ids of those that are tried; all where empty.
 
     Attributes:
+      sites: the function calls of an unchanged run of the module.
       both: gives the ways of the port and of the reference through the call; None where there are none.
       found: causes, of different ids.
       choices: those that would do, and much else would: nothing but what is chosen hangs on them.
@@ -79,6 +80,7 @@ class Trial:
     ):
         self.call, self.limit, self.elsewhere, self.again, self.only = call, limit, elsewhere, again, only
         self.replay, self.target, self.forward = call.replay, call.target, call.forward
+        self.sites: list[Site] = []
         self.both: Callable[[], Ways | None] = lambda: None
         self.found: list[Cause] = []
         self.choices: list[Cause] = []
@@ -100,8 +102,8 @@ class Trial:
             and self._holds_elsewhere(id, change)
             and not self._is_refuted(id, change, by)
         ):
-            cause = Cause(id=id, says=says + self._part, fix=fix, residual=left, reference=self._source(change))
-            self._take(cause, change)
+            told = says + self._where(change)
+            self._take(Cause(id=id, says=told, fix=fix, residual=left, reference=self._source(change)), change)
 
     def fit(self, fit: Fit, change: Callable[[float], Change]) -> None:
         """Adds a cause where the change by some number does, with that number."""
@@ -140,7 +142,7 @@ class Trial:
                 self._lengths[fit.id] = length
             cause = Cause(
                 id=fit.id,
-                says=fit.says.format(**words) + self._part,
+                says=fit.says.format(**words) + self._where(change(value)),
                 fix=fit.fix.format(**words),
                 residual=residual,
                 reference=self._source(change(value)),
@@ -187,13 +189,13 @@ class Trial:
 
     def _gives_one_number(self, change: Change) -> bool:
         """Whether the changed calls give tensors of several elements, which are all the same."""
-        results = [site.result for site in self._sites if site.number in change.sites]
+        results = [site.result for site in self.sites if site.number in change.sites]
         several = [x for x in results if isinstance(x, torch.Tensor) and x.numel() > 1]
         return bool(several) and all(bool((x == x.flatten()[0]).all()) for x in several)
 
     def _gives_floats(self, change: Change) -> bool:
         """Not where it writes: then more hangs on it than what it gives."""
-        changed = [site for site in self._sites if site.number in change.sites]
+        changed = [site for site in self.sites if site.number in change.sites]
         return all(is_floating(site.result) and not WRITES.fullmatch(site.name) for site in changed)
 
     def add(self, cause: Cause) -> None:
@@ -233,7 +235,7 @@ class Trial:
         """Whether the port shows that it does not do so, though it gives what it would: where all that comes of it is
         what is chosen, two ways of choosing are often alike. It does not compare the number so, or has what the changed
         arithmetic gives unchanged."""
-        sites = [site for site in self._sites if site.number in change.sites]
+        sites = [site for site in self.sites if site.number in change.sites]
         results = [site.result for site in sites]
         if by and any(isinstance(x, torch.Tensor) and x.numel() > 1 for x in results):
             return False
@@ -267,16 +269,14 @@ class Trial:
 
     def _source(self, change: Change) -> str:
         """Where the calls are that it changes, if one line makes them all."""
-        lines = {source(site) for site in self._sites if site.number in change.sites}
+        lines = {source(site) for site in self.sites if site.number in change.sites}
         return lines.pop() if len(lines) == 1 else ""
 
-    @functools.cached_property
-    def _sites(self) -> list[Site]:
-        return self.replay.sites()
-
-    @property
-    def _part(self) -> str:
-        return IN_PART if self.call.in_part else ""
+    def _where(self, change: Change) -> str:
+        """What is said of where the changed calls are, and how far they were judged."""
+        within = {site.backward for site in self.sites if site.number in change.sites}
+        name = within.pop() if len(within) == 1 else ""
+        return (f", in the backward of {name}" if name else "") + (IN_PART if self.call.in_part else "")
 
 
 def _is_given(step: Step, value: np.ndarray) -> bool:
