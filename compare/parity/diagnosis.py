@@ -430,7 +430,8 @@ class _Looks:
 
 
 def _more(paths: tuple[str, ...]) -> str:
-    return f", and {len(paths) - 1} more modules" if len(paths) > 1 else ""
+    more = len(paths) - 1
+    return f", and {more} more module{'s' if more > 1 else ''}" if more else ""
 
 
 def _is_within(path: str, module: str) -> bool:

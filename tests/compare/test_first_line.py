@@ -428,6 +428,42 @@ def test_what_is_computed_for_rows_that_a_mask_leaves_out_is_not_told():
     assert [line.split()[0] for line in found.port] == lines_with("another share"), text
 
 
+class Caching(torch.nn.Module):
+    """Attention to what is in a cache that grows."""
+
+    def __init__(self):
+        super().__init__()
+        self.key, self.query = torch.nn.Linear(4, 4, bias=False), torch.nn.Linear(4, 4, bias=False)
+        self.register_buffer("keys", torch.zeros(6, 4))
+        self.register_buffer("n", torch.tensor(0))
+
+    def forward(self, x):
+        n, t = int(self.n), len(x)
+        keys = torch.cat([self.keys[:n].clone(), self.key(x)])
+        out = (self.query(x) @ keys.T).softmax(-1) @ keys
+        self.keys[n : n + t] = keys[n:].detach()
+        self.n.copy_((self.n + t) % 6)
+        return out
+
+
+class PortOfCaching(nnx.Module):
+    def __init__(self, rngs):
+        self.key, self.query = nnx.Linear(4, 4, use_bias=False, rngs=rngs), nnx.Linear(4, 4, use_bias=False, rngs=rngs)
+        self.keys, self.n = nnx.BatchStat(jnp.zeros((6, 4))), nnx.BatchStat(jnp.array(0))
+
+    def __call__(self, x):
+        n, t = self.n[...], len(x)
+        keys = jax.lax.dynamic_update_slice(self.keys[...], self.key(x), (n, 0))
+        scores = jnp.where(jnp.arange(6) < n + t, self.query(x) @ keys.T, -jnp.inf)
+        self.keys[...], self.n[...] = jax.lax.stop_gradient(keys), (n + t) % 6
+        return jax.nn.softmax(scores, -1) @ jnp.tanh(keys)  # of what it keeps
+
+
+def test_a_buffer_that_is_filled_up_and_masked_is_not_told():
+    found, text = checked(Caching, PortOfCaching, lambda rng: (rng.standard_normal((3, 4)),), modes=("inference",))
+    assert [line.split()[0] for line in found.port] == lines_with("of what it keeps"), text
+
+
 def test_parts_that_others_lack():
     draw = np.random.default_rng(0).standard_normal
     rows, others = draw((4, 6)), draw((2, 6))

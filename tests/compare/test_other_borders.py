@@ -384,3 +384,76 @@ def test_what_is_done_before_a_module_may_be_done_around_it(table, table_port, p
     assert {each.module for each in report.divergences} == blamed, str(report)
     if len(blamed) == 1:
         assert [cause.id for cause in report.first_divergence.causes] == ["activation"]
+
+
+class Scale(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.log = torch.nn.Parameter(0.1 * torch.randn(WIDTH))
+
+    def forward(self, x):
+        return x * self.log.exp(), self.log.sum().expand(len(x))
+
+
+class Shift(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x):
+        shift = torch.tanh(self.fc(x))
+        return x + shift, shift.sum(-1)
+
+
+class Densities(torch.nn.Module):
+    """Layers that each give what is added for a row, some the same for all of them."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList([Scale(), Shift(), Scale(), Scale()])
+
+    def forward(self, x):
+        total = 0.0
+        for layer in self.layers:
+            x, each = layer(x)
+            total = total + each
+        return x, total
+
+
+class ScalePort(nnx.Module):
+    def __init__(self, rngs):
+        self.log = nnx.Param(jnp.zeros(WIDTH))
+
+    def __call__(self, x):
+        return x * jnp.exp(self.log[...]), jnp.sum(self.log[...])
+
+
+class ShiftPort(nnx.Module):
+    def __init__(self, rngs):
+        self.fc = gm.nn.Linear(WIDTH, WIDTH, rngs=rngs)
+
+    def __call__(self, x):
+        shift = jax.nn.sigmoid(self.fc(x))
+        return x + shift, shift.sum(-1)
+
+
+class DensitiesPort(nnx.Module):
+    def __init__(self, rngs):
+        self.layers = nnx.List([ScalePort(rngs), ShiftPort(rngs), ScalePort(rngs), ScalePort(rngs)])
+
+    __call__ = Densities.forward
+
+
+def test_modules_that_give_one_number_for_all_rows_are_right_beside_one_that_is_wrong():
+    case = Case(
+        name="c",
+        summary="s",
+        reference=Densities,
+        model=DensitiesPort,
+        inputs=lambda rng: (rng.standard_normal((5, WIDTH)),),
+        modes=("inference",),
+        adversarial=(),
+    )
+    report = check(case, compiled=False, hasty=True)
+    assert {each.module for each in report.divergences} == {"layers.1"}, str(report)
+    assert [cause.id for cause in report.first_divergence.causes] == ["activation"]

@@ -72,6 +72,8 @@ class Values:
             return True
         if any(all(map(self._has, parts)) for _, parts in _cuts(array)):
             return True
+        if any(map(self._has, _without_filling(array))):
+            return True
         return array.size > 1 and self._parts_of(array.size).have(array)
 
     def have_element(self, value: Any) -> bool:
@@ -193,6 +195,17 @@ def _cuts(array: np.ndarray, *, some: bool = False) -> Iterator[tuple[tuple[int,
         moved = np.moveaxis(array, axes, range(len(axes)))
         if 1 < (count := math.prod(moved.shape[: len(axes)])) < MOST_PARTS:
             yield axes, moved.reshape(count, *moved.shape[len(axes) :])
+
+
+def _without_filling(array: np.ndarray) -> Iterator[np.ndarray]:
+    """What is left of it along each axis without the parts that are one number throughout, as what there is no value
+    for in a buffer of a fixed size, or under a mask."""
+    for axis in range(array.ndim):
+        if 1 < array.shape[axis] < array.size:
+            rows = np.moveaxis(array, axis, 0).reshape(array.shape[axis], -1)
+            filled = (rows == rows[:, :1]).all(axis=1)
+            if filled.any() and not filled.all():
+                yield np.compress(~filled, array, axis)
 
 
 WHOLE = Lacking((), np.ones(1, bool))

@@ -24,10 +24,11 @@ Run = Callable[[Collection[str]], "Forward | None"]
 
 class Wrong(NamedTuple):
     """What is off within a module although all that it receives is right: what it hands to modules inside and gives,
-    and the modules inside that give something else than the reference's, or are handed that."""
+    and the modules inside that give something else than the reference's, of another shape some, or are handed that."""
 
     seen: frozenset[Border] = frozenset()
     givers: frozenset[str] = frozenset()
+    reshaping: frozenset[str] = frozenset()
     takers: frozenset[str] = frozenset()
 
 
@@ -100,18 +101,19 @@ def ending_elsewhere(seen: Sequence[Seen], run: Run) -> set[str] | None:
     """
     before = _wrong_around(seen)
     left = {around: wrong.givers for around, wrong in before.items() if wrong.givers}
+    was = {around: before[around].seen for around in left}
     found: set[str] | None = None
-    for parts in _tried(left):
-        again = run(set().union(*parts.values()))
+    for parts in _tried(left, {around: wrong.reshaping for around, wrong in before.items()}):
         found = found or set()
+        again = run(found.union(*parts.values()))
         if again is None:
             continue
         after = _wrong_around(again[0])
         for around, paths in parts.items():
-            off, was = after.get(around, Wrong()).seen, before[around].seen
-            if off < was or not (off or was):
+            off = after.get(around, Wrong()).seen
+            if off < was[around] or not (off or was[around]):
                 found |= paths
-                del left[around]
+                left[around], was[around] = left[around] - paths, off
     return found
 
 
@@ -128,19 +130,25 @@ def _wrong_around(seen: Sequence[Seen]) -> dict[str, Wrong]:
             found[holder.path] = own._replace(seen=own.seen | {(one.at, one.what, one.name)})
         if one.what == "output" and one.around is not None and apart.error > OTHERWISE:
             own = found.get(one.around.path, Wrong())
-            found[one.around.path] = own._replace(givers=own.givers | {one.at.path})
+            shapes = {one.at.path} if one.port.shape != one.reference.shape else set()
+            own = own._replace(givers=own.givers | {one.at.path}, reshaping=own.reshaping | shapes)
+            found[one.around.path] = own
         if one.what == "received" and one.around is not None:
             own = found[one.around.path]
             found[one.around.path] = own._replace(takers=own.takers | {one.at.path})
     return found
 
 
-def _tried(left: Mapping[str, frozenset[str]]) -> Iterator[dict[str, frozenset[str]]]:
-    """By the module around them: all of each, then those that are left one by one."""
+def _tried(
+    left: Mapping[str, frozenset[str]], reshaping: Mapping[str, frozenset[str]]
+) -> Iterator[dict[str, frozenset[str]]]:
+    """By the module around them: all of each, those that give another shape, then those that are left one by one."""
     if left:
         yield dict(left)
+    if some := {around: each for around, parts in left.items() if len(each := reshaping[around] & parts) > 1}:
+        yield some
     several = {around: sorted(parts) for around, parts in left.items() if len(parts) > 1}
     for number in range(min(max(map(len, several.values()), default=0), MOST_TRIED)):
         one = {around: frozenset([parts[number]]) for around, parts in several.items() if number < len(parts)}
-        if tried := {around: parts for around, parts in one.items() if around in left}:
+        if tried := {around: parts for around, parts in one.items() if parts <= left[around]}:
             yield tried
