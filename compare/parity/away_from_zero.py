@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jex
@@ -84,8 +83,7 @@ def _is_small(eqn: Any) -> bool:
 
 def _computed(eqn: Any, given: Knowns) -> Knowns:
     """Of constants."""
-    with jax.ensure_compile_time_eval():
-        results = eqn.primitive.bind(*given, **eqn.params)
+    results = eqn.primitive.bind(*given, **eqn.params)
     return list(results) if eqn.primitive.multiple_results else [results]
 
 

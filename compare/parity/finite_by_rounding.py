@@ -40,10 +40,10 @@ def finite_by_rounding(port: PortSide, truth: Truth) -> list[Tensor]:
     if not port.compiled:
         return []
     graph = Graph(port, truth.question)
-    suspects = {id(eqn) for eqn in singular(graph.closed, INLINED)}
-    if not suspects:
-        return []
     with port.context(), jax.enable_x64(True):
+        suspects = {id(eqn) for eqn in singular(graph.closed, INLINED)}
+        if not suspects:
+            return []
         compiled = jax.jit(lambda args: _sizes(graph, suspects, args), compiler_options=QUICKLY)(graph.args)
         if all(least > NEAR * largest for least, largest in compiled):
             return []
