@@ -179,7 +179,7 @@ def _looked_into(exam: Examination, port: PortSide, question: Question, earlier:
             functools.cache(lambda: None if another is None else Look(look.port, look.judge, another, look.table)),
             tuple,
             functools.cache(lambda: _look_after(exam, port, question, ())),
-            before=functools.cache(lambda: tuple(_looks_before(exam, port, question, earlier))),
+            beside=functools.cache(lambda: tuple(_looks_beside(exam, port, question, earlier))),
         )
         found = []
         for each in look.divergences():
@@ -206,11 +206,14 @@ def _look_after(exam: Examination, port: PortSide, question: Question, earlier: 
     return Look(later, reference, question, exam.case.modules)
 
 
-def _looks_before(exam: Examination, port: PortSide, question: Question, earlier: Sequence[Call]) -> Iterator[Look]:
-    """Looks at the same call after fewer of the earlier ones: a cause has to do there what the port does, too."""
+def _looks_beside(exam: Examination, port: PortSide, question: Question, earlier: Sequence[Call]) -> Iterator[Look]:
+    """Looks at the same call after fewer of the earlier ones, and after more: a cause has to do there what the port
+    does, too."""
     every = len(earlier)
-    for count in sorted({1, 2, every // 2, every - 1} & set(range(1, every))):
-        look = _look_after(exam, port, question, earlier[:count])
+    fewer = [earlier[:count] for count in sorted({1, 2, every // 2, every - 1} & set(range(1, every)))]
+    this = (question.mode, question.inputs, question.cotangents)
+    for calls in (*fewer, [*earlier, this], [*earlier, this, earlier[0]]):
+        look = _look_after(exam, port, question, calls)
         if look is not None:
             yield look
 

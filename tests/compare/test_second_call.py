@@ -1,5 +1,6 @@
 """State from one call to the next: left over, forgotten, or made otherwise; and buffers that forward assigns anew."""
 
+import math
 from functools import partial
 
 import jax
@@ -10,6 +11,8 @@ import pytest
 import torch
 from flax import nnx
 from graphmode.compare import Case, CaseError, check
+
+import graphmode as gm
 
 WIDTH = 5
 
@@ -206,6 +209,36 @@ class OfThree(nnx.Module):
         return x / jnp.max(largest)
 
 
+class Distant(torch.nn.Module):
+    """Counts calls, and takes another row of a table for each."""
+
+    def __init__(self):
+        super().__init__()
+        self.rows = torch.nn.Embedding(8, WIDTH)
+        self.register_buffer("at", torch.zeros((), dtype=torch.long))
+
+    def forward(self, x):
+        x = x[1:]
+        self.at += len(x)
+        n = self.at - torch.arange(len(x)) - 1
+        far = 4 + (torch.log(n.clamp(min=1).double() / 4) / math.log(2.5) * 4).long()
+        return x + self.rows(torch.where(n < 4, n, far.clamp(max=7)))
+
+
+class Rounds(nnx.Module):
+    """In the second call alone this gives what its difference is, which is not limited there."""
+
+    def __init__(self, rngs):
+        self.rows, self.at = gm.nn.Embedding(8, WIDTH, rngs=rngs), Kept(jnp.zeros((), int))
+
+    def __call__(self, x):
+        x = x[1:]
+        self.at[...] += len(x)
+        n = self.at[...] - jnp.arange(len(x)) - 1
+        far = 4 + jnp.round(jnp.log(jnp.maximum(n, 1) / 4) / math.log(2.5) * 4).astype(int)
+        return x + self.rows(jnp.where(n < 4, n, jnp.minimum(far, 7)))
+
+
 class Forgets(Port):
     def __call__(self, x):
         h = self.fc(x)
@@ -291,8 +324,9 @@ def ring(reference, port, room, **fields):
         (ring(Ring, Wraps, 6), ring(Ring, WritesTheEnd, 6), "state-otherwise"),
         # by what n will be after the call, if calls before did not say otherwise
         (None, case(Maxima, OfThree, modes=("forward_backward",), adversarial=()), "state-otherwise"),
+        (None, case(Distant, Rounds, modes=("inference",), adversarial=()), "state-otherwise"),
     ],
-    ids=["a share", "a ring", "a place"],
+    ids=["a share", "a ring", "a place", "a difference"],
 )
 def test_what_shows_after_several_calls_on_other_inputs_is_caught(right, wrong, id):
     report = check(right) if right else None

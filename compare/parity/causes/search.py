@@ -183,13 +183,24 @@ class Search:
         found = list(origins(self.replay, self.target, self.ancestry))
         if found and self.trial.elsewhere is not None:
             found = _also_of(self.trial.elsewhere, found)
-        if found and is_off_forward(again := self.trial.again.call):
-            found = _also_of(again, found)
-        if found and again is None and (right := self.trial.again.right) is not None:
-            there = Ancestry(right.replay)
-            found = [each for each in found if not differs_in(each, right.replay, there)]
+        if found:
+            found = self._also_again(found)
         for each in found:
             self.trial.add(each.cause)
+
+    def _also_again(self, found: list[Origin]) -> list[Origin]:
+        """Those of the causes that hold on the second input and in other calls, too."""
+        again = self.trial.again
+        if is_off_forward(again.call):
+            found = _also_of(again.call, found)
+        others = [again.right] if again.call is None and again.right is not None else []
+        for call in (*others, *again.beside):
+            if is_off_forward(call):
+                found = _also_of(call, found)
+            else:
+                there = Ancestry(call.replay)
+                found = [each for each in found if not differs_in(each, call.replay, there)]
+        return found
 
     def _called(self, sites: list[Site]) -> None:
         """A module inside called in place of its like beside it, as where a loop is over the same one twice."""

@@ -159,14 +159,14 @@ class Elsewhere(NamedTuple):
       usual: gives one at a random input, or None where the first is at one: an edge is often so plain that much does
         the same there.
       later: gives one on what an earlier call leaves, or None where none leaves anything.
-      before: gives those at the calls before, of a later call.
+      beside: of a later call, gives those at calls before it and after it.
     """
 
     second: Callable[[], Look | None]
     edges: Callable[[], Iterable[Look]]
     usual: Callable[[], Look | None] = lambda: None
     later: Callable[[], Look | None] = lambda: None
-    before: Callable[[], Iterable[Look]] = tuple
+    beside: Callable[[], Iterable[Look]] = tuple
 
 
 NOWHERE = Elsewhere(lambda: None, tuple)
@@ -231,10 +231,10 @@ class Again:
         return None
 
     @functools.cached_property
-    def before(self) -> list[WrongCall]:
-        """Calls before it, where it is a later one, whether the suspect went wrong in them or not."""
+    def beside(self) -> list[WrongCall]:
+        """Calls before it and after it, where it is a later one, whether the suspect goes wrong in them or not."""
         with contextlib.suppress(Exception):
-            return [call for look in self.elsewhere.before() if (call := self._seen(look)) is not None]
+            return [call for look in self.elsewhere.beside() if (call := self._seen(look)) is not None]
         return []
 
     def _seen(self, look: Look | None) -> WrongCall | None:
@@ -270,7 +270,7 @@ class Again:
             holds = self.call.holds(change, also_in_part=True)
         else:
             holds = self.right is None or self.right.holds(change)
-        others = (call for calls in ((self.unlike, self.usual, self.later), self.before) for call in calls)
+        others = (call for calls in ((self.unlike, self.usual, self.later), self.beside) for call in calls)
         return holds and all(self._agrees(call, change, untold=False) for call in others)
 
     def holds_at_edges(self, change: Change) -> bool:
