@@ -19,7 +19,6 @@ from .explained import (
     Place,
     explained_by,
     is_of_gradients_alone,
-    is_off_forward,
     place_of,
     with_numbers,
     with_what_passes,
@@ -377,7 +376,7 @@ class _Looks:
         Where none is, what makes NaN in it is one."""
         from .causes import alike, astray, astray_backward, nan_value
 
-        off = is_off_forward(divergence)
+        off = not is_of_gradients_alone(divergence)
         if time.monotonic() > deadline:
             return divergence
         if divergence.causes:

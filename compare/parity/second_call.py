@@ -21,7 +21,7 @@ from ..observation import Observation
 from ..report.records import Cause, Divergence, Finding, Tensor
 from ..untraceable import port_failure
 from .differences import as_tensor
-from .explained import is_off_forward, place_of
+from .explained import is_of_gradients_alone, place_of
 from .yardstick import EQUAL_TOLERANCE, Difference, difference, magnitude
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ def _looked_into(exam: Examination, port: PortSide, question: Question, earlier:
         found = []
         for each in look.divergences():
             told = explain(look, each, deadline=time.monotonic() + LONGEST_S, elsewhere=elsewhere)
-            line = astray(look, each, seconds=LINE_S) if is_off_forward(each) else None
+            line = None if is_of_gradients_alone(each) else astray(look, each, seconds=LINE_S)
             found.append(replace(each, causes=told.causes, cut_short=told.cut_short, tried_s=told.tried_s, astray=line))
         return found
     except Exception:  # what differs has been found, and is told of the model

@@ -464,6 +464,47 @@ def test_a_buffer_that_is_filled_up_and_masked_is_not_told():
     assert [line.split()[0] for line in found.port] == lines_with("of what it keeps"), text
 
 
+class Counting(torch.nn.Module):
+    """Counts what is not small, and keeps the last row, of what a mask leaves."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(4, 1)
+        self.register_buffer("rejected", torch.tensor(0))
+        self.register_buffer("last", torch.zeros(4))
+
+    def forward(self, x, seen):
+        y = self.fc(x)[:, 0]
+        small = y < 0.2
+        self.rejected += (seen & ~small).sum()
+        self.last.copy_(x[-1] * 2)
+        return torch.tanh((y * (seen & small)).sum())
+
+
+class PortOfCounting(nnx.Module):
+    def __init__(self, rngs):
+        self.fc = nnx.Linear(4, 1, rngs=rngs)
+        self.rejected, self.last = nnx.BatchStat(jnp.array(0)), nnx.BatchStat(jnp.zeros(4))
+
+    def __call__(self, x, seen):
+        y = self.fc(x)[:, 0]
+        small = y < 0.2
+        self.last[...] = 2 * jax.lax.stop_gradient(x[-1])
+        self.rejected[...] += jnp.sum(~small)  # of all rows
+        return jnp.tanh(jnp.sum(jnp.where(seen & small, y, 0)))
+
+
+def test_the_line_of_a_buffer_that_is_wrong_alone_is_told():
+    def inputs(rng):
+        return rng.standard_normal((8, 4)), rng.random(8) < 0.7
+
+    fields = {"modes": ("forward_backward",), "adversarial": ()}
+    case = Case(name="c", summary="s", reference=Counting, model=PortOfCounting, inputs=inputs, **fields)
+    (divergence,) = check(case, hasty=True).divergences
+    assert [cause.id for cause in divergence.causes] == ["mask-missing"]
+    assert [line.split()[0] for line in divergence.astray.port] == lines_with("of all rows")
+
+
 def test_parts_that_others_lack():
     draw = np.random.default_rng(0).standard_normal
     rows, others = draw((4, 6)), draw((2, 6))

@@ -59,6 +59,41 @@ def test_a_cause_that_other_inputs_speak_against_is_not_told():
     assert [id for id, _ in told] in ([], ["threshold"])
 
 
+class Rejecting(torch.nn.Module):
+    """Counts those of the rows that a mask leaves which are not small."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(WIDTH, 1)
+        self.register_buffer("rejected", torch.tensor(0))
+
+    def forward(self, x, seen):
+        y, total = self.layer(x)[:, 0], x.new_zeros(())
+        for i in range(len(x)):
+            if seen[i]:
+                total = total + (y[i] if y[i] < 0.2 else 0)
+                self.rejected += int(y[i] >= 0.2)
+        return torch.tanh(total)
+
+
+class RejectsAll(nnx.Module):
+    def __init__(self, rngs):
+        self.layer, self.rejected = nnx.Linear(WIDTH, 1, rngs=rngs), nnx.BatchStat(jnp.array(0))
+
+    def __call__(self, x, seen):
+        y = self.layer(x)[:, 0]
+        small = y < 0.2
+        self.rejected[...] += jnp.sum(~small)
+        return jnp.tanh(jnp.sum(jnp.where(seen & small, y, 0)))
+
+
+def test_of_a_number_that_is_compared_with_rightly_none_other_is_told_by_a_count_alone():
+    def masked(rng):
+        return rng.standard_normal((8, WIDTH)), rng.random(8) < 0.7
+
+    assert causes(Rejecting, RejectsAll, masked, modes=("forward_backward",)) == []
+
+
 class Picked(torch.nn.Module):
     """Of a row's parts the one with the largest sum of scores."""
 

@@ -82,10 +82,12 @@ class Graph:
       through: what each call of a module goes through, as `PortRun` has it; itself where there is none.
       beside: gives further values of the traced run, which `evaluate` gives after the outputs.
       with_heads: whether it gives what the backward pass starts at in place of the outputs.
+      with_state: whether it gives last the leaves of the port's variables, but for what is trained, after the call.
 
     Attributes:
       closed: the graph, each module's path in the names of its operations.
       args: what it takes, flat: what is trained, the rest of the port's variables, and the inputs.
+      state_structure: of the variables after the call.
       held: while it is evaluated, what it takes besides the inputs and what is trained: constants, and the rest of the
         port's variables.
     """
@@ -98,8 +100,10 @@ class Graph:
         beside: Callable[[], Sequence[Any]] = tuple,
         *,
         with_heads: bool = False,
+        with_state: bool = False,
     ):
         self.port = port
+        self.state_structure: Any = None
         program = port.program(question.mode)
         batch = port.place(question.inputs, question.mode, question.cotangents)
 
@@ -109,8 +113,9 @@ class Graph:
 
         def forward(params: Any, rest: Any, args: Any, kwargs: Any) -> Any:
             traced = program.forward(params, rest, args, kwargs, through=numbered(note), with_heads=with_heads)
-            heads, (outputs, _) = traced
-            return heads if with_heads else outputs, beside()
+            heads, (outputs, state) = traced
+            self.state_structure = jax.tree.structure(state)
+            return heads if with_heads else outputs, beside(), jax.tree.leaves(state) if with_state else []
 
         given = program.params, program.rest, *batch.call
         with port.context():

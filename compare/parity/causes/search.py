@@ -287,7 +287,9 @@ class Search:
         return {"missing", "usual"}, {"guess"}
 
     def _turns(self, sites: list[Site]) -> None:
-        """A single turn of a loop."""
+        """A single turn of a loop, if there is more to tell it by than a few integers."""
+        if self.trial.has_little_evidence:
+            return
         for same in constructs(sites):
             for site in same if len(same) > 1 else ():
                 self._varied([site])
@@ -298,7 +300,7 @@ class Search:
         for variant in self._of(same[0]):
             if isinstance(variant, Variant) and _kind(variant) in kinds:
                 change = Change(variant.apply, numbers(same))
-                self.trial.vary(variant.id, variant.says, variant.fix, change, by=variant.by)
+                self.trial.vary(variant.id, variant.says, variant.fix, change, variant.by, variant.known)
 
     def _modes(self, sites: list[Site]) -> None:
         """The module's own switch between training and evaluation, the other way."""

@@ -33,6 +33,7 @@ NOTHING = 1e-9  # a number that was found to be smaller may as well be zero
 ROUNDED = 3e-7  # of a number: as near lies what float32 makes of it
 PLAIN_DIGITS = 3  # of a number that somebody may have written
 CLEARLY = 4  # digits
+COMPARES = ("lt", "le", "gt", "ge")
 NOUGHT = ("scale", "exponent", "factor", "mean")  # families that may make a divisor nought, and anything infinite
 FEW = 4  # kinds of change in integers, that arithmetic is not told from
 ARITHMETIC = frozenset(
@@ -90,9 +91,17 @@ class Trial:
     def is_over(self) -> bool:
         return self.limit.is_over
 
-    def vary(self, id: str, says: str, fix: str, change: Change, by: frozenset[str] = frozenset()) -> None:
-        """Adds a cause where this change makes the reference give what the port gives; `by` is as
-        of a `Variant`."""
+    def vary(
+        self,
+        id: str,
+        says: str,
+        fix: str,
+        change: Change,
+        by: frozenset[str] = frozenset(),
+        known: float | None = None,
+    ) -> None:
+        """Adds a cause where this change makes the reference give what the port gives; `by` and `known` are as of a
+        `Variant`."""
         if not self._is_tried(id):
             return
         left = self._residual(change)
@@ -101,6 +110,7 @@ class Trial:
             and not self._is_by_chance(id)
             and self._holds_elsewhere(id, change)
             and not self._is_refuted(id, change, by)
+            and (known is None or not self._compares_with(change, known))
         ):
             told = says + self._where(change)
             self._take(Cause(id=id, says=told, fix=fix, residual=left, reference=self._source(change)), change)
@@ -226,7 +236,12 @@ class Trial:
 
     def _is_by_chance(self, id: str) -> bool:
         """Whether a few integers are all the evidence, and so much arithmetic is tried that some gives them."""
-        if not _is_arithmetic(id) or self.target.kinds_of_change() >= FEW:
+        return _is_arithmetic(id) and self.has_little_evidence
+
+    @property
+    def has_little_evidence(self) -> bool:
+        """Whether a few integers are all that tells a cause from another, on the second input, too."""
+        if self.target.kinds_of_change() >= FEW:
             return False
         again = self.again.call
         return again is None or self.target.kinds_of_change(again.target) < FEW
@@ -249,6 +264,22 @@ class Trial:
             return not any(_is_given(step, as_numpy(x)) for step in there for x in given)
         telling = [as_numpy(x) for x in results if is_floating(x) and bool((x != x.flatten()[:1]).any())]
         return any(map(both.own_values.have_whole, telling))
+
+    def _compares_with(self, change: Change, known: float) -> bool:
+        """Whether the port compares what the changed calls compare with this number, and with no other."""
+        both = self.both()
+        compared = [site.args[0] for site in self.sites if site.number in change.sites]
+        if both is None or not compared or not all(isinstance(x, torch.Tensor) for x in compared):
+            return False
+        values = np.concatenate([as_numpy(x).ravel() for x in compared])
+        with_numbers = [
+            float(np.asarray(other).flat[0])
+            for step in both.own
+            if step.operation.eqn.primitive.name in COMPARES
+            for x, other in (step.given, step.given[::-1])
+            if np.size(other) and (np.asarray(other) == np.asarray(other).flat[0]).all() and _has_all(x, values)
+        ]
+        return bool(with_numbers) and np.allclose(with_numbers, known, rtol=ROUNDED, atol=0)
 
     def _is_discrete(self, change: Change) -> bool:
         """Whether what the changed calls give may be another by a little, and the same comes of it."""
@@ -281,6 +312,15 @@ class Trial:
 
 def _is_given(step: Step, value: np.ndarray) -> bool:
     return any(np.size(x) == value.size and np.allclose(np.asarray(x).flatten(), value.flatten()) for x in step.given)
+
+
+def _has_all(x: Any, values: np.ndarray) -> bool:
+    """Whether these are all among the elements of an array."""
+    elements = np.sort(np.asarray(x, np.float64).ravel())
+    if not elements.size:
+        return False
+    near = np.clip(np.searchsorted(elements, values - 1e-12 * np.abs(values)), 0, elements.size - 1)
+    return np.allclose(elements[near], values)
 
 
 def _is_arithmetic(id: str) -> bool:

@@ -32,6 +32,7 @@ class Variant:
         where nothing else explains it.
       leaves_out: whether it is that something is not there, though its id does not end in `-missing`.
       by: of a comparison of one number, primitives of JAX's, by one of which a port that does so compares it.
+      known: of a comparison with another number, the reference's: a port that compares with that alone does not do so.
     """
 
     id: str
@@ -41,6 +42,7 @@ class Variant:
     is_guess: bool = False
     leaves_out: bool = False
     by: frozenset[str] = frozenset()
+    known: float | None = None
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from ..inside.localise import Look
 
 
+MOST_WRITTEN = 100  # of the port's variables, among which those of wrong buffers are looked for
+
+
 class Step(NamedTuple):
     """One operation of the port, what it was given, and what it gave."""
 
@@ -76,7 +79,7 @@ class Ways:
       made: the reference's function calls in the counterpart.
       steps: the port's operations, in all of its graph, when each module has the reference's inputs and hands on the
         reference's outputs.
-      wrong: what is wrong at the borders of the call, of the port's values.
+      wrong: what is wrong at the borders of the call, of the port's values; if nothing is, in what it keeps.
       fixed: what the port has whatever its inputs are, and from which line.
     """
 
@@ -224,7 +227,7 @@ class _Port:
     Attributes:
       steps: its operations, in the order of their numbers.
       wrong: what is wrong at the borders of this call; what is within a loop's own trace leaves it not, and is not
-        asked.
+        asked. If nothing is, what is wrong in the buffers of its module.
       fixed: what no input and nothing that is trained makes, and from which line; of constants from none.
     """
 
@@ -238,10 +241,17 @@ class _Port:
         self._wanted: list[tuple[Pair, np.ndarray]] = []
         self._home: list[Any] = []
         with jax.disable_jit():
-            self._graph = Graph(look.port, look.question, self._through, beside=lambda: list(self._shown))
-        self._borders = self._run(functools.partial(self._note, limit))
-        shown = zip(self._borders, self._wanted, strict=True)
+            self._graph = Graph(
+                look.port, look.question, self._through, beside=lambda: list(self._shown), with_state=True
+            )
+        self._written: list[int] = []  # the leaves of the state that are compared beside the borders
+        found, state = self._run(functools.partial(self._note, limit))
+        shown = zip(found, self._wanted, strict=True)
         self.wrong = [value for value, (pair, right) in shown if _is_off(pair, np.asarray(value), right)]
+        if not self.wrong:
+            self._written = self._wrong_leaves(state)
+            self.wrong = [state[leaf] for leaf in self._written]
+        self._borders = [*found, *self.wrong] if self._written else found
 
     def gives_the_same(self, lacking: Mapping[int, Sequence[Lacking | None]], limit: Limit) -> bool:
         """Whether nothing changes at the borders where parts of some results, by the numbers of their operations, are
@@ -258,7 +268,8 @@ class _Port:
 
         try:
             with np.errstate(all="ignore"):
-                borders = self._run(visit)
+                found, state = self._run(visit)
+            borders = [*found, *(state[leaf] for leaf in self._written)]
             return all(map(_are_the_same, borders, self._borders))
         except LateError:
             raise
@@ -269,10 +280,37 @@ class _Port:
     def _by_number(self) -> dict[int, Step]:
         return {step.operation.number: step for step in self.steps}
 
-    def _run(self, visit: Visit) -> list[Any]:
+    def _run(self, visit: Visit) -> tuple[list[Any], list[Any]]:
+        """What is shown at the borders, and the leaves of the state after the call."""
         with jax.disable_jit():
             outputs = self._graph.evaluate(visit, opened=True)
-        return outputs[len(outputs) - len(self._shown) :]
+        count = self._graph.state_structure.num_leaves
+        rest, state = outputs[: len(outputs) - count], outputs[len(outputs) - count :]
+        return rest[len(rest) - len(self._shown) :], state
+
+    def _wrong_leaves(self, state: list[Any]) -> list[int]:
+        """Of the state, those of which the module's wrong buffers are made."""
+        look = self.look
+        pairs = ((name, look.observed.buffers.get(name), x) for name, x in look.buffers.items())
+        off = {name for name, wanted, x in pairs if wanted is not None and not difference(x, wanted).equal}
+        off = {name for name in off if look.holder(name) == self.at.path}
+        if not off:
+            return []
+        before = self._named(state)
+
+        def is_of_them(leaf: int) -> bool:
+            other = ~np.asarray(state[leaf]) if state[leaf].dtype == bool else np.asarray(state[leaf]) + 1
+            after = self._named([*state[:leaf], other, *state[leaf + 1 :]])
+            return any(name in after and not np.array_equal(before[name], after[name]) for name in off & before.keys())
+
+        held = set(map(id, self._graph.held))
+        changed = ((i, x) for i, x in enumerate(state) if id(x) not in held)
+        written = [i for i, x in changed if x.dtype == bool or jnp.issubdtype(x.dtype, jnp.number)]
+        return [leaf for leaf in written[:MOST_WRITTEN] if is_of_them(leaf)]
+
+    def _named(self, state: list[Any]) -> dict[str, np.ndarray]:
+        tree = jax.tree.unflatten(self._graph.state_structure, state)
+        return self.look.port.named_state(self.look.question.mode, tree)
 
     def _note(self, limit: Limit, operation: Operation, given: list[Any], wide: Run) -> list[Any]:
         check(limit)

@@ -291,7 +291,7 @@ def threshold(call: Called) -> Iterator[Variant]:
     if not isinstance(x, torch.Tensor) or not x.is_floating_point() or not isinstance(known, int | float):
         return
     values = x.detach()[x.isfinite()].unique().tolist()
-    ends = [math.nextafter(values[0], -math.inf), *values, math.nextafter(values[-1], math.inf)]
+    ends = [-math.inf, *values, math.inf]
     for number, words in ((known**2, "the square"), (abs(known) ** 0.5, "the root"), (-known, "the negative")):
         low, high = ends[max(bisect.bisect(ends, number) - 1, 0)], ends[min(bisect.bisect(ends, number), len(ends) - 1)]
         if not low <= known <= high:
@@ -306,17 +306,24 @@ def threshold(call: Called) -> Iterator[Variant]:
 
 
 def _compared(low: float, high: float, such_as: str, number: float, known: float) -> Variant:
+    between = f"between {low:.6g} and {high:.6g}"
+    if math.inf in (-low, high):
+        between = f"above {low:.6g}" if high == math.inf else f"below {high:.6g}"
     return Variant(
         "threshold",
-        f"compares with a number between {low:.6g} and {high:.6g}, such as {such_as}, for {known:.6g}",
+        f"compares with a number {between}, such as {such_as}, for {known:.6g}",
         f"compare with {known:.6g}",
         lambda func, args, kwargs: func(args[0], number),
         is_guess=True,
+        known=known,
     )
 
 
 def _plainest(low: float, high: float) -> float:
-    """The number between them with the fewest digits."""
+    """The number between them with the fewest digits; near the other one where one is infinite."""
+    if math.inf in (-low, high):
+        end = low if high == math.inf else high
+        low, high = max(low, end - abs(end) - 1), min(high, end + abs(end) + 1)
     middle = (low + high) / 2
     for digits in range(12):
         step = 10.0 ** (math.floor(math.log10(max(abs(low), abs(high), 1e-300))) - digits)
