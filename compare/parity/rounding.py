@@ -25,6 +25,7 @@ from .yardstick import difference, magnitude
 MOVES = 6  # of PyTorch, to see which integers hang on rounding
 MOST_BESIDE = 10  # times as many elements as rounding moves: more of them are off for another reason
 MOST_UNREST = 1e-6  # of its scale, by which rounding in float64 is taken to move a tensor
+FEW = 16  # numbers of which inputs are made
 NEAR = 1e-7  # of the largest beside it, by which a value is moved off a kink
 NEARBY = 2  # points
 NEARER = (1.0, 0.5, 0.25)  # of `NEAR`: what moves smoothly moves by as much less, and at a kink by no less
@@ -171,19 +172,33 @@ class Rounding:
 
     def jittered(self, question: Question, index: int) -> Inputs:
         """The question's inputs, each floating element moved by up to half an ulp before it is rounded again, but not
-        out of the range in which all are: none that is at most one, as a probability is, is more."""
+        out of the range in which all are: none that is at most one, as a probability is, is more; nor where it is one
+        of a few numbers, as the peaks of a heatmap that are asked for by `== 1`, or a mask."""
         rng = generator(self.judge.case, self.judge.seed, f"jitter {question.label}", index)
 
         def move(leaf: np.ndarray) -> np.ndarray:
             if not is_floating(leaf):
                 return leaf
             noise = rng.uniform(-1, 1, leaf.shape) * 2 * HALF_ULP[self.judge.dtype]
-            moved = np.asarray(leaf * (1 + noise), leaf.dtype)
+            moved = np.asarray(np.where(_is_of_few(leaf), leaf, leaf * (1 + noise)), leaf.dtype)
             if not leaf.size:
                 return moved
             return np.clip(moved, np.fmin.reduce(leaf, axis=None), np.fmax.reduce(leaf, axis=None))  # NaN is no end
 
         return jtu.tree_map(move, question.inputs)
+
+
+def _is_of_few(leaf: np.ndarray) -> np.ndarray:
+    """Which elements are whole numbers, but for those of a picture, or are the same as a few others."""
+    if np.iscomplexobj(leaf):
+        return np.zeros(leaf.shape, bool)
+    values, places, counts = np.unique(leaf, return_inverse=True, return_counts=True)
+    is_whole = leaf == np.round(leaf)
+    is_repeated = (counts[places] > 1).reshape(leaf.shape) & ~is_whole
+    if len(values) > FEW:
+        is_whole = is_whole & ~is_whole.all()
+        is_repeated &= 2 * is_repeated.sum() < leaf.size  # in few digits most are
+    return is_whole | is_repeated
 
 
 def _run(side: TorchSide, question: Question, inputs: Inputs | None = None) -> Observation | None:
