@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,8 +21,9 @@ from ..case import CaseError, Inputs, Mode
 from ..observation import Observation
 from ..report.records import Cause, Divergence, Finding, Tensor
 from ..untraceable import port_failure
+from .coverage import listed
 from .differences import as_tensor
-from .explained import is_of_gradients_alone, place_of
+from .explained import Place, is_of_gradients_alone, place_of
 from .yardstick import EQUAL_TOLERANCE, Difference, difference, magnitude
 
 if TYPE_CHECKING:
@@ -30,11 +32,13 @@ if TYPE_CHECKING:
     from .inside.localise import Look
     from .judge import Key, Question, Truth
 
+ALL_S = 90.0  # that is looked into what is off
 LONGEST_S = 30.0  # that the causes of a module are looked for
 LINE_S = 10.0  # likewise its line
 EARLIER = 3  # calls: what has room for two batches is written from its start again
 MANY, MANY_S = 40, 2.0  # calls, the last alone with gradients, so that a count comes to a limit; and for how long
 STEADY = 1e-12  # of its scale, that rounding has moved a tensor by at most in many calls, where the next tells
+OTHERWISE = "state-otherwise"
 RESET = (
     "set it back at the start of a call, or take it as an argument and give it back: the reference gives the same for "
     "the same input"
@@ -49,10 +53,20 @@ Call = tuple[Mode, Inputs, Mapping[str, np.ndarray] | None]
 
 @dataclass
 class Again:
-    """What is off after earlier calls, and why; nothing mostly."""
+    """What is off after earlier calls, and why; nothing mostly.
+
+    Attributes:
+      deadline: of `time.monotonic`, for looks inside.
+    """
 
     tensors: list[Tensor] = field(default_factory=list)
     divergences: list[Divergence] = field(default_factory=list)
+    deadline: float = math.inf
+
+    @property
+    def places(self) -> set[Place]:
+        """Those that have been told, at another input or in another mode."""
+        return set(map(place_of, self.divergences))
 
 
 def second_call(exam: Examination, port: PortSide) -> Again:
@@ -126,11 +140,14 @@ def _compare(exam: Examination, port: PortSide, truth: Truth, earlier: Sequence[
         into.tensors += tensors
         trained = [] if written else _written_in_training(exam, truth)
         cause = _of_evaluation(kept) if trained_before else _cause(tensors, kept, written, trained)
-        inside = _looked_into(exam, port, replace(question, label=label), before) if written else []
+        into.deadline = min(into.deadline, time.monotonic() + ALL_S)
+        inside = _looked_into(exam, port, replace(question, label=label), before, into) if written else None
+        if inside is None:
+            inside = [_divergence(exam, port, tensors, cause, kept)]
+        elif cause.id == OTHERWISE and not trained_before:
+            inside = [each if each.causes else replace(each, causes=[_otherwise(_buffers(each))]) for each in inside]
         inside = [each if each.causes else replace(each, causes=[cause]) for each in inside]
-        told = {place_of(each) for each in into.divergences}  # in another mode
-        inside = inside or [_divergence(exam, port, tensors, cause, kept)]
-        into.divergences += [each for each in inside if place_of(each) not in told]
+        into.divergences += [each for each in inside if place_of(each) not in into.places]
     return True
 
 
@@ -164,16 +181,21 @@ def _differs_at_first(exam: Examination, port: PortSide, truth: Truth) -> bool:
     return any(not difference(ours[n], x, magnitude(x)).equal for n, x in theirs.items() if n in ours)
 
 
-def _looked_into(exam: Examination, port: PortSide, question: Question, earlier: Sequence[Call]) -> list[Divergence]:
-    """The modules that go wrong on what earlier calls have left, and why; none where these have not left the same, or
-    no look inside tells."""
+def _looked_into(
+    exam: Examination, port: PortSide, question: Question, earlier: Sequence[Call], told: Again
+) -> list[Divergence] | None:
+    """The modules that go wrong on what earlier calls have left, and why, without those that have been told; None where
+    these have not left the same, or no look inside tells, or there is no time for one."""
+    if time.monotonic() > told.deadline:
+        return None
     from .causes import Elsewhere, astray, explain
     from .inside.localise import Look
 
     try:
         look = _look_after(exam, port, question, earlier)
-        if look is None:
-            return []
+        divergences = look.divergences() if look is not None else []
+        if look is None or not divergences:
+            return None
         another = exam.judge.another(question)
         elsewhere = Elsewhere(
             functools.cache(lambda: None if another is None else Look(look.port, look.judge, another, look.table)),
@@ -182,13 +204,15 @@ def _looked_into(exam: Examination, port: PortSide, question: Question, earlier:
             beside=functools.cache(lambda: tuple(_looks_beside(exam, port, question, earlier))),
         )
         found = []
-        for each in look.divergences():
-            told = explain(look, each, deadline=time.monotonic() + LONGEST_S, elsewhere=elsewhere)
+        for each in divergences:
+            if place_of(each) in told.places:
+                continue
+            why = explain(look, each, deadline=min(told.deadline, time.monotonic() + LONGEST_S), elsewhere=elsewhere)
             line = None if is_of_gradients_alone(each) else astray(look, each, seconds=LINE_S)
-            found.append(replace(each, causes=told.causes, cut_short=told.cut_short, tried_s=told.tried_s, astray=line))
+            found.append(replace(each, causes=why.causes, cut_short=why.cut_short, tried_s=why.tried_s, astray=line))
         return found
     except Exception:  # what differs has been found, and is told of the model
-        return []
+        return None
 
 
 def _look_after(exam: Examination, port: PortSide, question: Question, earlier: Sequence[Call]) -> Look | None:
@@ -279,7 +303,7 @@ def _divergence(exam: Examination, port: PortSide, tensors: Sequence[Tensor], ca
 def _of_evaluation(kept: Names) -> Cause:
     of = ", ".join(kept) or "its state"
     return Cause(
-        id="state-otherwise",
+        id=OTHERWISE,
         says=f"makes something else of {of} in evaluation, after training, than the reference",
         fix="look at what is read there in evaluation: before any training it may come to the same",
         residual=0.0,
@@ -296,17 +320,29 @@ def _cause(tensors: Sequence[Tensor], kept: Names, written: Names, trained: Name
     elif not kept:
         id, fix = "buffer-not-written", "write it into a variable of the module, and carry the state out of the step"
         says = f"keeps nothing of what the reference writes into {', '.join(written)}"
+    elif all(t.kind.endswith("gradient") for t in tensors):
+        id, fix = (
+            "gradient-later",
+            "look at what the backward pass makes of it: a mask or a limit that no first call gets to",
+        )
+        says = (
+            f"has other gradients than the reference where earlier calls have written {', '.join(kept)}; outputs and "
+            "buffers are right"
+        )
     else:
-        id = "state-otherwise"
-        fix = "look at what is made of what it held: a factor of zero, a count, and a place to write at hide at first"
-        off = ", ".join(t.name for t in tensors if t.kind == "buffer")
-        if all(t.kind.endswith("gradient") for t in tensors):
-            return Cause(
-                id="gradient-later",
-                says=f"has other gradients than the reference where earlier calls have written {', '.join(kept)}; "
-                "outputs and buffers are right",
-                fix="look at what the backward pass makes of it: a mask or a limit that no first call gets to",
-                residual=0.0,
-            )
-        says = f"makes {off or 'something'} otherwise than the reference of what the call before left"
+        return _otherwise([t.name for t in tensors if t.kind == "buffer"])
     return Cause(id=id, says=says, fix=fix, residual=0.0)
+
+
+def _otherwise(off: Names) -> Cause:
+    return Cause(
+        id=OTHERWISE,
+        says=f"makes {listed(off) or 'something'} otherwise than the reference of what the call before left",
+        fix="look at what is made of what it held: a factor of zero, a count, and a place to write at hide at first",
+        residual=0.0,
+    )
+
+
+def _buffers(divergence: Divergence) -> list[str]:
+    """Those that are wrong in the module, of all that are."""
+    return [finding.tensor for finding in divergence.findings if finding.what == "buffer"]

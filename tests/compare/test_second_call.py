@@ -1,7 +1,9 @@
 """State from one call to the next: left over, forgotten, or made otherwise; and buffers that forward assigns anew."""
 
+import importlib
 import math
 from functools import partial
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +16,7 @@ from graphmode.compare import Case, CaseError, check
 
 import graphmode as gm
 
+explaining = importlib.import_module("graphmode.compare.parity.causes")
 WIDTH = 5
 
 
@@ -200,13 +203,19 @@ class Maxima(torch.nn.Module):
 class OfThree(nnx.Module):
     """In the fourth call it writes where the reference would in the fifth."""
 
+    places = 3
+
     def __init__(self, rngs):
         self.largest, self.n = Kept(jnp.ones(4)), Kept(jnp.zeros((), int))
 
     def __call__(self, x):
-        largest = self.largest[...].at[self.n[...] % 3].set(jax.lax.stop_gradient(jnp.abs(x).max()))
+        largest = self.largest[...].at[self.n[...] % self.places].set(jax.lax.stop_gradient(jnp.abs(x).max()))
         self.largest[...], self.n[...] = largest, self.n[...] + 1
         return x / jnp.max(largest)
+
+
+class OfOne(OfThree):
+    places = 1
 
 
 class Distant(torch.nn.Module):
@@ -333,6 +342,14 @@ def test_what_shows_after_several_calls_on_other_inputs_is_caught(right, wrong, 
     assert report is None or report.passed, report
     (each,) = check(wrong).divergences
     assert [cause.id for cause in each.causes] == [id]
+
+
+def test_what_has_been_told_is_looked_into_once():
+    wrong = case(Maxima, OfOne, modes=("inference", "forward_backward"), adversarial=())
+    with mock.patch.object(explaining, "explain", wraps=explaining.explain) as explain:
+        (each,) = check(wrong).divergences
+    assert each.input == "random 0, called again"
+    assert explain.call_count == 2  # as it is compiled quickly, and soundly
 
 
 def test_evaluation_comes_after_training():
