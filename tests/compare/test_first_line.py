@@ -505,6 +505,49 @@ def test_the_line_of_a_buffer_that_is_wrong_alone_is_told():
     assert [line.split()[0] for line in divergence.astray.port] == lines_with("of all rows")
 
 
+class Spectrum(torch.nn.Module):
+    """Differences of a spectrum from frame to frame."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("window", torch.hann_window(8), persistent=False)
+
+    def forward(self, x):
+        s = torch.stft(x, 8, 4, 8, self.window, center=False, return_complex=True)
+        x = torch.log(s.real**2 + s.imag**2 + 1e-3)
+        t = x.shape[-1] - 2
+        return (x[..., 2 : 2 + t] - x[..., :t]) / 2
+
+
+class PortOfSpectrum(nnx.Module):
+    """Its window is symmetric, and its kernel is right, though the reference has none."""
+
+    def __init__(self, rngs):
+        self.window = nnx.Cache(jnp.asarray(np.hanning(8)))
+
+    def __call__(self, x):
+        starts = np.arange(0, x.shape[1] - 7, 4)
+        frames = x[:, starts[:, None] + np.arange(8)] * self.window[...]  # with a window
+        x = jnp.log(jnp.abs(jnp.fft.rfft(frames)) ** 2 + 1e-3)
+        kernel, t = jnp.array([-1.0, 0.0, 1.0]) / 2, x.shape[1] - 2
+        return sum(kernel[i] * x[:, i : i + t] for i in range(3)).swapaxes(1, 2)
+
+
+def test_a_constant_that_the_reference_has_not_is_told_after_what_inputs_make():
+    fields = {"modes": ("inference",), "adversarial": ()}
+    case = Case(
+        name="c",
+        summary="s",
+        reference=Spectrum,
+        model=PortOfSpectrum,
+        inputs=lambda rng: (rng.standard_normal((3, 40)),),
+        **fields,
+    )
+    (divergence,) = check(case, hasty=True).divergences
+    assert [cause.id for cause in divergence.causes] == ["window"]
+    assert divergence.astray.port[0].split()[0] in lines_with("with a window")
+
+
 def test_parts_that_others_lack():
     draw = np.random.default_rng(0).standard_normal
     rows, others = draw((4, 6)), draw((2, 6))

@@ -106,6 +106,9 @@ def _astray(look: Look, divergence: Divergence, limit: Limit, others: Sequence[L
         return None
     first = _leaving(both, both.theirs(others), limit)
     computing = [step for step in first if step.operation.eqn.primitive.name not in MOVING] or first
+    fixed = {id(value) for _, value in both.fixed}
+    if all(id(value) in fixed for step in computing for value in step.results):  # which may be right, and of no like
+        computing = [step for step in first if step not in computing] + computing
     computing.sort(key=lambda step: not _is_floating(step))  # a mask of what is padded has no counterpart by nature
     lines = _lines((step.operation.source, step.operation.eqn.primitive.name) for step in computing)
     if not lines:
