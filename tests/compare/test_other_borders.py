@@ -457,3 +457,58 @@ def test_modules_that_give_one_number_for_all_rows_are_right_beside_one_that_is_
     report = check(case, compiled=False, hasty=True)
     assert {each.module for each in report.divergences} == {"layers.1"}, str(report)
     assert [cause.id for cause in report.first_divergence.causes] == ["activation"]
+
+
+CAPACITY = 5
+
+
+class Experts(torch.nn.Module):
+    """Two of them, each for the rows that are its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.router = torch.nn.Linear(WIDTH, 2)
+        self.experts = torch.nn.ModuleList(torch.nn.Linear(WIDTH, WIDTH) for _ in range(2))
+        self.register_buffer("dropped", torch.tensor(0))
+
+    def forward(self, x):
+        chosen = self.router(x).argmax(-1)
+        out = torch.zeros_like(x)
+        for e, expert in enumerate(self.experts):
+            (rows,) = torch.where(chosen == e)
+            self.dropped += max(len(rows) - CAPACITY, 0)
+            out = out.index_add(0, rows[:CAPACITY], torch.tanh(expert(x[rows[:CAPACITY]])))
+        return x + out
+
+
+class Dispatching(nnx.Module):
+    """Its slots are filled from the last."""
+
+    def __init__(self, rngs):
+        self.router = gm.nn.Linear(WIDTH, 2, rngs=rngs)
+        self.experts = nnx.List(gm.nn.Linear(WIDTH, WIDTH, rngs=rngs) for _ in range(2))
+        self.dropped = nnx.BatchStat(jnp.array(0))
+
+    def __call__(self, x):
+        own = jax.nn.one_hot(jnp.argmax(self.router(x), -1), 2, dtype=int)
+        place = jnp.cumsum(own, 0) - 1
+        spot = own[..., None] * jax.nn.one_hot(CAPACITY - 1 - place, CAPACITY, dtype=x.dtype)
+        done = jnp.stack(
+            [jnp.tanh(expert(jnp.einsum("tc,td->cd", spot[:, e], x))) for e, expert in enumerate(self.experts)]
+        )
+        self.dropped[...] += jnp.sum(own * (place > CAPACITY))  # one is not counted
+        return x + jnp.einsum("tec,ecd->td", spot, done)
+
+
+def test_rows_may_be_handed_in_another_order():
+    case = Case(
+        name="c",
+        summary="s",
+        reference=Experts,
+        model=Dispatching,
+        inputs=lambda rng: (rng.standard_normal((14, WIDTH)),),
+        modes=("forward_backward",),
+        adversarial=(),
+    )
+    (found,) = check(case, compiled=False, hasty=True).divergences
+    assert (found.module, [each.what for each in found.findings]) == ("", ["buffer"])

@@ -6,6 +6,8 @@ import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from ..yardstick import difference
 from .calls import is_inside
 
@@ -24,12 +26,14 @@ Run = Callable[[Collection[str]], "Forward | None"]
 
 class Wrong(NamedTuple):
     """What is off within a module although all that it receives is right: what it hands to modules inside and gives,
-    and the modules inside that give something else than the reference's, of another shape some, or are handed that."""
+    and the modules inside that give something else than the reference's, of another shape some, or are handed that, of
+    which some are handed the same rows in another order."""
 
     seen: frozenset[Border] = frozenset()
     givers: frozenset[str] = frozenset()
     reshaping: frozenset[str] = frozenset()
     takers: frozenset[str] = frozenset()
+    reordered: frozenset[str] = frozenset()
 
 
 def beginning_elsewhere(seen: Sequence[Seen], run: Run) -> set[str] | None:
@@ -68,7 +72,11 @@ def _taking(wrong: Mapping[str, Wrong]) -> Iterator[tuple[str, frozenset[str]]]:
     """Modules, and those inside each that are handed something else, with the modules within these down to where
     something is off: all at once, then one by one."""
     for around, own in wrong.items():
-        parts = {path: found for path in sorted(own.takers) if (found := _down_to_wrong(path, wrong))}
+        parts = {
+            path: found
+            for path in sorted(own.takers)
+            if (found := _down_to_wrong(path, wrong) or own.reordered & {path})
+        }
         if parts:
             yield around, frozenset().union(*parts.values())
         if len(parts) > 1:
@@ -134,9 +142,18 @@ def _wrong_around(seen: Sequence[Seen]) -> dict[str, Wrong]:
             own = own._replace(givers=own.givers | {one.at.path}, reshaping=own.reshaping | shapes)
             found[one.around.path] = own
         if one.what == "received" and one.around is not None:
-            own = found[one.around.path]
-            found[one.around.path] = own._replace(takers=own.takers | {one.at.path})
+            own, path = found[one.around.path], {one.at.path}
+            rows = path if _are_the_same_rows(one.port, one.reference) else set()
+            found[one.around.path] = own._replace(takers=own.takers | path, reordered=own.reordered | rows)
     return found
+
+
+def _are_the_same_rows(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether the one has the rows of the other in another order, as what is dispatched to slots has."""
+    if a.shape != b.shape or a.ndim < 2 or a.dtype.kind != "f":
+        return False
+    a, b = (x.reshape(len(x), -1)[np.argsort(x.reshape(len(x), -1).sum(axis=1), kind="stable")] for x in (a, b))
+    return difference(a, b).equal
 
 
 def _tried(
