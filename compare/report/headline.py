@@ -150,10 +150,18 @@ def _verdict(results: Results, derived: Derived) -> tuple[str, Tone]:
     so_far, tone = ("", "good") if results.complete else ("So far: ", "warn")
     if not judged:
         text = "nothing unexpected failed; whether the ports are equal was not judged in this run."
+    elif unjudged := _unjudged(results):
+        text = f"every port is equal, and as far as it was judged precise ({unjudged}); nothing unexpected failed."
     else:
         text = "every port is equal and precise, and nothing unexpected failed."
     text = so_far + text
     return text[0].upper() + text[1:], tone  # type: ignore[return-value]
+
+
+def _unjudged(results: Results) -> str:
+    """Of how many ports no tensor is large enough for a verdict on its rounding; empty where there are none."""
+    without = sum(1 for p in results.parity if p.side == "jax" and not p.error and not p.is_precision_judged)
+    return f"of {count(without, 'port')} it was not" if without else ""
 
 
 def _untimed_lines(results: Results) -> list[str]:

@@ -170,6 +170,14 @@ def test_long_reasons_are_whole_on_the_pages(passing):
     assert markdown.escape(reason) in markdown.render(passing)
 
 
+def test_headline_of_ports_whose_precision_was_not_judged(passing):
+    first = next(p for p in passing.parity if p.side == "jax")
+    small = [replace(t, ratio=None, precise=True) for t in first.tensors]
+    parity = [replace(p, tensors=small) if p is first else p for p in passing.parity]
+    text = markdown.render(replace(passing, parity=parity))
+    assert "**Every port is equal, and as far as it was judged precise (of 1 port it was not); nothing" in text
+
+
 def test_headline_of_a_run_that_passed(passing):
     text = markdown.render(passing)
     assert "**Every port is equal and precise, and nothing unexpected failed.**" in text
