@@ -19,6 +19,8 @@ from .step_diagnosis import of_optimizer
 
 if TYPE_CHECKING:
     from ..jax_side import PortSide
+    from .causes.not_finite import NotFinite
+    from .causes.wrapped import Wrapped
     from .examination import Examination
     from .inside.localise import Look
 
@@ -58,7 +60,7 @@ def diagnose_precision(exam: Examination, variant: str, tensors: Sequence[Tensor
                 if found:
                     break
             if not any(each.causes for each in found):
-                found = _not_finite(exam, variant, mode, diagnosis.notes) or found
+                found = _of_operations(exam, variant, mode, tensors, diagnosis.notes) or found
             if found:
                 diagnosis.divergences = found + diagnosis.divergences
                 return diagnosis
@@ -67,13 +69,19 @@ def diagnose_precision(exam: Examination, variant: str, tensors: Sequence[Tensor
     return diagnosis
 
 
-def _not_finite(exam: Examination, variant: str, mode: str, notes: list[str]) -> list[Divergence]:
+def _of_operations(
+    exam: Examination, variant: str, mode: str, tensors: Sequence[Tensor], notes: list[str]
+) -> list[Divergence]:
     """The modules in which something is not finite in the dtype that people run alone, on the first input on which
-    something is."""
-    from .causes import not_finite
-    from .inside.localise import Look
+    something is, or in which integers overflow."""
+    from .causes import not_finite, wrapped_integers
 
     usual = exam.port_side(variant, exam.dtype)
+    off = [
+        Finding(what=t.kind, tensor=t.name, note=f"{t.ratio:.3g} times PyTorch's error in {exam.dtype}")  # type: ignore[arg-type]
+        for t in tensors
+        if t.mode == mode and not t.precise and t.ratio is not None
+    ]
     for truth in [*exam.truths, *exam.own.truths]:
         question = truth.question
         if question.mode != mode or question.is_timed or exam.judge.is_large:
@@ -85,19 +93,33 @@ def _not_finite(exam: Examination, variant: str, mode: str, notes: list[str]) ->
                 for kind, name, reference in truth.reference.tensors()
                 if (fault := _fault(answer.find((kind, name)), truth.torch.find((kind, name)), reference))
             ]
-            if findings and (found := not_finite(usual, question, time.monotonic() + BUDGET_S)):
-                look = Look(exam.port_side(variant, "float64"), exam.judge.exact, question, exam.case.modules)
-                by_module: dict[str, list[Cause]] = {}
-                for each in found:
-                    by_module.setdefault(each.module, []).append(each.cause)
-                return [
-                    replace(look.divergence(module, 0, findings, dtype=exam.dtype), causes=causes)
-                    for module, causes in by_module.items()
-                ]
+            deadline = time.monotonic() + BUDGET_S
+            if findings and (lost := not_finite(usual, question, deadline)):
+                return list(_by_module(exam, variant, question, findings, lost))
+            if question.is_random and (wrapped := wrapped_integers(usual, question, deadline)):
+                return list(_by_module(exam, variant, question, off, wrapped))
         except Exception as error:
-            notes.append(f"{mode}: no look for what is not finite on {question.label!r}: {describe_briefly(error)}")
+            told = describe_briefly(error)
+            notes.append(f"{mode}: no look for what is not finite, or overflows, on {question.label!r}: {told}")
             return []
     return []
+
+
+def _by_module(
+    exam: Examination,
+    variant: str,
+    question: Question,
+    findings: Sequence[Finding],
+    found: Sequence[NotFinite | Wrapped],
+) -> Iterator[Divergence]:
+    from .inside.localise import Look
+
+    look = Look(exam.port_side(variant, "float64"), exam.judge.exact, question, exam.case.modules)
+    causes: dict[str, list[Cause]] = {}
+    for each in found:
+        causes.setdefault(each.module, []).append(each.cause)
+    for module, own in causes.items():
+        yield replace(look.divergence(module, 0, list(findings), dtype=exam.dtype), causes=own)
 
 
 def _fault(ours: np.ndarray | None, torch: np.ndarray | None, reference: np.ndarray) -> str:

@@ -11,6 +11,7 @@ from .not_finite import not_finite
 from .optimizer import explain_optimizer, explain_optimizer_digits, explain_optimizer_of_vectors
 from .trial import OF_A_CHOICE
 from .wiring import EXCHANGED
+from .wrapped import wrapped_integers
 from .wrong_call import Elsewhere
 
 FORWARD_ONLY = frozenset({HIDDEN_CAST, EXCHANGED, "threshold"})
@@ -33,4 +34,5 @@ __all__ = [
     "nan_gradients",
     "nan_value",
     "not_finite",
+    "wrapped_integers",
 ]

@@ -143,7 +143,7 @@ class Trial:
         if not _is_plain(value) and self._gives_one_number(change(value)):
             return  # likewise, in a tensor of a single number
         if self._holds_elsewhere(fit.id, change(value)) and not self._is_refuted(fit.id, change(value)):
-            words = {"value": f"{value:.12g}", "known": f"{fit.known:.12g}"}
+            words = {"value": f"{value:.12g}", "known": _spelled(fit.known)}
             length = len(words["value"])
             if length > min(self._lengths.values(), default=length) + CLEARLY:
                 return
@@ -312,6 +312,13 @@ class Trial:
 
 def _is_given(step: Step, value: np.ndarray) -> bool:
     return any(np.size(x) == value.size and np.allclose(np.asarray(x).flatten(), value.flatten()) for x in step.given)
+
+
+def _spelled(number: float) -> str:
+    """A number, or where it is one that every dtype has its own of, how to have it in the one that people run."""
+    limits = np.finfo(np.float64)
+    name = next((name for name in ("eps", "tiny", "max", "min") if number == getattr(limits, name)), "")
+    return f"jnp.finfo(x.dtype).{name}, which is {number:.6g} in float64" if name else f"{number:.12g}"
 
 
 def _has_all(x: Any, values: np.ndarray) -> bool:
