@@ -14,7 +14,7 @@ import torch
 from .huggingface import is_framework
 from .kept import own_classes
 from .model import Model, holds_code, is_function_of_gradients, is_module, is_of_others, is_registry, is_result
-from .names import Scope, is_of_torch
+from .names import Scope, are_near, is_of_torch
 from .part import Part, Written, part_or_none
 from .recording import Recording
 from .running_torch import helper_class
@@ -108,7 +108,7 @@ def functions_of(part: Part) -> list[Written]:
 
 
 def is_near(item: Written, part: Part) -> bool:
-    return item.__module__.split(".")[0] == part.home.split(".")[0]
+    return are_near(item.__module__, part.home)
 
 
 def classes_of_calls(parts: Iterable[Part], model: Model) -> list[type]:

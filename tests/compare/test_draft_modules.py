@@ -51,6 +51,17 @@ def test_what_runs_pytorch_around_the_modules_is_drafted_too(folder):
         assert line in text, text
 
 
+def test_functions_of_a_file_beside_it_are_drafted_too(folder):
+    text = equal(folder, "in_two_files.py:Conditioned", "2,4,3,3", "2")
+    for line in (
+        "normed(WIDTH, rngs=rngs),\n",
+        "nn.functional.relu(halved(self.mix(x)) +",
+        "def steps_of(t, dim):",
+        "from pieces_of_it import WIDTH\n",
+    ):
+        assert line in text, text
+
+
 def test_what_a_file_changes_further_down_is_marked(folder):
     text = draft(f"{folder / 'around.py'}:Kept", ("3,4",)).text
     assert "# TODO SCALES is changed further down in around\nSCALES = jnp.ones(4)" in text, text
