@@ -6,7 +6,6 @@ import ast
 import inspect
 import textwrap
 from types import FunctionType
-from typing import TypeGuard
 
 import torch
 
@@ -168,11 +167,6 @@ class Assignments(Writes):
                 is_data = is_variable or self._is_module_elsewhere(target.attr) or self._is_array_elsewhere(target)
                 return f"self.{target.attr} = nnx.data(None)" if is_data else None
         return None
-
-    def _is_part_of_tensor(self, target: ast.expr) -> TypeGuard[ast.Subscript]:
-        """Whether it is a part of a tensor, rather than a place in a list of them."""
-        is_part = isinstance(target, ast.Subscript) and self._is_tensor(target.value)
-        return is_part and not self._is_list(target.value)  # type: ignore[attr-defined]
 
     def _one_of_pair(self, target: ast.Tuple, value: ast.Call) -> str | None:
         """Values or indices alone, where the other goes to a name for what is not used."""

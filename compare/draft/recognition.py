@@ -159,6 +159,11 @@ class Recognition:
         is_container = isinstance(node, ast.Name) and self._seen(node) in ("list", "tuple", "dict")
         return is_container and seen.get(node.id, False)  # type: ignore[attr-defined]
 
+    def _is_mapping(self, node: ast.expr, key: ast.expr) -> bool:
+        """Whether it is a mapping, by what it was as the original ran, or by the key that is asked of it."""
+        is_one = self._seen(node) in ("dict", "OrderedDict", "defaultdict") or self._kind(node) is Kind.MAPPING
+        return is_one or self._kind(key) is Kind.TEXT
+
     def _is_state(self, node: ast.expr) -> bool:
         """Whether it is a parameter or buffer that the class has of its own."""
         return self._is_own(node) and self.owner is not None and node.attr in self.model.variables.get(self.owner, ())

@@ -368,6 +368,8 @@ class Translator(Augmented):
             return self._asks_for_values(test.operand)
         if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Is | ast.IsNot):
             return False
+        if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.In | ast.NotIn):
+            return not self._is_mapping(test.comparators[0], test.left) and self._is_tensor(test)
         if isinstance(test, ast.BinOp) and is_test(test):
             return False
         if (isinstance(test, ast.Name) and test.id in self._asked) or self._is_state(test):

@@ -62,6 +62,26 @@ def test_functions_of_a_file_beside_it_are_drafted_too(folder):
         assert line in text, text
 
 
+def test_what_counts_freezes_and_moves_parameters_is_drafted(folder):
+    text = equal(folder, "of_research.py:Counted", "2,3,4,4")
+    for line in (
+        "from typing import NamedTuple\n",
+        'norm: type = partial(nn.BatchNorm2d, data_format="channels_first")',
+        "return sum(p.size for p in jax.tree.leaves(nnx.state(model, nnx.Param)))",
+        "sum(2 * jnp.power(p, 2).sum() for p in jax.tree.leaves(nnx.state(self.head, nnx.Param)))",
+    ):
+        assert line in text, text
+    body = text[text.index("class Counted") : text.index("@property")]
+    assert not any(word in body for word in (".to(", ".eval()", ".float()", "requires_grad", "for layer")), text
+
+
+def test_a_dictionary_of_tensors_is_none(folder):
+    text = equal(folder, "of_research.py:Cached", "2,4,4")
+    for line in ('cache[f"k{layer}"], cache[f"v{layer}"] = k, v', "cache[layer] = v.sum()"):
+        assert line in text, text
+    assert draft(f"{folder / 'of_research.py'}:Cached").text.count("# TODO") == 1  # where it was not seen: inputs
+
+
 def test_what_a_file_changes_further_down_is_marked(folder):
     text = draft(f"{folder / 'around.py'}:Kept", ("3,4",)).text
     assert "# TODO SCALES is changed further down in around\nSCALES = jnp.ones(4)" in text, text

@@ -1,0 +1,66 @@
+"""Lines that code of research has: counts of parameters, layers that are frozen or moved, settings, caches by name."""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+
+
+class Spec(NamedTuple):
+    width: int
+    norm: type = nn.BatchNorm2d
+
+
+def count(model):
+    return sum(p.numel() for p in model.parameters() if p.requires_grad)
+
+
+class Counted(nn.Module):
+    def __init__(self, spec=None, device=None):
+        super().__init__()
+        spec = spec or Spec(width=4)
+        self.conv = nn.Conv2d(3, spec.width, 1).to(device or "cpu").eval()
+        self.norm = spec.norm(spec.width)
+        self.head = nn.Linear(spec.width, 2)
+        self.conv.to("cpu")
+        self.conv.requires_grad_(False)
+        for layer in (self.conv, self.norm):
+            for p in layer.parameters():
+                p.requires_grad_(True)
+        self.head.float()
+        self.total = sum(p.numel() for p in self.parameters())
+        print(f"{count(self)} of {self.total}, {sum([np.prod(p.size()) for p in self.head.parameters()])} in the head")
+
+    @property
+    def penalty(self):
+        return 0.1 * sum(2 * p.pow(2).sum() for p in self.head.parameters())
+
+    def forward(self, x):
+        h = self.head(self.norm(self.conv(x)).mean((2, 3)))
+        return h / self.total, self.penalty
+
+
+class Cached(nn.Module):
+    """Keeps what it computed under names, in a dictionary that it is handed."""
+
+    def __init__(self):
+        super().__init__()
+        self.mix = nn.Linear(4, 4)
+
+    def step(self, x, cache, layer: int):
+        k, v = self.mix(x).chunk(2, dim=-1)
+        if f"k{layer}" in cache:
+            k = torch.cat([cache[f"k{layer}"], k], dim=1)
+            v = torch.cat([cache[f"v{layer}"], v], dim=1)
+        cache[f"k{layer}"], cache[f"v{layer}"] = k, v
+        if layer not in cache:
+            cache[layer] = v.sum()
+        return x + k.mean() * v.mean()
+
+    def forward(self, x):
+        cache = {}
+        for part in x.split(2, dim=1):
+            for layer in range(2):
+                part = self.step(part, cache, layer)
+        return part, cache["k1"], cache[0]
