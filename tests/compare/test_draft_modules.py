@@ -51,13 +51,15 @@ def test_what_runs_pytorch_around_the_modules_is_drafted_too(folder):
         assert line in text, text
 
 
-def test_functions_of_a_file_beside_it_are_drafted_too(folder):
+def test_functions_of_other_files_are_drafted_too(folder):
     text = equal(folder, "in_two_files.py:Conditioned", "2,4,3,3", "2")
     for line in (
         "normed(WIDTH, rngs=rngs),\n",
         "nn.functional.relu(halved(self.mix(x)) +",
         "def steps_of(t, dim):",
         "from pieces_of_it import WIDTH\n",
+        "shift = squashed(shift, 0.75)[:, :, None, None]",
+        "def _bounded(x, limit):\n    return jnp.clip(x, min=-limit, max=limit)",
     ):
         assert line in text, text
 

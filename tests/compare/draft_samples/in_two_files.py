@@ -1,7 +1,8 @@
-"""A model whose functions stand in a file beside it."""
+"""A model whose functions stand in a file beside it, and in a package."""
 
 import pieces_of_it
 import torch
+import zoo
 from pieces_of_it import WIDTH, normed, steps_of
 from torch import nn
 
@@ -14,4 +15,5 @@ class Conditioned(nn.Module):
 
     def forward(self, x, t):
         shift = self.rate(steps_of(t, WIDTH))
-        return torch.relu(pieces_of_it.halved(self.mix(x)) + shift[:, :, None, None])
+        shift = zoo.squashed(shift, 0.75)[:, :, None, None]
+        return torch.relu(pieces_of_it.halved(self.mix(x)) + shift)
