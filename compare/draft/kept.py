@@ -15,7 +15,7 @@ import torch
 from .huggingface import is_framework
 from .initial import only_sets_values, sets_more, sets_own
 from .model import is_mixin, is_module, is_self
-from .names import is_of_torch
+from .names import is_of_einops, is_of_torch
 
 if TYPE_CHECKING:
     from .part import Part
@@ -95,5 +95,6 @@ def own_classes(cls: type) -> Iterator[type]:
     """The user's classes that a class is, or is derived from."""
     for each in cls.__mro__:
         is_own = issubclass(each, torch.nn.Module) and not is_of_torch(each) and not is_framework(each)
+        is_own = is_own and not is_of_einops(each)
         if is_own or (is_mixin(each) and is_module(cls)):
             yield each

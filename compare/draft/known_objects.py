@@ -18,7 +18,7 @@ from graphmode import nn
 from .huggingface import is_framework
 from .left import DISTRIBUTIONS, DTYPES, HELPERS, LEGACY
 from .model import CHANNELS, has_own_init, holds_code, is_function_of_gradients, is_registry, layer_of
-from .names import UNKNOWN, imported_as, is_of_torch, torch_name
+from .names import UNKNOWN, imported_as, is_of_einops, is_of_torch, torch_name
 from .recognition import Recognition
 from .running_torch import runs_torch
 from .tables import FUNCTIONS
@@ -75,6 +75,10 @@ class KnownObjects(Recognition):
         return None
 
     def _class_named(self, found: type) -> str:
+        if is_of_einops(found):
+            self.model.helpers.add(found.__name__)
+            self.model.imports |= {"import einops", "from typing import Any"}
+            return found.__name__
         layer = None if found in self.model.classes and has_own_init(found) else layer_of(found)
         name = self.model.classes.get(found) or f"{'nn.' * is_of_torch(found)}{found.__name__}"
         if layer is None:

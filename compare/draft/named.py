@@ -14,7 +14,7 @@ import torch
 from .huggingface import is_framework
 from .kept import own_classes
 from .model import Model, holds_code, is_function_of_gradients, is_module, is_of_others, is_registry, is_result
-from .names import Scope, are_near, is_of_torch
+from .names import Scope, are_near, is_of_einops, is_of_torch
 from .part import Part, Written, part_or_none
 from .recording import Recording
 from .running_torch import helper_class, runs_torch
@@ -80,7 +80,7 @@ def _found_in(node: ast.AST, scope: Scope, kept: frozenset[str] | None = None) -
 
 
 def _is_users_module(found: Any) -> bool:
-    is_users = is_module(found) and not is_of_torch(found) and not is_framework(found)
+    is_users = is_module(found) and not is_of_torch(found) and not is_framework(found) and not is_of_einops(found)
     return is_users or is_function_of_gradients(found)
 
 

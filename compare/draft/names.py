@@ -100,6 +100,11 @@ def is_of_torch(found: Any) -> bool:
     return torch_name(found) is not None or str(module).split(".")[0] == "torch"
 
 
+def is_of_einops(found: Any) -> bool:
+    """Whether it is a layer of einops that only calls its function of the same name."""
+    return getattr(found, "__module__", "") == "einops.layers.torch" and found.__name__ in ("Rearrange", "Reduce")
+
+
 def are_near(name: str, other: str) -> bool:
     """Whether two modules, by name, are of one package, or both in files that nobody installed, as one's own are."""
     tops = name.split(".")[0], other.split(".")[0]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import inspect
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+
+if TYPE_CHECKING:
+    import einops
 
 
 def taking(kind: Any, rngs: nnx.Rngs) -> Any:
@@ -294,6 +297,26 @@ class PreTrainedModel(nnx.Module):
 
     def __init__(self, config: Any, **kwargs: Any):
         self.config = config
+
+
+class Rearrange(nnx.Module):
+    """`einops.rearrange` as a layer."""
+
+    def __init__(self, pattern: str, **axes_lengths: int):
+        self.pattern, self.axes_lengths = pattern, tuple(axes_lengths.items())
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return einops.rearrange(x, self.pattern, **dict(self.axes_lengths))
+
+
+class Reduce(nnx.Module):
+    """`einops.reduce` as a layer."""
+
+    def __init__(self, pattern: str, reduction: Any, **axes_lengths: int):
+        self.pattern, self.reduction, self.axes_lengths = pattern, reduction, tuple(axes_lengths.items())
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return einops.reduce(x, self.pattern, self.reduction, **dict(self.axes_lengths))
 
 
 @jax.tree_util.register_pytree_with_keys_class

@@ -1,5 +1,7 @@
 """`graphmode draft`: modules, the functions and classes around them, and the page that holds them."""
 
+import sys
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -62,6 +64,53 @@ def test_functions_of_other_files_are_drafted_too(folder):
         "def _bounded(x, limit):\n    return jnp.clip(x, min=-limit, max=limit)",
     ):
         assert line in text, text
+
+
+EINOPS = """
+def rearrange(x, pattern, p=1, q=1):
+    b, c, h, w = x.shape
+    x = x.reshape(b, c, h // p, p, w // q, q)
+    return getattr(x, "transpose" if hasattr(x, "at") else "permute")(0, 2, 4, 3, 5, 1).reshape(b, -1, p * q * c)
+
+def reduce(x, pattern, how):
+    return getattr(x, how)(1)
+"""
+EINOPS_LAYERS = """
+import einops
+from torch import nn
+
+class Mixin:
+    def __init__(self, *given, **axes_lengths):
+        super().__init__()
+        self.given, self.axes_lengths = given, axes_lengths
+
+class Rearrange(Mixin, nn.Module):
+    def forward(self, x):
+        return einops.rearrange(x, *self.given, **self.axes_lengths)
+
+class Reduce(Mixin, nn.Module):
+    def forward(self, x):
+        return einops.reduce(x, *self.given, **self.axes_lengths)
+"""
+
+
+def test_layers_of_einops_call_its_functions(folder, monkeypatch):
+    layers = folder / "site-packages" / "einops" / "layers"
+    layers.mkdir(parents=True)
+    (layers.parent / "__init__.py").write_text(EINOPS)
+    (layers / "torch.py").write_text(EINOPS_LAYERS)
+    for name in [each for each in sys.modules if each.split(".")[0] == "einops"]:
+        monkeypatch.delitem(sys.modules, name)
+    text = equal(folder, "in_patches.py:Patches", "2,3,4,4")
+    for line in (
+        "import einops\n",
+        "from einops import rearrange\n",
+        'Rearrange("b c (h p) (w q) -> b (h w) (p q c)", p=size, q=size)',
+        'self.pool = Reduce("b n d -> b d", "mean")',
+        "return einops.rearrange(x, self.pattern, **dict(self.axes_lengths))",
+    ):
+        assert line in text, text
+    assert "Mixin" not in text
 
 
 def test_what_counts_freezes_and_moves_parameters_is_drafted(folder):
