@@ -55,6 +55,8 @@ class Calls(TorchCalls):
             return self._parameter(node)
         if is_module(found):
             return "nnx.Module()" if found is torch.nn.Module else self._built(node, found)
+        if found is getattr and self._builds and node.args and self.scope.find(node.args[0]) is torch.nn:
+            return self._layer_named(node)
         if found is getattr and len(node.args) == 2 and not self._builds:
             return f"{self._with(node)}[...]" if self._gets_variable(*node.args) else None
         if is_function_of_gradients(getattr(found, "__self__", None)) and not node.keywords:
@@ -111,6 +113,12 @@ class Calls(TorchCalls):
             is_builder = function.id in self.model.builders or (found is UNKNOWN and self._is_parameter(function.id))
             return self._with(node, "rngs=rngs") if is_builder else None
         return None
+
+    def _layer_named(self, node: ast.Call) -> str:
+        """A layer of PyTorch's that is asked for by its name."""
+        self.model.helpers.add("layer_named")
+        self.model.imports |= {"import inspect", "from functools import partial", "from typing import Any"}
+        return f"layer_named({', '.join(map(self.written, node.args[1:]))})"
 
     def _gets_variable(self, holder: ast.expr, name: ast.expr) -> bool:
         """Whether `getattr` gives a parameter or buffer, whichever of the names that fit the expression it is."""

@@ -174,6 +174,8 @@ class Expressions(KnownObjects):
         found = self.scope.find(node)
         if found is not UNKNOWN and not isinstance(found, ModuleType):
             return self._named(node, found)
+        if found is torch.nn:
+            return "nn"
         if isinstance(node, ast.Name):
             return self._name(node.id, found)
         if node.attr in ("values", "indices") and isinstance(node.value, ast.Call):

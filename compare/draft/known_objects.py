@@ -138,8 +138,8 @@ class KnownObjects(Recognition):
             self.model.constants.setdefault(name, self.model.home)
             return None
         if isinstance(found, ModuleType):
-            if found is torch.nn.functional:
-                return "nn.functional"
+            if found in (torch.nn, torch.nn.functional):
+                return found.__name__.removeprefix("torch.")
             if not is_of_torch(found):
                 self.model.imports.add(f"import {found.__name__}" + (f" as {name}" if name != found.__name__ else ""))
         else:

@@ -11,6 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from graphmode import nn
+
 if TYPE_CHECKING:
     import einops
 
@@ -23,6 +25,13 @@ def taking(kind: Any, rngs: nnx.Rngs) -> Any:
     is_class = isinstance(makes, type)
     parameters = inspect.signature(makes.__init__ if is_class else makes).parameters
     return partial(kind, rngs=rngs) if "rngs" in parameters else kind
+
+
+def layer_named(name: str, *default: Any) -> Any:
+    """The layer of this name, with channels where PyTorch has them."""
+    kind = getattr(nn, name, *default)
+    takes_format = isinstance(kind, type) and "data_format" in inspect.signature(kind.__init__).parameters
+    return partial(kind, data_format="channels_first") if takes_format else kind
 
 
 def named_children(module: nnx.Module) -> list[tuple[str, nnx.Module]]:

@@ -126,6 +126,12 @@ def test_what_counts_freezes_and_moves_parameters_is_drafted(folder):
     assert not any(word in body for word in (".to(", ".eval()", ".float()", "requires_grad", "for layer")), text
 
 
+def test_layers_by_their_names_keep_channels_where_they_are(folder):
+    text = equal(folder, "of_research.py:Parsed", "2,3,2,2")
+    assert 'kind = layer_named(name[3:]) if "nn." in name else globals()[name]' in text, text
+    assert "x[i] = self.m[i](x[i])" in text, text
+
+
 def test_a_dictionary_of_tensors_is_none(folder):
     text = equal(folder, "of_research.py:Cached", "2,4,4")
     for line in ('cache[f"k{layer}"], cache[f"v{layer}"] = k, v', "cache[layer] = v.sum()"):

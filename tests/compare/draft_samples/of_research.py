@@ -64,3 +64,36 @@ class Cached(nn.Module):
             for layer in range(2):
                 part = self.step(part, cache, layer)
         return part, cache["k1"], cache[0]
+
+
+class Head(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.m = nn.ModuleList([nn.Conv2d(width, 2, 1) for _ in range(2)])
+
+    def forward(self, x):
+        for i in range(len(self.m)):
+            x[i] = self.m[i](x[i])
+            x[i] = x[i].flatten(2)
+        return torch.cat(x, 1)
+
+
+class Parsed(nn.Module):
+    """Its layers by their names in a list of settings, and one that takes a list of what others gave."""
+
+    def __init__(self, settings=(("nn.Conv2d", 3, 4, 1), ("nn.BatchNorm2d", 4), ("nn.ReLU",), ("Head", 4))):
+        super().__init__()
+        layers = []
+        for name, *args in settings:
+            kind = getattr(torch.nn, name[3:]) if "nn." in name else globals()[name]
+            made = kind(*args)
+            made.joins = name == "Head"
+            layers.append(made)
+        self.model = nn.Sequential(*layers)
+
+    def forward(self, x):
+        for m in self.model:
+            if m.joins:
+                x = [x, x.flip(-1)]
+            x = m(x)
+        return x
