@@ -302,6 +302,8 @@ class Calls(TorchCalls):
     def _super_call(self, node: ast.Call, function: ast.Attribute) -> str | None:
         if function.attr == "forward":
             return self._with(node, function="super().__call__")
+        if function.attr == "__getattr__" and node.args:  # Flax has none; what is there is found first
+            return f"object.__getattribute__(self, {self.written(node.args[0])})"
         if self._builds and function.attr in self.model.builders:
             return self._with(node, "rngs=rngs")
         if function.attr != "__init__" or self.owner is None or not is_module(self.owner):

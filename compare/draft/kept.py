@@ -21,6 +21,13 @@ if TYPE_CHECKING:
     from .part import Part
 
 
+# methods that code calls without their names
+_UNNAMED = (
+    *("__getattr__", "__getitem__", "__setitem__", "__len__", "__iter__", "__contains__", "__bool__", "__reversed__"),
+    *("__enter__", "__exit__", "__add__", "__radd__", "__mul__", "__rmul__", "__matmul__"),
+)
+
+
 def all_keeping(parts: list[Part], functions: list[Part]) -> list[Part]:
     """The classes with the methods that each keeps: for itself, for what is derived from it, for what others name."""
     while True:
@@ -55,11 +62,13 @@ def kept_methods(cls: type, named: frozenset[str] = frozenset()) -> frozenset[st
     methods: dict[str, list[ast.AST]] = {}
     for base in own_classes(cls):
         for name, each in vars(base).items():
-            function = getattr(each, "__func__", getattr(each, "fget", each))
+            held = (getattr(each, name) for name in ("__func__", "fget", "func") if hasattr(each, name))
+            function = inspect.unwrap(next(held, each))
             if isinstance(function, FunctionType):
                 methods.setdefault(name, []).append(ast.parse(textwrap.dedent(inspect.getsource(function))))
     found: set[str] = set()
-    for waiting, left_out in ((["forward", *named], _sets_initial_values), (["__init__"], _is_left_out_of_init)):
+    begins = ["forward", *named, *_UNNAMED]
+    for waiting, left_out in ((begins, _sets_initial_values), (["__init__"], _is_left_out_of_init)):
         while waiting:
             name = waiting.pop()
             written = methods.get(name, [])

@@ -51,12 +51,21 @@ class Scope:
         if isinstance(node, ast.Name):
             if node.id in self.local:
                 return UNKNOWN
-            return self.outer.get(node.id, getattr(builtins, node.id, UNKNOWN))
+            return _as_written(self.outer.get(node.id, getattr(builtins, node.id, UNKNOWN)))
         if isinstance(node, ast.Attribute):
             holder = self.find(node.value)
             if isinstance(holder, ModuleType | type):
-                return getattr(holder, node.attr, UNKNOWN)
+                return _as_written(getattr(holder, node.attr, UNKNOWN))
         return UNKNOWN
+
+
+def _as_written(found: Any) -> Any:
+    """The function that is kept in a cache of what it gave, or compiled by TorchScript; else the object itself."""
+    if isinstance(found, functools._lru_cache_wrapper):
+        return found.__wrapped__
+    if isinstance(found, torch.jit.ScriptFunction):
+        return getattr(found, "_torchdynamo_inline", found)
+    return found
 
 
 def _bound(function: ast.AST) -> frozenset[str]:

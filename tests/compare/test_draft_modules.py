@@ -126,6 +126,18 @@ def test_what_counts_freezes_and_moves_parameters_is_drafted(folder):
     assert not any(word in body for word in (".to(", ".eval()", ".float()", "requires_grad", "for layer")), text
 
 
+def test_decorators_of_pytorch_and_caches_go_and_methods_without_names_stay(folder):
+    text = equal(folder, "decorated.py:Decorated", "3,4")
+    for line in (
+        "\n\ndef gated(a, b, n: int):\n",
+        "\n\ndef places(height, width):\n",
+        "    @property\n    def scale(self):",
+        "    def __iter__(self):",
+        "            return object.__getattribute__(self, name)\n",
+    ):
+        assert line in text, text
+
+
 def test_layers_by_their_names_keep_channels_where_they_are(folder):
     text = equal(folder, "of_research.py:Parsed", "2,3,2,2")
     assert 'kind = layer_named(name[3:]) if "nn." in name else globals()[name]' in text, text
