@@ -32,6 +32,8 @@ _TYPES: dict[type, str] = {
     torch.autograd.Function: "object",
     PackedSequence: "nn.utils.rnn.PackedSequence",
 }
+# as annotations, or where kinds are asked for
+_ONLY_TYPES: dict[type, str] = {torch.dtype: "jnp.dtype", torch.device: "jax.Device", torch.Size: "tuple"}
 
 
 class KnownObjects(Recognition):
@@ -43,6 +45,8 @@ class KnownObjects(Recognition):
             return DTYPES.get(str(found).removeprefix("torch."), None) or self._left(node)
         if isinstance(found, type) and found in _TYPES:
             return _TYPES[found]
+        if isinstance(found, type) and self._names_types and found in _ONLY_TYPES:
+            return _ONLY_TYPES[found]
         if isinstance(found, type) and found in LEGACY:
             return "jax.Array" if self._names_types else LEGACY[found]
         ours = DISTRIBUTIONS.get(found) if isinstance(found, type) else None
@@ -54,6 +58,8 @@ class KnownObjects(Recognition):
         if is_framework(found) and found.__name__ in HELPERS:
             self.model.helpers.add(found.__name__)
             return str(found.__name__)
+        if is_framework(found) and found.__module__.endswith(".masking_utils") and isinstance(found, FunctionType):
+            self._note(f"{found.__name__} runs PyTorch: write the mask that it gives with jnp")
         if isinstance(found, type) and (found in self.model.classes or issubclass(found, torch.nn.Module)):
             return self._class_named(found)
         if isinstance(node, ast.Attribute) and is_of_torch(self.scope.find(node.value)):

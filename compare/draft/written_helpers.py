@@ -363,6 +363,19 @@ def create_causal_mask(
     return jnp.broadcast_to(jnp.where(seen, 0, least).astype(inputs_embeds.dtype), (batch, 1, steps, steps))
 
 
+def create_sliding_window_causal_mask(
+    config: Any, inputs_embeds: jax.Array, attention_mask: jax.Array | None = None, **kwargs: Any
+) -> jax.Array:
+    """`[B, 1, T, T]`, to add: 0 where a step may look at another, itself or one of those in the window before it."""
+    batch, steps = inputs_embeds.shape[:2]
+    ages = jnp.arange(steps)[:, None] - jnp.arange(steps)
+    seen = ((ages >= 0) & (ages < config.sliding_window))[None, None]
+    if attention_mask is not None:
+        seen = seen & (attention_mask != 0)[:, None, None, :]
+    least = jnp.finfo(inputs_embeds.dtype).min
+    return jnp.broadcast_to(jnp.where(seen, 0, least).astype(inputs_embeds.dtype), (batch, 1, steps, steps))
+
+
 def create_bidirectional_mask(
     config: Any,
     inputs_embeds: jax.Array,

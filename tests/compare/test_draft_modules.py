@@ -144,6 +144,12 @@ def test_layers_by_their_names_keep_channels_where_they_are(folder):
     assert "x[i] = self.m[i](x[i])" in text, text
 
 
+def test_numbers_beside_a_tensor_and_objects_are_no_tensors(folder):
+    text = equal(folder, "of_research.py:Padded", "2,4")
+    assert "def mask(self, size: tuple, dtype: jnp.dtype, device: jax.Device):" in text, text
+    assert "past.get_seq_length() if past is not None else 1" in text, text
+
+
 def test_a_dictionary_of_tensors_is_none(folder):
     text = equal(folder, "of_research.py:Cached", "2,4,4")
     for line in ('cache[f"k{layer}"], cache[f"v{layer}"] = k, v', "cache[layer] = v.sum()"):

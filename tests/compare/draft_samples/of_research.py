@@ -97,3 +97,24 @@ class Parsed(nn.Module):
                 x = [x, x.flip(-1)]
             x = m(x)
         return x
+
+
+class Padded(nn.Module):
+    """Branches on numbers that a method gives beside a tensor, and an object that is no tensor."""
+
+    def pad(self, x, width):
+        values = (0, width - x.shape[-1], 0, 0)
+        return nn.functional.pad(x, values), values
+
+    def shifted(self, x, past):
+        begin = past.get_seq_length() if past is not None else 1
+        return x + begin
+
+    def mask(self, size: torch.Size, dtype: torch.dtype, device: torch.device):
+        return torch.ones(size, dtype=dtype, device=device)
+
+    def forward(self, x, past=None):
+        h, values = self.pad(self.shifted(x, past), 6)
+        if values[1] > 0 or values[3] > 0:
+            h = h[:, :5] * self.mask(h[:, :5].shape, h.dtype, h.device)
+        return h
