@@ -9,6 +9,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 import torch
+from flax import nnx
 from torch.utils.checkpoint import checkpoint
 
 from graphmode import nn
@@ -256,6 +257,8 @@ class Calls(TorchCalls):
             if function.attr == "register_buffer" and len(node.args) == 2:
                 name, value = map(self.written, node.args)
                 return f"setattr(self, {name}, nnx.BatchStat({value}))"
+            if not hasattr(nnx.Module, function.attr) and self._is_pytorchs(function) and not self._has_it(function):
+                self._note(f"{ast.unparse(function)}: a module of PyTorch's has it, and one of Flax has not")
             return self._with(node, "rngs=rngs") if self._builds and function.attr in self.model.builders else None
         if self._builds and function.attr in self.model.builders and not self._is_tensor(function.value):
             return self._with(node, "rngs=rngs")
@@ -282,10 +285,16 @@ class Calls(TorchCalls):
         self._tensors = outer
         return f"sum({each} for {name} in jax.tree.leaves(nnx.state({self.written(over.value)}, nnx.Param)))"
 
+    def _has_it(self, function: ast.Attribute) -> bool:
+        """Whether the module holds something of this name, or its layer here has a method of it."""
+        held = function.attr in self.model.children.get(self.owner, {}) if self.owner is not None else False
+        layer = layer_of(self.owner)
+        return held or hasattr(_ours(layer) if layer is not None else None, function.attr)
+
     def _is_pytorchs(self, function: ast.Attribute) -> bool:
         """Whether a method of a module is PyTorch's, and not one that the user's class has under its name."""
         kind = self.owner if is_self(function.value) else torch.nn.Module
-        return getattr(kind, function.attr, None) is getattr(torch.nn.Module, function.attr)
+        return getattr(kind, function.attr, None) is getattr(torch.nn.Module, function.attr, kind)
 
     def _is_of_child_class(self, function: ast.Attribute) -> bool:
         """Whether it is a method that the user's class of a module inside has, whatever tensors have of that name."""

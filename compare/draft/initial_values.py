@@ -60,6 +60,8 @@ class InitialValues(Assignments):
             return self._builds or (self._is_tensor(function.value) and not self._is_state(function.value))
         if not isinstance(function, ast.Attribute) or not is_self(function.value):
             return False
+        if "state_dict" in name and name.endswith("hook"):  # what is done to the files of the original
+            return self.owner is not None and hasattr(torch.nn.Module, name)
         if self._builds and name in MOVES and self.owner is not None:
             return getattr(torch.nn.Module, name) is getattr(self.owner, name)
         if name == "apply":

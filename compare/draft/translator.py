@@ -164,6 +164,8 @@ class Translator(Augmented):
 
     def _class(self, node: ast.ClassDef) -> str | None:
         assert self.owner is not None
+        if is_module(self.owner) and {"train", "eval"} & {*vars(self.owner)}:
+            self._note("M05: its own train() or eval() is left out: call what it holds with use_running_average=True")
         self.heads = heads_in(node, self.owner, self.model.ties)
         gone = {id(each) for each in node.body if self._is_left_out(each)}
         gone |= {id(each) for each in node.decorator_list if self._is_of_framework(each)}
@@ -351,12 +353,14 @@ class Translator(Augmented):
         name = function.attr if isinstance(function, ast.Attribute) else ""
         if name in ("register_buffer", "register_parameter"):
             return self._registered(value)
-        if name == "add_module" and self._adds_to_itself(function) and len(value.args) == 2:
+        if name in ("add_module", "register_module") and self._adds_to_itself(function) and len(value.args) == 2:
             return f"setattr(self, {', '.join(map(self.written, value.args))})"
         if (torch_name(self.scope.find(function)) or "").endswith("_"):
             return self._in_place_of_torch(value)
         if name.endswith("_") and not name.endswith("__") and isinstance(function, ast.Attribute):
             return self._in_place(function, value, name[:-1])
+        if name in ("append", "extend", "update") and isinstance(function, ast.Attribute):
+            self._note_keeping(function.value)
         made = self._written_into(value)
         if made is None and self._in_no_grad and (self._is_own(function) or name in ("append", "extend", "insert")):
             return self._with_stopped(value)

@@ -1,5 +1,6 @@
 """`graphmode draft`: modules, the functions and classes around them, and the page that holds them."""
 
+import re
 import sys
 
 import jax
@@ -142,6 +143,16 @@ def test_layers_by_their_names_keep_channels_where_they_are(folder):
     text = equal(folder, "of_research.py:Parsed", "2,3,2,2")
     assert 'kind = layer_named(name[3:]) if "nn." in name else globals()[name]' in text, text
     assert "x[i] = self.m[i](x[i])" in text, text
+
+
+def test_what_a_module_keeps_or_holds_in_evaluation_is_marked(folder):
+    text = draft(f"{folder / 'of_research.py'}:Keeping", ("3,4",)).text
+    marked = re.findall(r"# TODO (M\d+: \S+).*\n *(.*)", text)
+    assert marked == [
+        ("M05: its", "class Keeping(nnx.Module):"),
+        ("M03: self.maps", 'self.maps["x"] = x'),
+        ("M03: self.seen", "self.seen.append(x.mean())"),
+    ], text
 
 
 def test_numbers_beside_a_tensor_and_objects_are_no_tensors(folder):
