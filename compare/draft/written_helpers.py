@@ -308,6 +308,27 @@ class PreTrainedModel(nnx.Module):
         self.config = config
 
 
+def activation_named(name: str) -> Any:
+    """The activation that `transformers` has under this name."""
+    functions: dict[str, Any] = {
+        "gelu": nn.functional.gelu,
+        "gelu_new": partial(nn.functional.gelu, approximate="tanh"),
+        "gelu_pytorch_tanh": partial(nn.functional.gelu, approximate="tanh"),
+        "leaky_relu": nn.functional.leaky_relu,
+        "linear": lambda x: x,
+        "mish": nn.functional.mish,
+        "quick_gelu": lambda x: x * jax.nn.sigmoid(1.702 * x),
+        "relu": nn.functional.relu,
+        "relu2": lambda x: nn.functional.relu(x) ** 2,
+        "relu6": nn.functional.relu6,
+        "sigmoid": nn.functional.sigmoid,
+        "silu": nn.functional.silu,
+        "swish": nn.functional.silu,
+        "tanh": nn.functional.tanh,
+    }
+    return functions[name]
+
+
 class Rearrange(nnx.Module):
     """`einops.rearrange` as a layer."""
 

@@ -9,6 +9,8 @@ from transformers import (
     LlamaForCausalLM,
     MistralConfig,
     MistralModel,
+    ResNetConfig,
+    ResNetModel,
     ViTConfig,
     ViTModel,
 )
@@ -39,3 +41,7 @@ def vit():
 def mistral():
     sizes = {"vocab_size": 50, "num_key_value_heads": 2, "sliding_window": 4, "use_cache": False}
     return MistralModel(MistralConfig(**sizes, **SIZES, **EAGER))
+
+
+def resnet():
+    return ResNetModel(ResNetConfig(embedding_size=4, hidden_sizes=[4, 6], depths=[1, 1], layer_type="basic"))
