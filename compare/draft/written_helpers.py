@@ -29,8 +29,9 @@ def taking(kind: Any, rngs: nnx.Rngs) -> Any:
 
 def layer_named(name: str, *default: Any) -> Any:
     """The layer of this name, with channels where PyTorch has them."""
-    kind = getattr(nn, name, *default)
-    takes_format = isinstance(kind, type) and "data_format" in inspect.signature(kind.__init__).parameters
+    kind: Any = getattr(nn, name, *default)
+    is_class = isinstance(kind, type)
+    takes_format = is_class and "data_format" in inspect.signature(kind.__init__).parameters
     return partial(kind, data_format="channels_first") if takes_format else kind
 
 
