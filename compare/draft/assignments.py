@@ -6,7 +6,6 @@ import ast
 import inspect
 import textwrap
 from types import FunctionType
-from typing import TypeGuard
 
 import torch
 
@@ -119,6 +118,8 @@ class Assignments(Writes):
             if isinstance(target.value, ast.Name) and target.value.id in self._views:
                 self._write_back(target.value.id)
             return self._put_values(target, value)
+        if isinstance(target, ast.Subscript):
+            self._note_keeping(target.value)
         if isinstance(target, ast.Tuple) and isinstance(value, ast.Call):
             made = self._one_of_pair(target, value)
             if made is not None:
@@ -169,10 +170,11 @@ class Assignments(Writes):
                 return f"self.{target.attr} = nnx.data(None)" if is_data else None
         return None
 
-    def _is_part_of_tensor(self, target: ast.expr) -> TypeGuard[ast.Subscript]:
-        """Whether it is a part of a tensor, rather than a place in a list of them."""
-        is_part = isinstance(target, ast.Subscript) and self._is_tensor(target.value)
-        return is_part and not self._is_list(target.value)  # type: ignore[attr-defined]
+    def _note_keeping(self, holder: ast.expr) -> None:
+        """Notes that something is put into a list or dictionary that the class holds, as it runs."""
+        is_kept = self._is_own(holder) and not self._builds and self._kind(holder) in (Kind.SEQUENCE, Kind.MAPPING)
+        if is_kept and self.owner is not None and is_module(self.owner) and self._code is not None:
+            self._note(f"M03: {ast.unparse(holder)} keeps this after the call: an nnx.Variable, or a local one")
 
     def _one_of_pair(self, target: ast.Tuple, value: ast.Call) -> str | None:
         """Values or indices alone, where the other goes to a name for what is not used."""

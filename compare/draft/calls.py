@@ -9,6 +9,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 import torch
+from flax import nnx
 from torch.utils.checkpoint import checkpoint
 
 from graphmode import nn
@@ -37,6 +38,8 @@ from .torch_calls import OF_MODULES, TorchCalls
 _OF_CHECKPOINT = frozenset(
     ("use_reentrant", "preserve_rng_state", "context_fn", "determinism_check", "debug", "early_stop")
 )
+# methods of modules that say where and as what they run, and give them back
+MOVES = ("to", "cuda", "cpu", "float", "double", "half", "bfloat16", "train", "eval", "requires_grad_")
 # methods of modules that give what they hold, by PyTorch's names
 _OF_VARIABLES = frozenset(("parameters", "named_parameters", "buffers", "named_buffers", "state_dict"))
 
@@ -53,6 +56,8 @@ class Calls(TorchCalls):
             return self._parameter(node)
         if is_module(found):
             return "nnx.Module()" if found is torch.nn.Module else self._built(node, found)
+        if found is getattr and self._builds and node.args and self.scope.find(node.args[0]) is torch.nn:
+            return self._layer_named(node)
         if found is getattr and len(node.args) == 2 and not self._builds:
             return f"{self._with(node)}[...]" if self._gets_variable(*node.args) else None
         if is_function_of_gradients(getattr(found, "__self__", None)) and not node.keywords:
@@ -69,6 +74,8 @@ class Calls(TorchCalls):
         if found is next and len(node.args) == 1 and ast.unparse(node.args[0]).endswith(".parameters()"):
             holder = node.args[0].func.value  # type: ignore[attr-defined]
             return f"jax.tree.leaves(nnx.state({self.written(holder)}, nnx.Param))[0]"
+        if found is sum and len(node.args) == 1 and (made := self._summed_parameters(node.args[0])) is not None:
+            return made
         if found in (checkpoint, torch.jit.annotate):
             return self._handed_on(node, found)
         if getattr(found, "__func__", None) is torch.nn.Embedding.from_pretrained.__func__ and node.args:  # type: ignore[attr-defined]
@@ -107,6 +114,12 @@ class Calls(TorchCalls):
             is_builder = function.id in self.model.builders or (found is UNKNOWN and self._is_parameter(function.id))
             return self._with(node, "rngs=rngs") if is_builder else None
         return None
+
+    def _layer_named(self, node: ast.Call) -> str:
+        """A layer of PyTorch's that is asked for by its name."""
+        self.model.helpers.add("layer_named")
+        self.model.imports |= {"import inspect", "from functools import partial", "from typing import Any"}
+        return f"layer_named({', '.join(map(self.written, node.args[1:]))})"
 
     def _gets_variable(self, holder: ast.expr, name: ast.expr) -> bool:
         """Whether `getattr` gives a parameter or buffer, whichever of the names that fit the expression it is."""
@@ -185,11 +198,19 @@ class Calls(TorchCalls):
         made = self.model.recording.at(self.spans.file, node)
         if not made:
             return None
+        if self._moves(node):
+            return self.written(node.func.value)  # type: ignore[attr-defined]
         if found is UNKNOWN:
             return self._of_kinds(node, {self._takes_rngs_when_called(by) for by, _ in made})
         if is_of_others(found, self.model):
             return self._remade(node, [module for _, module in made])
         return None
+
+    def _moves(self, node: ast.Call) -> bool:
+        """Whether a call, as it ran, said of a module where or as what it runs, by a method of PyTorch's."""
+        made = self.model.recording.at(self.spans.file, node)
+        ways = [getattr(torch.nn.Module, each).__code__ for each in MOVES]
+        return bool(made) and all(any(by is each for each in ways) for by, _ in made)
 
     def _of_kinds(self, node: ast.Call, take_rngs: set[bool]) -> str | None:
         """A call of what is handed in, with `rngs` where all that was handed in takes it."""
@@ -219,7 +240,7 @@ class Calls(TorchCalls):
         if is_super(function):
             return self._super_call(node, function)
         is_module = is_self(function.value) or bool(self.modules_at(function.value))
-        if function.attr in _OF_VARIABLES and not self._builds and is_module:
+        if function.attr in _OF_VARIABLES and is_module and self._is_pytorchs(function):
             kind = "nnx.BatchStat" if "buffers" in function.attr else "nnx.Param"
             self._note(f"{function.attr}: nnx.state(module, {kind}) has them, by path, as they lie here")
             return None
@@ -236,6 +257,8 @@ class Calls(TorchCalls):
             if function.attr == "register_buffer" and len(node.args) == 2:
                 name, value = map(self.written, node.args)
                 return f"setattr(self, {name}, nnx.BatchStat({value}))"
+            if not hasattr(nnx.Module, function.attr) and self._is_pytorchs(function) and not self._has_it(function):
+                self._note(f"{ast.unparse(function)}: a module of PyTorch's has it, and one of Flax has not")
             return self._with(node, "rngs=rngs") if self._builds and function.attr in self.model.builders else None
         if self._builds and function.attr in self.model.builders and not self._is_tensor(function.value):
             return self._with(node, "rngs=rngs")
@@ -245,6 +268,33 @@ class Calls(TorchCalls):
         if holder is not UNKNOWN and not isinstance(holder, torch.Tensor):
             return None
         return self._method(function, node, function.attr)
+
+    def _summed_parameters(self, node: ast.expr) -> str | None:
+        """`sum(p.numel() for p in module.parameters())`, and sums of other numbers that no layout changes."""
+        loop = node.generators[0] if isinstance(node, ast.GeneratorExp | ast.ListComp) else None
+        over = loop.iter.func if loop is not None and isinstance(loop.iter, ast.Call) else None
+        if loop is None or not isinstance(over, ast.Attribute) or over.attr != "parameters":
+            return None
+        name, conditions = ast.unparse(loop.target), [ast.unparse(each) for each in loop.ifs]
+        is_trained = {f"{name}.requires_grad", f"{name}.requires_grad is True", f"{name}.requires_grad == True"}
+        if len(node.generators) > 1 or not is_trained.issuperset(conditions) or not _is_of_all(node.elt, name):  # type: ignore[attr-defined]
+            return None
+        outer = self._tensors
+        self._tensors = outer | {name}
+        each = self.written(node.elt)  # type: ignore[attr-defined]
+        self._tensors = outer
+        return f"sum({each} for {name} in jax.tree.leaves(nnx.state({self.written(over.value)}, nnx.Param)))"
+
+    def _has_it(self, function: ast.Attribute) -> bool:
+        """Whether the module holds something of this name, or its layer here has a method of it."""
+        held = function.attr in self.model.children.get(self.owner, {}) if self.owner is not None else False
+        layer = layer_of(self.owner)
+        return held or hasattr(_ours(layer) if layer is not None else None, function.attr)
+
+    def _is_pytorchs(self, function: ast.Attribute) -> bool:
+        """Whether a method of a module is PyTorch's, and not one that the user's class has under its name."""
+        kind = self.owner if is_self(function.value) else torch.nn.Module
+        return getattr(kind, function.attr, None) is getattr(torch.nn.Module, function.attr, kind)
 
     def _is_of_child_class(self, function: ast.Attribute) -> bool:
         """Whether it is a method that the user's class of a module inside has, whatever tensors have of that name."""
@@ -261,6 +311,8 @@ class Calls(TorchCalls):
     def _super_call(self, node: ast.Call, function: ast.Attribute) -> str | None:
         if function.attr == "forward":
             return self._with(node, function="super().__call__")
+        if function.attr == "__getattr__" and node.args:  # Flax has none; what is there is found first
+            return f"object.__getattribute__(self, {self.written(node.args[0])})"
         if self._builds and function.attr in self.model.builders:
             return self._with(node, "rngs=rngs")
         if function.attr != "__init__" or self.owner is None or not is_module(self.owner):
@@ -286,3 +338,19 @@ def _ours(kind: type) -> type | None:
     """The layer here that a class of modules is, or is derived from."""
     layer = layer_of(kind)
     return getattr(nn, layer.__name__, None) if layer is not None else None
+
+
+def _is_of_all(node: ast.expr, name: str) -> bool:
+    """Whether it is a number of all elements of a tensor alike: how many, their sum, their norm."""
+    if isinstance(node, ast.BinOp):
+        return all(_is_of_all(each, name) or isinstance(each, ast.Constant) for each in (node.left, node.right))
+    if not isinstance(node, ast.Call):
+        return False
+    if ast.unparse(node.func) in ("np.prod", "numpy.prod", "math.prod") and len(node.args) == 1:
+        return ast.unparse(node.args[0]) in (f"{name}.shape", f"{name}.size()")
+    is_method = isinstance(node.func, ast.Attribute) and node.func.attr in ("numel", "nelement", "sum", "norm", "mean")
+    return is_method and not any(map(_is_axis, node.args)) and not node.keywords
+
+
+def _is_axis(node: ast.expr) -> bool:
+    return not isinstance(node, ast.Constant) or node.value not in (1, 2)

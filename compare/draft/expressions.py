@@ -8,6 +8,7 @@ from types import ModuleType
 
 import torch
 
+from .huggingface import gives_activation
 from .known_objects import KnownObjects
 from .model import is_module, is_self, layer_of
 from .names import UNKNOWN, is_of_torch
@@ -35,6 +36,10 @@ class Expressions(KnownObjects):
         raise NotImplementedError
 
     def _expression(self, node: ast.expr) -> str | None:
+        if isinstance(node, ast.Subscript | ast.Call) and gives_activation(node, self.scope):
+            self.model.helpers.add("activation_named")
+            self.model.imports |= {"from functools import partial", "from typing import Any"}
+            return f"activation_named({self.written(node.slice if isinstance(node, ast.Subscript) else node.args[0])})"
         if isinstance(node, ast.Call):
             return self._size_of_weight(node) or self._call(node)
         if id(node) in self._bare and isinstance(node, ast.Attribute):
@@ -174,6 +179,8 @@ class Expressions(KnownObjects):
         found = self.scope.find(node)
         if found is not UNKNOWN and not isinstance(found, ModuleType):
             return self._named(node, found)
+        if found is torch.nn:
+            return "nn"
         if isinstance(node, ast.Name):
             return self._name(node.id, found)
         if node.attr in ("values", "indices") and isinstance(node.value, ast.Call):

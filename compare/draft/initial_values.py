@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from .assignments import Assignments
+from .calls import MOVES
 from .huggingface import stands_for
 from .in_place import only_initialises, writer
 from .initial import WALKS, applied_sets_more, is_no_grad, sets_more, sets_own
@@ -17,8 +18,6 @@ from .model import has_own_init, is_module, is_self, is_super, layer_of
 from .names import torch_name
 from .settled import only_reports, settled
 from .ties import is_tie
-
-_MOVES = frozenset(["to", "cuda", "cpu", "float", "double", "half", "bfloat16", "train", "eval", "requires_grad_"])
 
 
 class InitialValues(Assignments):
@@ -55,11 +54,15 @@ class InitialValues(Assignments):
             return True
         if self._builds and name == "apply" and isinstance(function, ast.Attribute) and self._is_own(function.value):
             return not self._applies_more(node.value)
-        if name == "requires_grad_" and isinstance(function, ast.Attribute) and not self._builds:
-            return self._is_tensor(function.value) and not self._is_state(function.value)
+        if self._builds and name in MOVES and name not in ("train", "eval") and self._moves(node.value):
+            return True
+        if name == "requires_grad_" and isinstance(function, ast.Attribute):
+            return self._builds or (self._is_tensor(function.value) and not self._is_state(function.value))
         if not isinstance(function, ast.Attribute) or not is_self(function.value):
             return False
-        if self._builds and name in _MOVES and self.owner is not None:
+        if "state_dict" in name and name.endswith("hook"):  # what is done to the files of the original
+            return self.owner is not None and hasattr(torch.nn.Module, name)
+        if self._builds and name in MOVES and self.owner is not None:
             return getattr(torch.nn.Module, name) is getattr(self.owner, name)
         if name == "apply":
             return not self._applies_more(node.value)

@@ -15,10 +15,17 @@ import torch
 from .huggingface import is_framework
 from .initial import only_sets_values, sets_more, sets_own
 from .model import is_mixin, is_module, is_self
-from .names import is_of_torch
+from .names import is_of_einops, is_of_torch
 
 if TYPE_CHECKING:
     from .part import Part
+
+
+# methods that code calls without their names
+_UNNAMED = (
+    *("__getattr__", "__getitem__", "__setitem__", "__len__", "__iter__", "__contains__", "__bool__", "__reversed__"),
+    *("__enter__", "__exit__", "__add__", "__radd__", "__mul__", "__rmul__", "__matmul__"),
+)
 
 
 def all_keeping(parts: list[Part], functions: list[Part]) -> list[Part]:
@@ -55,11 +62,13 @@ def kept_methods(cls: type, named: frozenset[str] = frozenset()) -> frozenset[st
     methods: dict[str, list[ast.AST]] = {}
     for base in own_classes(cls):
         for name, each in vars(base).items():
-            function = getattr(each, "__func__", getattr(each, "fget", each))
+            held = (getattr(each, name) for name in ("__func__", "fget", "func") if hasattr(each, name))
+            function = inspect.unwrap(next(held, each))
             if isinstance(function, FunctionType):
                 methods.setdefault(name, []).append(ast.parse(textwrap.dedent(inspect.getsource(function))))
     found: set[str] = set()
-    for waiting, left_out in ((["forward", *named], _sets_initial_values), (["__init__"], _is_left_out_of_init)):
+    begins = ["forward", *named, *_UNNAMED]
+    for waiting, left_out in ((begins, _sets_initial_values), (["__init__"], _is_left_out_of_init)):
         while waiting:
             name = waiting.pop()
             written = methods.get(name, [])
@@ -95,5 +104,6 @@ def own_classes(cls: type) -> Iterator[type]:
     """The user's classes that a class is, or is derived from."""
     for each in cls.__mro__:
         is_own = issubclass(each, torch.nn.Module) and not is_of_torch(each) and not is_framework(each)
+        is_own = is_own and not is_of_einops(each)
         if is_own or (is_mixin(each) and is_module(cls)):
             yield each

@@ -18,7 +18,7 @@ from graphmode import nn
 from .huggingface import is_framework
 from .left import DISTRIBUTIONS, DTYPES, HELPERS, LEGACY
 from .model import CHANNELS, has_own_init, holds_code, is_function_of_gradients, is_registry, layer_of
-from .names import UNKNOWN, imported_as, is_of_torch, torch_name
+from .names import UNKNOWN, imported_as, is_of_einops, is_of_torch, torch_name
 from .recognition import Recognition
 from .running_torch import runs_torch
 from .tables import FUNCTIONS
@@ -32,6 +32,8 @@ _TYPES: dict[type, str] = {
     torch.autograd.Function: "object",
     PackedSequence: "nn.utils.rnn.PackedSequence",
 }
+# as annotations, or where kinds are asked for
+_ONLY_TYPES: dict[type, str] = {torch.dtype: "jnp.dtype", torch.device: "jax.Device", torch.Size: "tuple"}
 
 
 class KnownObjects(Recognition):
@@ -43,6 +45,8 @@ class KnownObjects(Recognition):
             return DTYPES.get(str(found).removeprefix("torch."), None) or self._left(node)
         if isinstance(found, type) and found in _TYPES:
             return _TYPES[found]
+        if isinstance(found, type) and self._names_types and found in _ONLY_TYPES:
+            return _ONLY_TYPES[found]
         if isinstance(found, type) and found in LEGACY:
             return "jax.Array" if self._names_types else LEGACY[found]
         ours = DISTRIBUTIONS.get(found) if isinstance(found, type) else None
@@ -54,6 +58,8 @@ class KnownObjects(Recognition):
         if is_framework(found) and found.__name__ in HELPERS:
             self.model.helpers.add(found.__name__)
             return str(found.__name__)
+        if is_framework(found) and found.__module__.endswith(".masking_utils") and isinstance(found, FunctionType):
+            self._note(f"{found.__name__} runs PyTorch: write the mask that it gives with jnp")
         if isinstance(found, type) and (found in self.model.classes or issubclass(found, torch.nn.Module)):
             return self._class_named(found)
         if isinstance(node, ast.Attribute) and is_of_torch(self.scope.find(node.value)):
@@ -75,6 +81,10 @@ class KnownObjects(Recognition):
         return None
 
     def _class_named(self, found: type) -> str:
+        if is_of_einops(found):
+            self.model.helpers.add(found.__name__)
+            self.model.imports |= {"import einops", "from typing import Any"}
+            return found.__name__
         layer = None if found in self.model.classes and has_own_init(found) else layer_of(found)
         name = self.model.classes.get(found) or f"{'nn.' * is_of_torch(found)}{found.__name__}"
         if layer is None:
@@ -134,8 +144,8 @@ class KnownObjects(Recognition):
             self.model.constants.setdefault(name, self.model.home)
             return None
         if isinstance(found, ModuleType):
-            if found is torch.nn.functional:
-                return "nn.functional"
+            if found in (torch.nn, torch.nn.functional):
+                return found.__name__.removeprefix("torch.")
             if not is_of_torch(found):
                 self.model.imports.add(f"import {found.__name__}" + (f" as {name}" if name != found.__name__ else ""))
         else:

@@ -97,7 +97,8 @@ def is_mixin(found: Any) -> bool:
     if not isinstance(found, type) or is_module(found) or is_of_torch(found) or is_framework(found):
         return False
     top = found.__module__.split(".")[0]
-    return top not in sys.stdlib_module_names and top not in ("builtins", "typing_extensions", "transformers")
+    others = ("builtins", "typing_extensions", "transformers", "einops")
+    return top not in sys.stdlib_module_names and top not in others
 
 
 def is_result(found: Any) -> bool:

@@ -14,10 +14,10 @@ import torch
 from .huggingface import is_framework
 from .kept import own_classes
 from .model import Model, holds_code, is_function_of_gradients, is_module, is_of_others, is_registry, is_result
-from .names import Scope, is_of_torch
+from .names import Scope, are_near, is_of_einops, is_of_torch
 from .part import Part, Written, part_or_none
 from .recording import Recording
-from .running_torch import helper_class
+from .running_torch import helper_class, runs_torch
 from .settled import only_reports
 
 
@@ -80,7 +80,7 @@ def _found_in(node: ast.AST, scope: Scope, kept: frozenset[str] | None = None) -
 
 
 def _is_users_module(found: Any) -> bool:
-    is_users = is_module(found) and not is_of_torch(found) and not is_framework(found)
+    is_users = is_module(found) and not is_of_torch(found) and not is_framework(found) and not is_of_einops(found)
     return is_users or is_function_of_gradients(found)
 
 
@@ -94,21 +94,26 @@ def _is_of_modules(found: Any) -> bool:
     return part is not None and any(map(_is_users_module, _all_named(part)))
 
 
-def functions_of(part: Part) -> list[Written]:
-    """The functions of the user's that a part calls by name."""
+def functions_of(part: Part, model: Model) -> list[Written]:
+    """The functions of the user's that a part calls by name, and those of others that compute with PyTorch."""
     found: list[Written] = []
     inside = _found_in(part.node, part.scope, part.kept if is_module(part.item) else None)
     for item in (each for named in inside for each in of_alias(named)):
         is_users = isinstance(item, FunctionType) and not is_of_torch(item) and not is_framework(item)
-        is_users = is_users and is_near(item, part)
+        is_users = is_users and (is_near(item, part) or _computes(item, model))
         is_users = is_users and "." not in item.__qualname__.replace("<locals>.", "")  # a method comes with its class
         if is_users and item not in found and not only_reports(item):
             found.append(item)
     return found
 
 
+def _computes(item: FunctionType, model: Model) -> bool:
+    """Whether a function runs PyTorch, and gave no module while the original was built."""
+    return runs_torch(item) and all(by is not item.__code__ for made in model.recording.made.values() for by, _ in made)
+
+
 def is_near(item: Written, part: Part) -> bool:
-    return item.__module__.split(".")[0] == part.home.split(".")[0]
+    return are_near(item.__module__, part.home)
 
 
 def classes_of_calls(parts: Iterable[Part], model: Model) -> list[type]:

@@ -9,6 +9,7 @@ import inspect
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -17,6 +18,7 @@ import torch
 from .given import Values, given_in
 
 UNKNOWN = object()
+_LIBRARIES = ("graphmode", "torch", "jax", "flax")  # wherever they were installed
 _HOLDERS = (
     *("torch.nn.functional", "torch.linalg", "torch.fft", "torch.special", "torch.nn.init", "torch", "torch.sparse"),
     *("torch.nn.utils", "torch.nn.utils.parametrizations", "torch.nn.utils.rnn", "torch.utils.checkpoint"),
@@ -49,12 +51,21 @@ class Scope:
         if isinstance(node, ast.Name):
             if node.id in self.local:
                 return UNKNOWN
-            return self.outer.get(node.id, getattr(builtins, node.id, UNKNOWN))
+            return _as_written(self.outer.get(node.id, getattr(builtins, node.id, UNKNOWN)))
         if isinstance(node, ast.Attribute):
             holder = self.find(node.value)
             if isinstance(holder, ModuleType | type):
-                return getattr(holder, node.attr, UNKNOWN)
+                return _as_written(getattr(holder, node.attr, UNKNOWN))
         return UNKNOWN
+
+
+def _as_written(found: Any) -> Any:
+    """The function that is kept in a cache of what it gave, or compiled by TorchScript; else the object itself."""
+    if isinstance(found, functools._lru_cache_wrapper):
+        return found.__wrapped__
+    if isinstance(found, torch.jit.ScriptFunction):
+        return getattr(found, "_torchdynamo_inline", found)
+    return found
 
 
 def _bound(function: ast.AST) -> frozenset[str]:
@@ -96,6 +107,25 @@ def is_of_torch(found: Any) -> bool:
         return True
     module = found.__name__ if isinstance(found, ModuleType) else getattr(found, "__module__", None)
     return torch_name(found) is not None or str(module).split(".")[0] == "torch"
+
+
+def is_of_einops(found: Any) -> bool:
+    """Whether it is a layer of einops that only calls its function of the same name."""
+    return getattr(found, "__module__", "") == "einops.layers.torch" and found.__name__ in ("Rearrange", "Reduce")
+
+
+def are_near(name: str, other: str) -> bool:
+    """Whether two modules, by name, are of one package, or both in files that nobody installed, as one's own are."""
+    tops = name.split(".")[0], other.split(".")[0]
+    return tops[0] == tops[1] or all(map(_is_loose, tops))
+
+
+def _is_loose(name: str) -> bool:
+    module = sys.modules.get(name)
+    places = [getattr(module, "__file__", None), *getattr(module, "__path__", ())]
+    folders = {part for place in places if place for part in Path(place).parts}
+    is_library = name in sys.stdlib_module_names or name in _LIBRARIES
+    return bool(folders) and not is_library and not folders & {"site-packages", "dist-packages"}
 
 
 def imported_as(name: str, home: str) -> str:

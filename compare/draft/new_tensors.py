@@ -93,8 +93,8 @@ class NewTensors(Objects):
         return is_sequence or self._is_list(node) or any_element(node) in self._sized
 
     def _is_list(self, node: ast.expr) -> bool:
-        """Whether it is an argument that is said to be a list."""
-        return isinstance(node, ast.Name) and node.id in self._lists
+        """Whether it is an argument that is said to be a list, or a name that stood for one as the original ran."""
+        return isinstance(node, ast.Name) and (node.id in self._lists or self._seen(node) == "list")
 
 
 def is_of_numpy(found: Any) -> bool:

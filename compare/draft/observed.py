@@ -25,6 +25,7 @@ _LARGE = 1 << 26  # elements of a memory beyond which its parts are not told apa
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _MODULES = tuple(os.path.join(_TORCH, *each) for each in (("nn", "modules"), ("nn", "utils"), ("optim",)))
 _ASKING = ("aten::_local_scalar_dense", "aten::is_nonzero")
+_PLAIN = (int, float, bool, str, type(None))
 _INNER = ("<listcomp>", "<genexpr>", "<setcomp>", "<dictcomp>", "<lambda>")
 
 
@@ -68,6 +69,7 @@ class Observed:
       modules: by file, line and name of a function, and by a name in it, the modules that it stood for.
       kinds: likewise, the name of the one type that all it stood for were of; empty of several.
       containers: by function, the names of lists and dicts that held tensors alone, and of those that did not.
+      plain: by function, the names of those that held numbers and texts alone, and of those that did not.
       records: by file, line and name of a function, whether gradients may have been recorded there.
       trouble: why there is nothing, or not all; empty where there is.
     """
@@ -77,6 +79,7 @@ class Observed:
     modules: dict[tuple[str, int, str], dict[str, list[torch.nn.Module]]] = field(default_factory=dict)
     kinds: dict[tuple[str, int, str], dict[str, str]] = field(default_factory=dict)
     containers: dict[tuple[str, int, str], dict[str, bool]] = field(default_factory=dict)
+    plain: dict[tuple[str, int, str], dict[str, bool]] = field(default_factory=dict)
     records: dict[tuple[str, int, str], bool] = field(default_factory=dict)
     trouble: str = ""
 
@@ -161,7 +164,7 @@ class _Watch(DispatchMode):
         key = code.co_filename, code.co_firstlineno, code.co_name
         seen = self._observed
         modules, kinds = seen.modules.setdefault(key, {}), seen.kinds.setdefault(key, {})
-        containers = seen.containers.setdefault(key, {})
+        containers, plain = seen.containers.setdefault(key, {}), seen.plain.setdefault(key, {})
         seen.records[key] = seen.records.get(key, False) or torch.is_grad_enabled() or not self._records
         for name, value in (item for frame in own[: count + 1] for item in frame.f_locals.items()):
             if isinstance(value, torch.nn.Module):
@@ -172,8 +175,9 @@ class _Watch(DispatchMode):
             kinds[name] = kind if kinds.get(name, kind) == kind else ""
             if type(value) in (list, tuple, dict) and value:
                 inside = [*(value.values() if isinstance(value, dict) else value)][:_MANY]
-                is_of_tensors = all(isinstance(each, torch.Tensor) for each in inside)
-                containers[name] = containers.get(name, True) and is_of_tensors
+                are_tensors = [isinstance(each, torch.Tensor) for each in inside]
+                containers[name] = containers.get(name, True) and all(are_tensors)
+                plain[name] = plain.get(name, True) and all(type(each) in _PLAIN for each in inside)
 
     def _note_write(self, value: Any, stack: list[FrameType], own: list[FrameType]) -> None:
         for written in value if isinstance(value, list | tuple) else [value]:

@@ -75,8 +75,9 @@ def part_of(item: Written) -> Part:
             f"{item.__qualname__} is not written as a class or def in {Path(file or '').name}; draft what is"
         )
     methods = [item] if isinstance(item, FunctionType) else vars(item).values()
-    functions = (inspect.unwrap(each) for each in methods if isinstance(each, FunctionType))
-    outer = next((each.__globals__ for each in functions), None) or vars(sys.modules[item.__module__])
+    scopes = (inspect.unwrap(each).__globals__ for each in methods if isinstance(each, FunctionType))
+    of_its_file = (each for each in scopes if each.get("__name__") == item.__module__)  # a named tuple's are others'
+    outer = next(of_its_file, None) or vars(sys.modules[item.__module__])
     kept = kept_methods(item) if is_module(item) else frozenset(_methods_in(nodes[0]))  # type: ignore[arg-type]
     return Part(item, nodes[0], Spans(text, file or ""), Scope(outer), item.__module__, kept)
 

@@ -159,6 +159,17 @@ class Recognition:
         is_container = isinstance(node, ast.Name) and self._seen(node) in ("list", "tuple", "dict")
         return is_container and seen.get(node.id, False)  # type: ignore[attr-defined]
 
+    def _has_held_plain(self, node: ast.expr) -> bool:
+        """Whether a local name stood for lists or dicts of numbers and texts alone, as the original ran."""
+        seen = self.model.observed.plain.get(self._key(self._code), {}) if self._code is not None else {}
+        is_container = isinstance(node, ast.Name) and self._seen(node) in ("list", "tuple", "dict")
+        return is_container and seen.get(node.id, False)  # type: ignore[attr-defined]
+
+    def _is_mapping(self, node: ast.expr, key: ast.expr) -> bool:
+        """Whether it is a mapping, by what it was as the original ran, or by the key that is asked of it."""
+        is_one = self._seen(node) in ("dict", "OrderedDict", "defaultdict") or self._kind(node) is Kind.MAPPING
+        return is_one or self._kind(key) is Kind.TEXT
+
     def _is_state(self, node: ast.expr) -> bool:
         """Whether it is a parameter or buffer that the class has of its own."""
         return self._is_own(node) and self.owner is not None and node.attr in self.model.variables.get(self.owner, ())
@@ -211,6 +222,8 @@ class Recognition:
                 return True
             return node.attr in ("T", "mT", "real", "imag", "data") and self._is_tensor(node.value)
         if isinstance(node, ast.Subscript):
+            if self._has_held_plain(node.value):
+                return False
             return self._is_tensor(node.value) or (not isinstance(node.slice, ast.Slice) and self._has_held(node.value))
         parts = {
             ast.BinOp: ("left", "right"),

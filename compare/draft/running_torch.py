@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from .huggingface import is_framework
-from .names import Scope, is_of_torch
+from .names import Scope, are_near, is_of_torch
 
 _WITHOUT = frozenset(["builtins", "numpy", "jax", "flax", "einops", "typing_extensions", "transformers", "graphmode"])
 _MANY = 100  # elements of a container that are looked at
@@ -57,7 +57,7 @@ def _reached(item: type | FunctionType) -> tuple[Any, ...]:
             if id(each) not in found:
                 found[id(each)] = each
                 is_code = isinstance(each, type | FunctionType) and not is_of_torch(each)
-                if is_code and each.__module__.split(".")[0] == item.__module__.split(".")[0]:
+                if is_code and are_near(each.__module__, item.__module__):
                     waiting.append(each)
     return tuple(found.values())
 

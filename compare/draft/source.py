@@ -42,7 +42,7 @@ def parts_of(build: Any, module: torch.nn.Module, recording: Recording) -> tuple
             model.classes.setdefault(cls, cls.__name__)
         new = [cls for cls in model.classes if all(part.item is not cls for part in parts)]
         parts = all_keeping([*parts, *map(part_of, new)], functions)
-        called = _called_functions(parts, functions)
+        called = _called_functions(parts, functions, model)
         if not new and len(called) == len(functions):
             break
         functions = called
@@ -57,15 +57,15 @@ def parts_of(build: Any, module: torch.nn.Module, recording: Recording) -> tuple
     return model, _in_order([*functions, *parts])
 
 
-def _called_functions(parts: list[Part], functions: list[Part]) -> list[Part]:
+def _called_functions(parts: list[Part], functions: list[Part], model: Model) -> list[Part]:
     """The functions, with those that the parts call, and these in turn."""
     found = list(functions)
-    waiting = [each for part in (*parts, *found) for each in functions_of(part)]
+    waiting = [each for part in (*parts, *found) for each in functions_of(part, model)]
     while waiting:
         item = waiting.pop(0)
         if all(part.item is not item for part in found) and (part := part_or_none(item)) is not None:
             found.append(part)
-            waiting += functions_of(part)
+            waiting += functions_of(part, model)
     return found
 
 

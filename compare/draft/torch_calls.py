@@ -218,6 +218,7 @@ class TorchCalls(NewTensors):
             made is None
             and is_tensor
             and name not in _OF_MAPPINGS
+            and hasattr(torch.Tensor, name)
             and (rule is not None or not hasattr(jax.Array, name))
         ):
             self._note(f"Tensor.{name} {_LEFT[rule is not None]}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import copy
+import functools
 import re
 import typing
 from collections.abc import Callable
@@ -33,6 +34,7 @@ from .torch_calls import OF_OTHERS
 _MAKERS = frozenset(["zeros", "ones", "empty", "full", "eye", "arange", "linspace", "rand", "randn", "randperm"])
 # in a statement that sets initial values
 _INITIAL = r"(?<!__)init|\.apply\(|reset_parameters|(?<!requires_gra)[a-z]_\(|\.data\b"
+_OF_NAMES = ("AttributeError", "KeyError", "NameError", "ImportError", "ModuleNotFoundError", "StopIteration")
 _OF_TENSORS = frozenset(METHODS) - OF_OTHERS | {"shape", "dtype", "device"}
 
 
@@ -147,7 +149,8 @@ class Translator(Augmented):
             self._note("C01: a branch on values: gm.cond, or jnp.where" if isinstance(node, ast.If) else loop)
         if isinstance(node, ast.Assert) and self._asks_for_values(node.test):
             self._note("H04: gm.check within gm.checked")
-        if isinstance(node, ast.Try) and node.handlers and not self._builds and self._code is not None:
+        is_try = isinstance(node, ast.Try) and not self._builds and self._code is not None
+        if is_try and not all(map(_is_of_names, node.handlers)):  # type: ignore[attr-defined]
             self._note("H05: no value raises in a graph: gm.attempt")
         if isinstance(node, ast.With):
             if self._records_no_gradient(node):
@@ -161,6 +164,8 @@ class Translator(Augmented):
 
     def _class(self, node: ast.ClassDef) -> str | None:
         assert self.owner is not None
+        if is_module(self.owner) and {"train", "eval"} & {*vars(self.owner)}:
+            self._note("M05: its own train() or eval() is left out: call what it holds with use_running_average=True")
         self.heads = heads_in(node, self.owner, self.model.ties)
         gone = {id(each) for each in node.body if self._is_left_out(each)}
         gone |= {id(each) for each in node.decorator_list if self._is_of_framework(each)}
@@ -216,7 +221,7 @@ class Translator(Augmented):
             self._variables = variables
         decorators = [each for each in node.decorator_list if not self._is_of_framework(each)]
         indent = self.spans.indent(node) or ""
-        head = "".join(f"@{self.written(each)}\n{indent}" for each in decorators)
+        head = "".join(f"@{self._decorator(each)}\n{indent}" for each in decorators)
         with self._in_types():
             returns = f" -> {self.written(node.returns)}" if node.returns is not None else ""
         returns = "" if gives_back else returns
@@ -282,7 +287,11 @@ class Translator(Augmented):
 
     def _is_of_framework(self, decorator: ast.expr) -> bool:
         found = self._called(decorator)
-        return is_of_torch(found) or is_decorator(found)
+        keeps_results = found in (functools.lru_cache, functools.cache)  # of one graph in the next, if they are arrays
+        return is_of_torch(found) or is_decorator(found) or keeps_results
+
+    def _decorator(self, node: ast.expr) -> str:
+        return "property" if self.scope.find(node) is functools.cached_property else self.written(node)
 
     def _takes_rngs(self, name: str) -> bool:
         return name in self.model.builders or (is_module(self.owner) and name == "__init__")
@@ -344,12 +353,14 @@ class Translator(Augmented):
         name = function.attr if isinstance(function, ast.Attribute) else ""
         if name in ("register_buffer", "register_parameter"):
             return self._registered(value)
-        if name == "add_module" and self._adds_to_itself(function) and len(value.args) == 2:
+        if name in ("add_module", "register_module") and self._adds_to_itself(function) and len(value.args) == 2:
             return f"setattr(self, {', '.join(map(self.written, value.args))})"
         if (torch_name(self.scope.find(function)) or "").endswith("_"):
             return self._in_place_of_torch(value)
         if name.endswith("_") and not name.endswith("__") and isinstance(function, ast.Attribute):
             return self._in_place(function, value, name[:-1])
+        if name in ("append", "extend", "update") and isinstance(function, ast.Attribute):
+            self._note_keeping(function.value)
         made = self._written_into(value)
         if made is None and self._in_no_grad and (self._is_own(function) or name in ("append", "extend", "insert")):
             return self._with_stopped(value)
@@ -368,6 +379,8 @@ class Translator(Augmented):
             return self._asks_for_values(test.operand)
         if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Is | ast.IsNot):
             return False
+        if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.In | ast.NotIn):
+            return not self._is_mapping(test.comparators[0], test.left) and self._is_tensor(test)
         if isinstance(test, ast.BinOp) and is_test(test):
             return False
         if (isinstance(test, ast.Name) and test.id in self._asked) or self._is_state(test):
@@ -384,3 +397,9 @@ class Translator(Augmented):
                 self._note("G04: jax.lax.stop_gradient of the values made here")
             elif is_of_torch(held):
                 self._note(f"{ast.unparse(item.context_expr)} has no counterpart in a graph")
+
+
+def _is_of_names(handler: ast.ExceptHandler) -> bool:
+    """Whether all that it catches is what code raises that names what is not there, whatever the values are."""
+    kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    return all(kind is not None and ast.unparse(kind) in _OF_NAMES for kind in kinds)

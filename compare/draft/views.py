@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from .calls import Calls
 from .in_place import is_view, is_written
@@ -158,7 +159,16 @@ class Views(Calls):
             if view.base in self._views:
                 self._write_back(view.base)
             return
+        if self._was_seen_writing():  # what it changed besides is told where all that was seen is gone through
+            return
         self._note(f"M02: {name} is a view, {view.value}: write to what it is of, by .at[]")
+
+    def _was_seen_writing(self) -> bool:
+        """Whether the original wrote something in place in this statement as it ran."""
+        now: Any = self._now
+        begin, end = (now.lineno, now.col_offset), (now.end_lineno, now.end_col_offset)
+        places = (each.standing[0].place for each in self.model.observed.writes)
+        return any(file == self.spans.file and begin <= (line, at) < end for file, line, at, *_ in places)
 
     def _is_read_through(self, view: View) -> bool:
         """Whether anything reads what a view is of, under that name, or under one that it is a view of itself."""

@@ -8,6 +8,7 @@ import inspect
 import re
 from collections.abc import Iterator
 from types import FunctionType
+from typing import TypeGuard
 
 from .in_place import Writer, writer, written_to
 from .kinds import Kind
@@ -104,7 +105,13 @@ class Writes(Views):
 
     def _is_part_of_several(self, target: ast.expr) -> bool:
         parts = target.elts if isinstance(target, ast.Tuple | ast.List) else []
-        return any(isinstance(part, ast.Subscript) and self._is_tensor(part.value) for part in parts)
+        return any(map(self._is_part_of_tensor, parts))
+
+    def _is_part_of_tensor(self, target: ast.expr) -> TypeGuard[ast.Subscript]:
+        """Whether it is a part of a tensor, rather than a place in a list or a mapping of them."""
+        if not isinstance(target, ast.Subscript) or not self._is_tensor(target.value):
+            return False
+        return not self._is_list(target.value) and not self._is_mapping(target.value, target.slice)
 
     def _is_part_of_call(self, target: ast.expr) -> bool:
         """Whether it is a part of what a call gives, as `x.t()[0]` is, which is noted: no new array fits there."""

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import inspect
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+
+from graphmode import nn
+
+if TYPE_CHECKING:
+    import einops
 
 
 def taking(kind: Any, rngs: nnx.Rngs) -> Any:
@@ -20,6 +25,14 @@ def taking(kind: Any, rngs: nnx.Rngs) -> Any:
     is_class = isinstance(makes, type)
     parameters = inspect.signature(makes.__init__ if is_class else makes).parameters
     return partial(kind, rngs=rngs) if "rngs" in parameters else kind
+
+
+def layer_named(name: str, *default: Any) -> Any:
+    """The layer of this name, with channels where PyTorch has them."""
+    kind: Any = getattr(nn, name, *default)
+    is_class = isinstance(kind, type)
+    takes_format = is_class and "data_format" in inspect.signature(kind.__init__).parameters
+    return partial(kind, data_format="channels_first") if takes_format else kind
 
 
 def named_children(module: nnx.Module) -> list[tuple[str, nnx.Module]]:
@@ -296,6 +309,47 @@ class PreTrainedModel(nnx.Module):
         self.config = config
 
 
+def activation_named(name: str) -> Any:
+    """The activation that `transformers` has under this name."""
+    functions: dict[str, Any] = {
+        "gelu": nn.functional.gelu,
+        "gelu_new": partial(nn.functional.gelu, approximate="tanh"),
+        "gelu_pytorch_tanh": partial(nn.functional.gelu, approximate="tanh"),
+        "leaky_relu": nn.functional.leaky_relu,
+        "linear": lambda x: x,
+        "mish": nn.functional.mish,
+        "quick_gelu": lambda x: x * jax.nn.sigmoid(1.702 * x),
+        "relu": nn.functional.relu,
+        "relu2": lambda x: nn.functional.relu(x) ** 2,
+        "relu6": nn.functional.relu6,
+        "sigmoid": nn.functional.sigmoid,
+        "silu": nn.functional.silu,
+        "swish": nn.functional.silu,
+        "tanh": nn.functional.tanh,
+    }
+    return functions[name]
+
+
+class Rearrange(nnx.Module):
+    """`einops.rearrange` as a layer."""
+
+    def __init__(self, pattern: str, **axes_lengths: int):
+        self.pattern, self.axes_lengths = pattern, tuple(axes_lengths.items())
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return einops.rearrange(x, self.pattern, **dict(self.axes_lengths))
+
+
+class Reduce(nnx.Module):
+    """`einops.reduce` as a layer."""
+
+    def __init__(self, pattern: str, reduction: Any, **axes_lengths: int):
+        self.pattern, self.reduction, self.axes_lengths = pattern, reduction, tuple(axes_lengths.items())
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return einops.reduce(x, self.pattern, self.reduction, **dict(self.axes_lengths))
+
+
 @jax.tree_util.register_pytree_with_keys_class
 class Output(dict):
     """Results by name, as attributes and by number too; what is None is left out."""
@@ -325,6 +379,19 @@ def create_causal_mask(
     """`[B, 1, T, T]`, to add: 0 where a step may look at another, before it and not padding, else the least number."""
     batch, steps = inputs_embeds.shape[:2]
     seen = jnp.tril(jnp.ones((steps, steps), bool))[None, None]
+    if attention_mask is not None:
+        seen = seen & (attention_mask != 0)[:, None, None, :]
+    least = jnp.finfo(inputs_embeds.dtype).min
+    return jnp.broadcast_to(jnp.where(seen, 0, least).astype(inputs_embeds.dtype), (batch, 1, steps, steps))
+
+
+def create_sliding_window_causal_mask(
+    config: Any, inputs_embeds: jax.Array, attention_mask: jax.Array | None = None, **kwargs: Any
+) -> jax.Array:
+    """`[B, 1, T, T]`, to add: 0 where a step may look at another, itself or one of those in the window before it."""
+    batch, steps = inputs_embeds.shape[:2]
+    ages = jnp.arange(steps)[:, None] - jnp.arange(steps)
+    seen = ((ages >= 0) & (ages < config.sliding_window))[None, None]
     if attention_mask is not None:
         seen = seen & (attention_mask != 0)[:, None, None, :]
     least = jnp.finfo(inputs_embeds.dtype).min

@@ -17,10 +17,14 @@ def _patience(monkeypatch):
 
 
 @pytest.fixture
-def folder(tmp_path):
-    """The samples of drafts, in a folder whose modules are forgotten at the end."""
+def folder(tmp_path, monkeypatch):
+    """The samples of drafts, in a folder whose modules are forgotten at the end, and `zoo` as if it were installed."""
     for file in (Path(__file__).parent / "draft_samples").glob("*.py"):
         shutil.copy(file, tmp_path)
+    installed = tmp_path / "site-packages"
+    installed.mkdir()
+    shutil.move(tmp_path / "zoo.py", installed)
+    monkeypatch.syspath_prepend(installed)
     before = set(sys.modules)
     yield tmp_path
     for name in set(sys.modules) - before:

@@ -123,7 +123,15 @@ MARKED = {
 
 
 @pytest.mark.parametrize(
-    ("name", "inputs"), [("llama", "2,7:50"), ("bert", "2,7:50"), ("gpt2", "2,7:50"), ("vit", "2,3,32,32")]
+    ("name", "inputs"),
+    [
+        ("llama", "2,7:50"),
+        ("mistral", "2,7:50"),
+        ("bert", "2,7:50"),
+        ("gpt2", "2,7:50"),
+        ("vit", "2,3,32,32"),
+        ("resnet", "2,3,16,16"),
+    ],
 )
 def test_a_draft_of_a_model_of_transformers_is_equal_to_it(folder, name, inputs):
     pytest.importorskip("transformers", reason="transformers is not installed: pip install graphmode[huggingface]")

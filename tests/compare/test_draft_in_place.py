@@ -77,6 +77,15 @@ def test_a_draft_that_writes_through_other_names_is_equal(folder, name):
         assert bare(each) in bare(text), f"{each}\n{text}"
 
 
+def test_what_nothing_else_stands_for_is_written_to_alone(folder):
+    text = draft(f"{folder / 'second_names.py'}:Unnamed", ("4,6",)).text
+    assert re.findall("# TODO (.*)\n *(.*)", text) == [
+        ("M02: in place, this writes into kept, too: a new array there, by .at[] where it is a part", "turned += 1")
+    ], text
+    unseen = draft(f"{folder / 'second_names.py'}:Unnamed").text
+    assert unseen.count("# TODO M02: ") == 4, unseen
+
+
 def test_rows_are_written_where_a_number_that_only_a_run_knows_says(folder):
     made, path = draft(f"{folder / 'counted.py'}:Queue", ("2,4",)), folder / "queue_port.py"
     for each in (

@@ -7,6 +7,10 @@ from transformers import (
     GPT2LMHeadModel,
     LlamaConfig,
     LlamaForCausalLM,
+    MistralConfig,
+    MistralModel,
+    ResNetConfig,
+    ResNetModel,
     ViTConfig,
     ViTModel,
 )
@@ -32,3 +36,12 @@ def gpt2():
 
 def vit():
     return ViTModel(ViTConfig(image_size=32, patch_size=8, **SIZES, **EAGER))
+
+
+def mistral():
+    sizes = {"vocab_size": 50, "num_key_value_heads": 2, "sliding_window": 4, "use_cache": False}
+    return MistralModel(MistralConfig(**sizes, **SIZES, **EAGER))
+
+
+def resnet():
+    return ResNetModel(ResNetConfig(embedding_size=4, hidden_sizes=[4, 6], depths=[1, 1], layer_type="basic"))

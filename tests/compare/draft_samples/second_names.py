@@ -90,6 +90,27 @@ class Inner(nn.Module):
         return x * 2
 
 
+class Unnamed(nn.Module):
+    """Writes into views of what nothing else has a name for."""
+
+    def __init__(self):
+        super().__init__()
+        self.score = nn.Linear(6, 1)
+        self.mix = nn.Linear(6, 6)
+
+    def forward(self, x):
+        scores = self.score(x)
+        scores = scores.squeeze(1).unsqueeze(0)
+        scores.masked_fill_(scores > 0.5, -1.0)
+        h = self.mix(x).t()
+        h *= scores
+        h.mul_(2)
+        kept = self.mix(x)
+        turned = kept.t()
+        turned += 1
+        return scores, h, kept
+
+
 class Lost(nn.Module):
     """What has to be written back by hand."""
 

@@ -21,6 +21,14 @@ def with_defaults(build):
     return inner
 
 
+def _bounded(x, limit):
+    return torch.clamp(x, -limit, limit)
+
+
+def squashed(x, limit: float = 1.0):
+    return _bounded(F.softsign(x), limit)
+
+
 def drop_path(x, p: float, training: bool):
     if not torch.jit.is_scripting() and not torch.jit.is_tracing():
         _report(drop_path)
