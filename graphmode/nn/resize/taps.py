@@ -185,7 +185,8 @@ def _weighted_sum(terms: Iterable[tuple[jax.Array, Any]]) -> jax.Array:
 def _interleaved(parts: Sequence[jax.Array], axis: int) -> jax.Array:
     """The outputs of each input one after the other; they lie on the axis after its own."""
     whole = lax.concatenate(parts, axis)
-    return whole.reshape(*whole.shape[:axis], -1, *whole.shape[axis + 2 :])
+    length = whole.shape[axis] * whole.shape[axis + 1]  # -1 would not do for an empty batch
+    return whole.reshape(*whole.shape[:axis], length, *whole.shape[axis + 2 :])
 
 
 def apply_taps(input: jax.Array, axis: int, taps: Taps) -> jax.Array:

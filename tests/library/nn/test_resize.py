@@ -49,6 +49,14 @@ def test_interpolation(name):
     agrees(function_sample("interpolate", image(2, 3, 5, 7), **RESIZES[name]))
 
 
+@pytest.mark.parametrize("name", [name for name, how in RESIZES.items() if how["mode"] != "area"])
+def test_an_empty_batch_stays_empty(name):
+    wanted = torch.nn.functional.interpolate(image(0, 3, 5, 7), **RESIZES[name])
+    found, pull = jax.vjp(lambda x: F.interpolate(x, **RESIZES[name], data_format="NCHW"), jnp.zeros((0, 3, 5, 7)))
+    assert found.shape == wanted.shape
+    assert pull(found)[0].shape == (0, 3, 5, 7)
+
+
 def test_many_taps_are_summed_in_a_loop(monkeypatch, retraced):
     monkeypatch.setattr(taps, "UNROLLED", 3)
     for mode in ("bilinear", "bicubic", "area"):
