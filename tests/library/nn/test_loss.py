@@ -169,6 +169,14 @@ def test_a_target_of_one_element_keeps_its_axis_where_pytorch_does():
         assert got == tuple(wanted), name
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "bool", "int8"])
+def test_a_soft_margin_takes_targets_of_a_dtype_without_a_sign(dtype):
+    x, target = jnp.array([0.5, -2.0, 3.0]), jnp.array([1, 0, 1])
+    wanted = jax.value_and_grad(F.soft_margin_loss)(x, target.astype(jnp.float32))
+    for one, other in zip(jax.value_and_grad(F.soft_margin_loss)(x, target.astype(dtype)), wanted, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6)
+
+
 @pytest.mark.parametrize("size_average", [None, True, False])
 @pytest.mark.parametrize("reduce", [None, True, False])
 def test_deprecated_arguments_go_before_reduction(size_average, reduce):
