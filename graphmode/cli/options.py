@@ -25,7 +25,10 @@ Tags = Annotated[
     list[str] | None, typer.Option("--tag", "-t", help="Only cases with this tag; may be repeated.", show_default=False)
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu or gpu; auto takes a GPU that both frameworks see.")]
-Seed = Annotated[int, typer.Option(help="Of weights, inputs and cotangents; the same seed repeats a run.", min=0)]
+Seed = Annotated[
+    int,  # of a generator of JAX's, which takes 64 bits
+    typer.Option(help="Of weights, inputs and cotangents; the same seed repeats a run.", min=0, max=2**63 - 1),
+]
 Quick = Annotated[bool, typer.Option("--quick", help="Shorter budgets for each cell: rough times, sooner.")]
 BudgetS = Annotated[
     float | None,

@@ -46,6 +46,11 @@ class EarlyStopping:
             self.best, self.failures = value, 0
         else:
             self.failures += 1
+        return self.exhausted
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether so many evaluations in a row were no better."""
         return self.failures >= self.patience
 
     def state_dict(self) -> dict[str, float | int | None]:

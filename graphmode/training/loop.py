@@ -83,7 +83,8 @@ def fit(
       steps: how many in all, those before a resumption included; to a multiple of `steps_per_launch`.
       epochs: likewise. Without either, one epoch of data that has an end to it, all of a source that knows its epochs.
       evaluation: on other data, or on the same by a source of its own.
-      early_stopping: by the evaluation.
+      early_stopping: by the evaluation. A run whose newest checkpoint is one of an early end has ended: more patience
+        goes on from it.
       plateau: a `ReduceLROnPlateau` and the name of the evaluation's metric that it watches. It begins with the
         optimizer's own rates: with groups a list, the rate of what no `Group` takes first, then those of `groups`.
       checkpoints: where to save, and to resume from.
@@ -175,6 +176,7 @@ class _Run:
         self.checkpoints, self.log_every, self.on_step = checkpoints, log_every, on_step
         self.history: dict[str, list[np.ndarray]] = {}
         self.metrics = ["loss"]  # of the run before, where it goes on from a checkpoint
+        self.ended_early = False  # that run
         self.evaluations: list[tuple[int, dict[str, float]]] = []
 
     def through(self, state: TrainState | None, report: Report, loggers: Sequence[Logger], ahead: int) -> Fit:
@@ -187,6 +189,9 @@ class _Run:
         with read_ahead(self.source, size=ahead, place=self.step.place) as batches:
             while True:
                 if self.steps is not None and number >= self.steps:
+                    break
+                if self.ended_early:
+                    stopped = "early"
                     break
                 if (self.epochs is not None and batches.epoch >= self.epochs) or batches.finished:
                     stopped = "data"
@@ -270,6 +275,8 @@ class _Run:
         for name, watcher in self._watchers().items():
             if name in kept:
                 watcher.load_state_dict(kept[name])
+        if "early_stopping" in kept and self.early_stopping is not None:
+            self.ended_early = self.early_stopping.exhausted
         self._check_plateau(state)
         return state
 

@@ -198,6 +198,7 @@ REFUSED = {
     "no such row": (("bench", "mine.py:GOOD", "-r", "torch.jit"), ("'torch.jit'", "torch.script", "did you mean")),
     "no such device": (("check", "mine.py:GOOD", "--device", "tpu"), ("'tpu'", "auto, cpu or gpu")),
     "no such tag": (("check", "--tag", "nonsense"), ("nonsense",)),
+    "no such seed": (("check", "mine.py:GOOD", "--seed", str(2**63)), ("--seed", str(2**63 - 1))),
     "no results": (("report", "nowhere.json"), ("nowhere.json",)),
     "unwritable folder": (("compare", "mine.py:GOOD", "-o", "mine.py/reports"), ("mine.py/reports",)),
 }

@@ -168,7 +168,7 @@ def soft_margin_loss(
     dtype = input.dtype
     mask = as_mask(mask, target.shape)
     input, target = in_float32(*where_counted(mask, input, target))
-    return reduced(jnp.log1p(jnp.exp(-target * input)), reduction, dtype, mask)
+    return reduced(jnp.log1p(jnp.exp(-(target * input))), reduction, dtype, mask)  # a negative uint8 wraps
 
 
 @autocasts

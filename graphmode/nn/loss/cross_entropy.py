@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -131,7 +132,7 @@ def unreduced(
         logits, target = in_float32(_where_rows(mask, input, axis), _where_rows(mask, target, axis))
         shifted, log_sum, _ = _shifted(logits, axis)
         if smoothing > 0:
-            target = target * (1 - smoothing) + smoothing / classes
+            target = target * (1 - smoothing) + smoothing / max(classes, 1)
         loss = (jnp.expand_dims(log_sum, axis) - shifted) * target
         return (loss if weight is None else loss * _along(in_float32(weight)[0], axis, input.ndim)).sum(axis)
     picked = _picked(input.shape, target, weight, ignore_index, axis, mask)
@@ -141,7 +142,8 @@ def unreduced(
     if smoothing > 0:
         spread = jnp.expand_dims(log_sum, axis) - shifted
         spread = (spread if weight is None else spread * _along(in_float32(weight)[0], axis, input.ndim)).sum(axis)
-        rows = (1 - smoothing) * rows + smoothing / classes * picked.checked(spread)
+        share = smoothing / classes if classes else math.nan
+        rows = (1 - smoothing) * rows + share * picked.checked(spread)
     return rows
 
 
@@ -196,7 +198,10 @@ class _Picked:
     axis: int
 
     def weighted(self, loss: jax.Array) -> jax.Array:
-        return self.checked(loss if self.class_weight is None else loss * self.class_weight[self.index])
+        if self.class_weight is None or not self.class_weight.size:
+            return self.checked(loss)
+        # An infinite weight of a class that is ignored would make NaN of its gradients.
+        return self.checked(loss * jnp.where(self.counts, self.class_weight[self.index], 0))
 
     def checked(self, loss: jax.Array) -> jax.Array:
         return jnp.where(self.counts, poisoned(loss, self.valid), 0)

@@ -23,6 +23,8 @@ def _adaptive_avg_pool(spatial: int, input: jax.Array, output_size: OutputSize, 
     sizes = as_output_size(output_size, spatial)
     check_pooled(input, layout, spatial, channels="may be empty" if spatial < 3 else "where batched")
     check_floating("input", input)
+    if spatial == 3:
+        input = _as_volumes(input)
     bins = bins_of(input, layout, sizes)
     if empty := shape_if_empty(input, bins):
         return jnp.zeros(empty, input.dtype)
@@ -43,6 +45,9 @@ def _adaptive_avg_pool(spatial: int, input: jax.Array, output_size: OutputSize, 
     return (total / jnp.asarray(lengths, total.dtype)).astype(input.dtype)
 
 
+_as_volumes = autocasts(lambda input: input, name="adaptive_avg_pool3d")
+
+
 def adaptive_avg_pool1d(input: jax.Array, output_size: OutputSize, *, data_format: DataFormat = "NLC") -> jax.Array:
     """Averages of as many windows as asked for, as `AdaptiveAvgPool1d` has them.
 
@@ -59,7 +64,6 @@ def adaptive_avg_pool2d(input: jax.Array, output_size: OutputSize, *, data_forma
     return _adaptive_avg_pool(2, input, output_size, data_format)
 
 
-@autocasts
 def adaptive_avg_pool3d(input: jax.Array, output_size: OutputSize, *, data_format: DataFormat = "NDHWC") -> jax.Array:
     """Averages of as many windows as asked for, as `AdaptiveAvgPool3d` has them.
 

@@ -21,12 +21,17 @@ def _adaptive_max_pool(
     sizes = as_output_size(output_size, spatial)
     check_pooled(input, layout, spatial, channels="where batched")
     check_floating("input", input)
+    if spatial == 3:
+        input = _as_volumes(input)
     bins = bins_of(input, layout, sizes)
     if empty := shape_if_empty(input, bins):
         output, indices = jnp.zeros(empty, input.dtype), jnp.zeros(empty, int)
         return (output, indices) if return_indices else output
     output, places = largest_over(input, [one.walk(input.ndim) for one in bins], positions=return_indices)
     return output if places is None else (output, places)
+
+
+_as_volumes = autocasts(lambda input: input, name="adaptive_max_pool3d")
 
 
 def adaptive_max_pool1d(
@@ -79,7 +84,6 @@ def adaptive_max_pool2d_with_indices(
     return _adaptive_max_pool(2, input, output_size, True, data_format)
 
 
-@autocasts
 def adaptive_max_pool3d(
     input: jax.Array,
     output_size: OutputSize,

@@ -101,6 +101,8 @@ def _resized_along(
     if mode not in ("nearest", "nearest-exact") and dtype in (jnp.bfloat16, jnp.float16):
         input = input.astype(jnp.float32)
     for axis, length, out, factor in zip(axes, lengths, sizes, factors, strict=True):
+        if mode == "nearest" and len(axes) == 2 and out in (length, 2 * length):
+            factor = None  # PyTorch's kernel for images then goes by the lengths
         input = _resized(input, axis, length, out, factor, mode, align_corners, antialias)
     return input.astype(dtype)
 

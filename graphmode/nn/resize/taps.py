@@ -36,12 +36,7 @@ class Taps:
 def nearest(size: int, out: int, factor: float | None, *, exact: bool) -> Taps:
     """Nearest neighbour; the position is a float32 product in PyTorch, whatever the dtype of the image."""
     positions = np.arange(out, dtype=np.float32) + np.float32(0.5 if exact else 0)
-    if out == size:
-        indices = np.arange(out)
-    elif out == 2 * size and not exact:
-        indices = np.arange(out) // 2
-    else:
-        indices = np.floor(positions * _step(size, out, factor, np.float32)).astype(np.int64)
+    indices = np.floor(positions * _step(size, out, factor, np.float32)).astype(np.int64)
     return Taps(np.minimum(indices, size - 1)[:, None], None)
 
 
@@ -185,7 +180,8 @@ def _weighted_sum(terms: Iterable[tuple[jax.Array, Any]]) -> jax.Array:
 def _interleaved(parts: Sequence[jax.Array], axis: int) -> jax.Array:
     """The outputs of each input one after the other; they lie on the axis after its own."""
     whole = lax.concatenate(parts, axis)
-    return whole.reshape(*whole.shape[:axis], -1, *whole.shape[axis + 2 :])
+    length = whole.shape[axis] * whole.shape[axis + 1]  # -1 would not do for an empty batch
+    return whole.reshape(*whole.shape[:axis], length, *whole.shape[axis + 2 :])
 
 
 def apply_taps(input: jax.Array, axis: int, taps: Taps) -> jax.Array:

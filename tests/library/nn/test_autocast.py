@@ -183,6 +183,24 @@ def test_volumes_and_edges_are_float32_on_a_cpu(shape):
         assert str(found.dtype) == str(wanted).removeprefix("torch."), name
 
 
+POOLS = [
+    (kind, {"return_indices": True} if indices else {})
+    for kind in ("MaxPool", "AvgPool", "AdaptiveMaxPool", "AdaptiveAvgPool")
+    for indices in ([False, True] if "Max" in kind else [False])
+]
+
+
+@pytest.mark.parametrize(("kind", "arguments"), POOLS)
+def test_layers_of_volumes_are_as_their_functions(kind, arguments):
+    x, sides = torch.ones(1, 2, 4, 4, 4, dtype=torch.bfloat16), (torch.nn, nn)
+    theirs, ours = (getattr(side, f"{kind}3d")(2, **arguments) for side in sides)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        wanted = tree_leaves(theirs(x))[0].dtype
+    with nn.autocast(jnp.bfloat16, device_type="cpu"):
+        found = jax.tree.leaves(ours(jnp.ones((1, 4, 4, 4, 2), jnp.bfloat16)))[0].dtype
+    assert str(found) == str(wanted).removeprefix("torch.")
+
+
 EQUATIONS = [
     "i->", "ij->ji", "i,j->ij", "i,i->i", "i,i->", "ij,jk->ik", "ij,jk->ijk", "ij, ij", "...i,...i", "ij,jk,k->i",
 ]  # fmt: skip

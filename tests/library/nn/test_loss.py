@@ -126,6 +126,11 @@ CORNERS = [
     ("nll_loss", (LOGITS, ints([0, -100, 2])), {"weight": array([0, 1, 2])}),
     ("cross_entropy", (LOGITS[1:], ints([-100, -100])), {}),
     ("cross_entropy", (LOGITS[1:], ints([-100, -100])), {"label_smoothing": 0.1}),
+    ("nll_loss", (LOGITS[1:], ints([0, 1])), {"weight": array([INF, 1, 2]), "ignore_index": 0}),
+    ("cross_entropy", (LOGITS[1:], ints([0, 1])), {"weight": array([INF, 1, 2]), "ignore_index": 0}),
+    ("cross_entropy", (np.zeros((2, 0)), ints([-100, -100])), {"weight": array([])}),
+    ("cross_entropy", (np.zeros((2, 0)), ints([-100, -100])), {"label_smoothing": 0.1}),
+    ("cross_entropy", (np.zeros((2, 0)), np.zeros((2, 0))), {"label_smoothing": 0.1, "reduction": "none"}),
     ("cross_entropy", (LOGITS, ints([0, 1, 2])), {}),
     ("cross_entropy", (LOGITS, ints([0, 1, 2])), {"weight": array([0, 1, 2])}),
     ("cross_entropy", (LOGITS, ints([1, 1, -100])), {"label_smoothing": 0.1}),
@@ -162,6 +167,14 @@ def test_a_target_of_one_element_keeps_its_axis_where_pytorch_does():
         got = getattr(F, name)(jnp.arange(3.0), jnp.array([1]), reduction="none").shape
         wanted = getattr(torch.nn.functional, name)(torch.arange(3.0), torch.tensor([1]), reduction="none").shape
         assert got == tuple(wanted), name
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "bool", "int8"])
+def test_a_soft_margin_takes_targets_of_a_dtype_without_a_sign(dtype):
+    x, target = jnp.array([0.5, -2.0, 3.0]), jnp.array([1, 0, 1])
+    wanted = jax.value_and_grad(F.soft_margin_loss)(x, target.astype(jnp.float32))
+    for one, other in zip(jax.value_and_grad(F.soft_margin_loss)(x, target.astype(dtype)), wanted, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6)
 
 
 @pytest.mark.parametrize("size_average", [None, True, False])

@@ -49,6 +49,24 @@ def test_interpolation(name):
     agrees(function_sample("interpolate", image(2, 3, 5, 7), **RESIZES[name]))
 
 
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact"])
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_a_factor_that_leaves_or_doubles_a_length_counts_as_in_pytorch(axes, mode):
+    x = np.arange(3**axes, dtype=np.float32).reshape(1, 1, *[3] * axes)
+    for factor in (1.3, 2.1):
+        wanted = torch.nn.functional.interpolate(torch.tensor(x), scale_factor=factor, mode=mode)
+        found = F.interpolate(jnp.asarray(x), scale_factor=factor, mode=mode, data_format="channels_first")
+        np.testing.assert_array_equal(found, wanted.numpy())
+
+
+@pytest.mark.parametrize("name", [name for name, how in RESIZES.items() if how["mode"] != "area"])
+def test_an_empty_batch_stays_empty(name):
+    wanted = torch.nn.functional.interpolate(image(0, 3, 5, 7), **RESIZES[name])
+    found, pull = jax.vjp(lambda x: F.interpolate(x, **RESIZES[name], data_format="NCHW"), jnp.zeros((0, 3, 5, 7)))
+    assert found.shape == wanted.shape
+    assert pull(found)[0].shape == (0, 3, 5, 7)
+
+
 def test_many_taps_are_summed_in_a_loop(monkeypatch, retraced):
     monkeypatch.setattr(taps, "UNROLLED", 3)
     for mode in ("bilinear", "bicubic", "area"):

@@ -159,6 +159,21 @@ def test_early_stopping_ends_the_run():
     assert (run.stopped, [step for step, _ in run.evaluations]) == ("early", [3, 6, 9])
 
 
+def test_a_run_that_ended_early_ends_at_once_when_called_again(tmp_path):
+    step, constant = make_step(), Evaluation([{"x": X}], lambda model, batch: {"mse": jnp.mean(batch["x"])})
+
+    def run(patience):
+        found = fit(
+            step, make_data(), epochs=9, evaluation=constant, early_stopping=EarlyStopping("mse", patience=patience),
+            checkpoints=Checkpoints(tmp_path), progress=False,
+        )  # fmt: skip
+        return found.stopped, [number for number, _ in found.evaluations]
+
+    assert run(patience=1) == ("early", [3, 6])
+    assert run(patience=1) == ("early", [])
+    assert run(patience=2) == ("early", [9])
+
+
 def test_early_stopping_knows_what_is_better():
     largest = EarlyStopping("a", patience=2, mode="max", min_delta=0.1)
     assert [largest.is_over({"a": value}) for value in (1.0, 1.05, 1.2, float("nan"), 1.25)] == [False] * 4 + [True]
