@@ -27,6 +27,7 @@ from .endless import broken_off
 from .errors import describe_with_line, what_came
 from .functional_dropout import note_mode
 from .held_tracers import holds_tracers
+from .kept_results import KeptResults
 from .observation import Observation, changed
 from .port_graphs import PortGraphs
 from .port_program import PortBatch, PortProgram, TrainState, by_path, combine, partition, set_mode
@@ -89,8 +90,14 @@ class PortSide:
         self._programs: dict[Mode, PortProgram] = {}
         self._graphs = PortGraphs(dtype, self.device, compiled=compiled, quickly=quickly)
         self._output_shapes: dict[tuple[Mode, str], Any] = {}
+        self._kept = KeptResults([case.models[variant]])
         with self.context(), as_float64("float32", "complex64") if fine else contextlib.nullcontext():
             self.model = self._build(variant, {k: self._cast(v) for k, v in state_dict.items()}, seed)
+
+    @property
+    def keeps_results(self) -> bool:
+        """Whether functions around it keep what they gave: then no other dtype may be run at the same time."""
+        return bool(self._kept)
 
     def with_loss(self, loss: Callable[[Any], Any]) -> PortSide:
         """The same port under another loss."""
@@ -131,6 +138,8 @@ class PortSide:
             return model
 
         try:
+            if self._kept:  # what is traced would be kept for good
+                raise _PlainArrays
             model = nnx.eval_shape(checked)
         except (jax.errors.JAXTypeError, _PlainArrays):  # it looks at values while it is built, or keeps some
             model = checked()
@@ -146,6 +155,7 @@ class PortSide:
     def context(self) -> Iterator[None]:
         """The dtype's rules: x64 for float64 alone, and products in no lower precision."""
         with (
+            self._kept.own(),
             jax.enable_x64(self.dtype == "float64"),
             jax.default_matmul_precision(matmul_precision(self.dtype)),
             jax.default_device(self.device),

@@ -23,6 +23,7 @@ from .draw import input_name
 from .dtypes import cast_module, torch_dtype
 from .errors import describe_with_line, what_came
 from .functional_dropout import functional_dropout_as_it_was, note_mode
+from .kept_results import KeptResults
 from .observation import Observation, changed
 from .scalar_loss import scalar_loss
 from .trees import is_floating, named_leaves, to_arrays
@@ -175,6 +176,7 @@ class TorchSide:
         self.module = cast_module(copied(module), dtype, device)
         self.asked: set[str] = set()
         self.is_coarse = False
+        self._kept = KeptResults(self.module.modules())
         if dtype == "float64":
             widen(self.module, self.note_asked, self.note_coarse)
         self.parameters = {k: p for k, p in self.module.named_parameters(remove_duplicate=False) if p.requires_grad}
@@ -195,6 +197,7 @@ class TorchSide:
         if mode == "train_step" and self._start is None:
             self._start = Snapshot([*self.module.parameters(), *self.module.buffers()], self.module)
         note_mode(mode)
+        self._kept.forget(self.dtype_name)
         self.module.train(mode != "inference")
         for child in self.module.modules():
             is_scripted = isinstance(child, torch.jit.ScriptModule) and "Dropout" in child.original_name

@@ -351,6 +351,7 @@ class Examination:
     def _compile_ahead(self, ports: Iterable[PortSide], truths: list[Truth]) -> None:
         """Compiles all graphs that the questions need on several threads: XLA compiles one graph on one."""
         questions = {(q.mode, signature(q.inputs)): q for q in (truth.question for truth in truths)}
+        ports = list(ports)
         for port in ports:
             for mode in self.case.modes:
                 port.program(mode)
@@ -359,7 +360,8 @@ class Examination:
             with contextlib.suppress(Exception):  # it comes again, and is told by name, when the question is asked
                 port.compile(question.inputs, question.mode, question.cotangents)
 
-        with quiet(), ThreadPoolExecutor(max(2, len(processors()) // 2)) as pool:
+        threads = 1 if any(port.keeps_results for port in ports) else max(2, len(processors()) // 2)
+        with quiet(), ThreadPoolExecutor(threads) as pool:
             for port in ports:
                 for question in questions.values():
                     pool.submit(compile_one, port, question)
