@@ -548,6 +548,44 @@ def test_a_constant_that_the_reference_has_not_is_told_after_what_inputs_make():
     assert divergence.astray.port[0].split()[0] in lines_with("with a window")
 
 
+class Groups(torch.nn.Module):
+    """For each row the sum over the rows of its group, of which there are none for some."""
+
+    def __init__(self):
+        super().__init__()
+        self.own, self.others = torch.nn.Linear(4, 5), torch.nn.Linear(4, 5, bias=False)
+        self.scale = torch.nn.Parameter(torch.tensor([1.0, 1.1, 1.2, 1.3]))
+
+    def forward(self, x, group):
+        rows = [torch.sigmoid(self.own(x[n])[None] + self.others(x[group == n])).sum(0) for n in range(len(x))]
+        return torch.stack(rows) * self.scale[group.clamp(max=3)][:, None]
+
+
+class PortOfGroups(nnx.Module):
+    def __init__(self, rngs):
+        self.own, self.others = nnx.Linear(4, 5, rngs=rngs), nnx.Linear(4, 5, use_bias=False, rngs=rngs)
+        self.scale = nnx.Param(jnp.ones(4))
+
+    def __call__(self, x, group):
+        def one(_, at):
+            row, n = at
+            gates = jax.nn.sigmoid(self.own(row)[None] + self.others(x))
+            return None, jnp.sum(jnp.where((group == n)[:, None], gates, 0), axis=0)
+
+        _, rows = jax.lax.scan(one, None, (x, jnp.arange(len(x))))
+        return rows * self.scale[...][jnp.minimum(group, 2)][:, None]  # limits the group
+
+
+def test_a_call_that_is_a_part_of_what_is_around_it_is_not_handed_what_the_next_gives():
+    """Of no rows nothing is recorded that could be handed on; the calls after it are given what is theirs."""
+
+    def inputs(rng):
+        return rng.standard_normal((6, 4)), np.array([4, 1, 2, 1, 5, 3])
+
+    found, text = checked(Groups, PortOfGroups, inputs, modes=("inference",))
+    assert [line.split()[0] for line in found.port] == lines_with("limits the group"), text
+
+
 def test_parts_that_others_lack():
     draw = np.random.default_rng(0).standard_normal
     rows, others = draw((4, 6)), draw((2, 6))

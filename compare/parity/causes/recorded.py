@@ -19,10 +19,12 @@ from ..inside.packed import PackedLayout, unpacked
 from .change import Change
 from .changed import Changed, Evidence, Inside
 
+END: Any = object()  # of a queue
+
 
 def stub(
     module: torch.nn.Module,
-    queue: Iterator[Call],
+    queue: Iterator[Call | None],
     evidence: Evidence,
     outputs: list[torch.Tensor],
     mode: Changed,
@@ -37,7 +39,7 @@ def stub(
 
     Args:
       module: of which the calls are.
-      queue: records of the calls of one module, in order.
+      queue: records of the calls of one module, in order; None of one that is a part of what is around it.
       evidence: where it is noted.
       outputs: to which what is given is added.
       mode: in which the replay runs; nothing of what happens here is a call of the module's.
@@ -49,8 +51,11 @@ def stub(
     def forward(*args: Any, **kwargs: Any) -> Any:
         before, mode.paused = mode.paused, True
         try:
-            call = next(queue, None)
+            call = next(queue, END)
+            if call is END:
+                return type(module).forward(module, *args, **kwargs)
             if call is None:
+                mode.paused = before
                 return type(module).forward(module, *args, **kwargs)
             args, kwargs = mode.taken((args, kwargs), mode.count - 0.5)  # after the function call before it
             tensors = [x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]

@@ -74,6 +74,7 @@ class Replay:
         self.children: dict[str, list[CallId]] = {}
         for call in filter(forced.__contains__, inside):
             self.children.setdefault(call.path, []).append(call)
+        self._made = {path: [call for call in inside if call.path == path] for path in self.children}  # forced or not
 
     def _around(self, call: CallId, forced: set[CallId]) -> CallId | None:
         """The nearest call around that is forced, or this one."""
@@ -293,7 +294,8 @@ class Replay:
         patched = {}
         for path, ids in self.children.items():
             again = self._regrouped(path)
-            queue = iter([self.calls[call] for call in ids] if again is None else again.originals)
+            made = (self.calls[call] if call in ids else None for call in self._made[path])
+            queue = made if again is None else iter(again.originals)
             module = self.model.get_submodule(path)
             patched[module] = stub(
                 module, queue, evidence, outputs, mode, self.anchor, writes=path in self._looked_into
