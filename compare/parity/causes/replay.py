@@ -294,8 +294,8 @@ class Replay:
         patched = {}
         for path, ids in self.children.items():
             again = self._regrouped(path)
-            made = (self.calls[call] if call in ids else None for call in self._made[path])
-            queue = made if again is None else iter(again.originals)
+            made = [self.calls[call] if call in ids else None for call in self._made[path]]
+            queue = iter(made if again is None else again.originals)
             module = self.model.get_submodule(path)
             patched[module] = stub(
                 module, queue, evidence, outputs, mode, self.anchor, writes=path in self._looked_into
