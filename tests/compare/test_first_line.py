@@ -586,6 +586,49 @@ def test_a_call_that_is_a_part_of_what_is_around_it_is_not_handed_what_the_next_
     assert [line.split()[0] for line in found.port] == lines_with("limits the group"), text
 
 
+class Reservoir(torch.nn.Module):
+    """Keeps rows in places that are drawn, and gives how far others are from those."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("kept", torch.zeros(4, 4))
+        self.weight = torch.nn.Parameter(torch.ones(4))
+
+    def forward(self, x, draws):
+        for count, (row, draw) in enumerate(zip(x.detach(), draws, strict=True)):
+            place = count if count < 4 else int(draw * (count + 1))
+            if place < 4:
+                self.kept[place] = row
+        return ((x * self.weight)[:, None] - self.kept.clone()).pow(2).sum(-1).min(1).values
+
+
+class PortOfReservoir(nnx.Module):
+    def __init__(self, rngs):
+        self.kept, self.weight = nnx.BatchStat(jnp.zeros((4, 4))), nnx.Param(jnp.ones(4))
+
+    def __call__(self, x, draws):
+        def offer(carried, item):
+            (kept, count), (row, draw) = carried, item
+            place = jnp.where(count < 4, count, jnp.floor(draw * count).astype(int))  # in another place
+            return (kept.at[place].set(row, mode="drop"), count + 1), None  # in another place
+
+        (kept, _), _ = jax.lax.scan(offer, (self.kept[...], 0), jax.lax.stop_gradient((x, draws)))
+        self.kept[...] = kept
+        return jnp.sum(((x * self.weight[...])[:, None] - kept) ** 2, axis=-1).min(1)
+
+
+def test_a_buffer_whose_rows_are_the_references_in_other_places_is_not_taken_for_right():
+    def inputs(rng):
+        return rng.standard_normal((9, 4)), rng.random(9)
+
+    fields = {"modes": ("forward_backward",), "adversarial": ()}
+    case = Case(name="c", summary="s", reference=Reservoir, model=PortOfReservoir, inputs=inputs, **fields)
+    (divergence,) = check(case, hasty=True).divergences
+    lines = [line.split()[0] for line in divergence.astray.port]
+    assert lines, divergence
+    assert set(lines) <= set(lines_with("in another place")), divergence
+
+
 def test_parts_that_others_lack():
     draw = np.random.default_rng(0).standard_normal
     rows, others = draw((4, 6)), draw((2, 6))

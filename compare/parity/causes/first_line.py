@@ -186,6 +186,7 @@ class _Back:
         self.both, self.theirs = both, theirs
         self.around: list[Step] = []
         self._known: set[int] = set()
+        self._wrong = set(map(id, both.wrong))
         self._maker = both.maker
 
     def know(self, step: Step) -> None:
@@ -241,7 +242,15 @@ class _Back:
                 return False
         return True
 
+    def _is_wrong(self, value: Any) -> bool:
+        """Whether it is off at a border or in a buffer, or is that laid otherwise."""
+        step = self._maker.get(id(value))
+        moves = step is not None and step.operation.eqn.primitive.name in MOVING and bool(step.given)
+        return id(value) in self._wrong or (moves and self._is_wrong(step.given[0]))  # type: ignore[union-attr]
+
     def _is_known(self, value: Any) -> bool:
+        if self._is_wrong(value):  # though its parts may be the reference's, each in another place
+            return False
         step = self._maker.get(id(value))
         name = "" if step is None else step.operation.eqn.primitive.name
         if step is None or id(value) in self._known or self._is_constant(step) or self.theirs.have(value):

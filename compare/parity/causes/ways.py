@@ -79,7 +79,7 @@ class Ways:
       made: the reference's function calls in the counterpart.
       steps: the port's operations, in all of its graph, when each module has the reference's inputs and hands on the
         reference's outputs.
-      wrong: what is wrong at the borders of the call, of the port's values; if nothing is, in what it keeps.
+      wrong: what is wrong at the borders of the call, of the port's values, and in what it keeps.
       fixed: what the port has whatever its inputs are, and from which line.
     """
 
@@ -227,7 +227,7 @@ class _Port:
     Attributes:
       steps: its operations, in the order of their numbers.
       wrong: what is wrong at the borders of this call; what is within a loop's own trace leaves it not, and is not
-        asked. If nothing is, what is wrong in the buffers of its module.
+        asked. With what is wrong in the buffers of its module.
       fixed: what no input and nothing that is trained makes, and from which line; of constants from none.
     """
 
@@ -244,14 +244,13 @@ class _Port:
             self._graph = Graph(
                 look.port, look.question, self._through, beside=lambda: list(self._shown), with_state=True
             )
-        self._written: list[int] = []  # the leaves of the state that are compared beside the borders
         found, state = self._run(functools.partial(self._note, limit))
         shown = zip(found, self._wanted, strict=True)
         self.wrong = [value for value, (pair, right) in shown if _is_off(pair, np.asarray(value), right)]
-        if not self.wrong:
-            self._written = self._wrong_leaves(state)
-            self.wrong = [state[leaf] for leaf in self._written]
-        self._borders = [*found, *self.wrong] if self._written else found
+        self._written = self._wrong_leaves(state)  # the leaves of the state that are compared beside the borders
+        kept = [state[leaf] for leaf in self._written]
+        self.wrong += kept
+        self._borders = [*found, *kept]
 
     def gives_the_same(self, lacking: Mapping[int, Sequence[Lacking | None]], limit: Limit) -> bool:
         """Whether nothing changes at the borders where parts of some results, by the numbers of their operations, are
