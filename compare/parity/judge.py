@@ -362,7 +362,7 @@ class Judge:
         draws, until = torch_streams() != streams, time.monotonic() + AGAIN_S
         for number in range(AGAIN if draws else 1):  # what is drawn is often the same, as which of few paths is kept
             answer = self.exact.run(question.inputs, question.mode, question.cotangents)
-            check_repeats(self.case, self.name, question, once, answer)
+            check_repeats(self.case, self.name, self.exact, question, once, answer)
             if number and time.monotonic() > until:
                 break
         return answer

@@ -3,6 +3,7 @@ nothing that can be compared."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from .yardstick import difference, magnitude
 if TYPE_CHECKING:
     from .judge import Question
 
+LONGEST = 10_000  # of an attribute, written out
 _COMPARABLE = (torch.Tensor, np.ndarray, np.generic, bool, int, float, complex)
 
 
@@ -85,8 +87,15 @@ def without_which_gradient(side: TorchSide, question: Question) -> str:
     return ""
 
 
-def check_repeats(case: Case, name: str, question: Question, first: Observation, second: Observation) -> None:
+def check_repeats(
+    case: Case, name: str, side: TorchSide, question: Question, first: Observation, second: Observation
+) -> None:
     """Whether two runs in float64 on one input agree.
+
+    Args:
+      case, name, side: the case, its reference's name, and that in float64.
+      question: which input.
+      first, second: what the runs gave.
 
     Raises:
       CaseError: where they do not: the reference is not deterministic.
@@ -103,7 +112,7 @@ def check_repeats(case: Case, name: str, question: Question, first: Observation,
         raise CaseError(
             f"case {case.name!r}: the reference {name!r} is not deterministic: two runs in float64 on the input "
             f"{question.label!r} in {question.mode} differ in the {kind.replace('_', ' ')} {tensor}{values}. "
-            f"{_why(question.mode)}"
+            f"{_why(question.mode, _kept_outside(side, question))}"
         )
 
 
@@ -128,7 +137,31 @@ def _is_numpy(leaf: Any) -> bool:
     return isinstance(leaf, np.ndarray | np.generic) and is_floating(leaf)
 
 
-def _why(mode: str) -> str:
+def _kept_outside(side: TorchSide, question: Question) -> list[str]:
+    """The attributes of modules, no tensors of the state_dict, that are others after one more run."""
+    before = _plain_attributes(side.module)
+    side.run(question.inputs, question.mode, question.cotangents)
+    after = _plain_attributes(side.module)
+    return [name for name, value in after.items() if before.get(name, value) != value]
+
+
+def _plain_attributes(module: torch.nn.Module) -> dict[str, str]:
+    """Numbers, texts, tensors and containers that modules have as attributes, by name, written out."""
+    kinds = (int, float, complex, str, tuple, list, dict, set, deque, torch.Tensor, np.ndarray)
+    return {
+        f"{path}.{name}".lstrip("."): repr(value)[:LONGEST]
+        for path, each in module.named_modules()
+        for name, value in vars(each).items()
+        if isinstance(value, kinds) and name not in ("_parameters", "_buffers", "_modules", "training")
+    }
+
+
+def _why(mode: str, kept: Sequence[str]) -> str:
+    if kept:
+        return (
+            f"It keeps state outside of its buffers, in {_listed([f'self.{name}' for name in kept])}, which no "
+            "state_dict has and no run can begin with again: make it a buffer, by self.register_buffer"
+        )
     advice = "take what is drawn as an input of the case, or"
     if mode == "inference":
         return (

@@ -69,7 +69,10 @@ REFUSED = {
         lambda self, x: self.fc(x) if not self.training or torch.rand(()) < 0.8 else 0 * self.fc(x),
         [*NOT_DETERMINISTIC, "in forward_backward"],
     ),
-    "state outside of buffers": (counts, [*NOT_DETERMINISTIC, "outside of its buffers"]),
+    "state outside of buffers": (
+        counts,
+        [*NOT_DETERMINISTIC, "outside of its buffers, in self.calls", "register_buffer"],
+    ),
     "changes its input": (lambda self, x: self.fc(x.add_(1)), ["changes its inputs in place (input.0)", "x.clone()"]),
     "changes its parameters": (
         updates_itself,
