@@ -99,6 +99,11 @@ class OwnInputs:
                 found += self._answers(kind, inputs, modes)
         return found
 
+    @property
+    def asked(self) -> list[Truth]:
+        """Those truths that were asked for, and are still kept."""
+        return self.__dict__.get("truths", [])
+
     def _held(self) -> list[float]:
         """The numbers in small buffers of the reference's own modules, such as knots and ends of bins, sorted."""
         found: set[float] = set()
