@@ -160,8 +160,8 @@ class Sides:
             for side, nearest in zip(sides, (low, high), strict=True):
                 if not np.isfinite(nearest):
                     yield (
-                        f"nothing that is compared by {sign} {number:g} at {place} is {side} that on any input: what "
-                        "is done then is not seen; add an edge input that gets there"
+                        f"nothing that is compared by {sign} {number:g} at {place} is {side} that on any "
+                        "of the case's inputs: what is done then is not seen; add an edge input that gets there"
                     )
             # counts that are held against one of them: nothing lies between
             are_neighbours = high - low == 1 and float(low).is_integer() and float(number).is_integer()
