@@ -297,7 +297,7 @@ class OwnInputs:
                 "mask leaves for one stretch, and the reference looks at each place; if such masks occur, add one to "
                 "edge_inputs, where it counts"
             )
-        if parted and not found.apart.get((mode, label)):
+        if parted and not beside_holes and not found.apart.get((mode, label)):
             found.warnings.append(
                 f"on {label!r}, an input of the check's own, it gives another {listed(parted)}: values are equal there "
                 "in the reference, which another rounding would part, so that nothing is held against it; if such "
