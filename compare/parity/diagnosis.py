@@ -313,7 +313,8 @@ class _Looks:
 
         second = functools.cache(functools.partial(self._second, look, deadline))
         edges, usual = functools.partial(self._at_edges, look), functools.partial(self._at_random, look)
-        later, further = (functools.partial(each, look, deadline) for each in (self._later, self._further))
+        later = functools.partial(self._later, look, deadline)
+        further = functools.partial(self._further, look, deadline)
         return Elsewhere(second, edges, usual, later, further=further)
 
     def _further(self, look: Look, deadline: float) -> Iterator[Look]:
