@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 NAMED = 3  # of the tensors that one warning is about
 STRICT = ("<", ">=")  # what is equal is on the upper side
+NEARLY = 0.9  # of the way to the nearest value above a limit, where another is tried
 FAR = 0.25  # of a number that is compared with: so far apart may the nearest values on either side of it lie
 
 
@@ -36,6 +37,8 @@ class Sides:
         short.
       compared: by the sign, the line and the number that floats are compared with, the nearest to it of those on its
         lower side, and of those on its upper one; what is equal to it is on the side that the sign puts it on.
+      limited: by the function, the line and its limit, the same of what is limited; what is equal to it is on its lower
+        side.
       padding: by the path of an embedding that has a padding_idx, that, and whether an input held it.
     """
 
@@ -43,6 +46,7 @@ class Sides:
     seen: dict[tuple[str, float], tuple[bool, bool]] = field(default_factory=dict)
     entered: dict[int, dict[tuple[str, float], set[int]]] = field(default_factory=dict)
     compared: dict[tuple[str, str, float], tuple[float, float]] = field(default_factory=dict)
+    limited: dict[tuple[str, str, float], tuple[float, float]] = field(default_factory=dict)
     padding: dict[str, tuple[int, bool]] = field(default_factory=dict)
     _now: dict[tuple[str, float], set[int]] | None = None
 
@@ -63,7 +67,7 @@ class Sides:
             if isinstance(getattr(child, "padding_idx", None), int):
                 handles.append(child.register_forward_pre_hook(self._padding_hook(path, child.padding_idx)))
         try:
-            with WatchedLimits(self._note_limit, self._note_compared):
+            with WatchedLimits(self._note_limit, self._note_compared, self._note_limited):
                 yield
         finally:
             for handle in handles:
@@ -84,12 +88,11 @@ class Sides:
 
     def _note_compared(self, sign: str, place: str, x: torch.Tensor, number: float) -> None:
         values = x.detach()
-        low, high = self.compared.get((sign, place, number), (-np.inf, np.inf))
-        lower = values < number if sign in STRICT else values <= number
-        below, above = values[lower], values[~lower & ~values.isnan()]
-        low = max(low, float(below.max())) if below.numel() else low
-        high = min(high, float(above.min())) if above.numel() else high
-        self.compared[sign, place, number] = low, high
+        _narrow(self.compared, (sign, place, number), values, values < number if sign in STRICT else values <= number)
+
+    def _note_limited(self, function: str, place: str, x: torch.Tensor, limit: float) -> None:
+        values = x.detach()
+        _narrow(self.limited, (function, place, limit), values, values <= limit)
 
     def _note(self, path: str, x: torch.Tensor, kinks: tuple[float, ...]) -> None:
         low, high = (float(end) for end in x.detach().aminmax())
@@ -157,8 +160,8 @@ class Sides:
             for side, nearest in zip(sides, (low, high), strict=True):
                 if not np.isfinite(nearest):
                     yield (
-                        f"nothing that is compared by {sign} {number:g} at {place} is {side} that on any input: what "
-                        "is done then is not seen; add an edge input that gets there"
+                        f"nothing that is compared by {sign} {number:g} at {place} is {side} that on any "
+                        "of the case's inputs: what is done then is not seen; add an edge input that gets there"
                     )
             # counts that are held against one of them: nothing lies between
             are_neighbours = high - low == 1 and float(low).is_integer() and float(number).is_integer()
@@ -169,10 +172,37 @@ class Sides:
                     "to it on either side"
                 )
 
+    def limit_warnings(self, is_told: Callable[[str, float, float], bool]) -> Iterable[str]:
+        """What another limit would not be told by, though some of what is limited gets beyond it."""
+        for (function, place, limit), (low, high) in self.limited.items():
+            between = low + 1 if float(low).is_integer() and float(high).is_integer() else None  # counts, as of a mask
+            if not np.isfinite(high - low) or high - low <= FAR * abs(limit) or between in (limit, high):
+                continue
+            if not is_told(place, limit, limit + NEARLY * (high - limit)):
+                yield (
+                    f"what {function} at {place} limits at {limit:g} comes no nearer to that than {low:g} and "
+                    f"{high:g}, and nothing shows what the limit makes of it: a port with another number between the "
+                    "two would pass; add edge inputs that come near to it on either side"
+                )
+
     def _is_constant(self, path: str, kink: float) -> bool:
         """Whether the same entered there on several inputs of the reference."""
         entered = [run[path, kink] for run in self.entered.values() if (path, kink) in run]
         return len(entered) > 1 and all(run == entered[0] for run in entered)
+
+
+def _narrow(
+    found: dict[tuple[str, str, float], tuple[float, float]],
+    at: tuple[str, str, float],
+    values: torch.Tensor,
+    lower: torch.Tensor,
+) -> None:
+    """Keeps the nearest of those on the lower side, and of the others."""
+    low, high = found.get(at, (-np.inf, np.inf))
+    below, above = values[lower], values[~lower & ~values.isnan()]
+    low = max(low, float(below.max())) if below.numel() else low
+    high = min(high, float(above.min())) if above.numel() else high
+    found[at] = low, high
 
 
 def coverage_warnings(
@@ -181,6 +211,7 @@ def coverage_warnings(
     parameters: Sequence[str],
     sides: Sides,
     without_effect: Callable[[Truth, Sequence[str]], Sequence[str]] = lambda _, names: names,
+    is_told: Callable[[str, float, float], bool] = lambda *_: True,
 ) -> list[str]:
     """One line for each thing that cannot be told, with what input would tell it.
 
@@ -190,6 +221,7 @@ def coverage_warnings(
       parameters: which of them learn.
       sides: what its activations were seen to do.
       without_effect: of parameters without a gradient, those without which the answer would be the same.
+      is_told: whether the answers tell another limit in a line from its own.
     """
     truths = [truth for truth in truths if not truth.question.is_timed]
     first_mode = truths[0].question.mode if truths else ""
@@ -211,6 +243,7 @@ def coverage_warnings(
         found += sides.padding_warnings()
     found += _symmetric(state_dict, parameters)
     found += sides.warnings()
+    found += sides.limit_warnings(is_told)
     return found
 
 

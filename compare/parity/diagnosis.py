@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from .inside.localise import Look
 
 LOOKS = 3  # at inputs of one mode
+FURTHER = 3  # inputs, on which a cause is held that few integers tell
 CAUSES_S = 120.0  # for the causes of all suspects
 LINES_S = 30.0  # at least, for the lines of those without a cause
 HELD_S = 10.0  # at least, for causes of what is off forward to be held against gradients
@@ -312,16 +313,26 @@ class _Looks:
 
         second = functools.cache(functools.partial(self._second, look, deadline))
         edges, usual = functools.partial(self._at_edges, look), functools.partial(self._at_random, look)
-        return Elsewhere(second, edges, usual, functools.partial(self._later, look, deadline))
+        later = functools.partial(self._later, look, deadline)
+        further = functools.partial(self._further, look, deadline)
+        return Elsewhere(second, edges, usual, later, further=further)
 
-    def _second(self, look: Look, deadline: float) -> Look | None:
-        """A look at another input of the same kind; None where there is none, or no time for it."""
+    def _further(self, look: Look, deadline: float) -> Iterator[Look]:
+        """Looks at inputs of the same kind beside the second."""
+        for number in range(1, 1 + FURTHER):
+            further = self._second(look, deadline, number)
+            if further is not None:
+                yield further
+
+    def _second(self, look: Look, deadline: float, number: int = 0) -> Look | None:
+        """A look at another input of the same kind, of several the one of this number; None where there is none, or no
+        time for it."""
         from .inside.localise import Look
 
         if self.exam.judge.is_large or time.monotonic() > deadline:
             return None
         try:
-            question = self.exam.judge.another(look.question)
+            question = self.exam.judge.another(look.question, number)
             return None if question is None else Look(look.port, look.judge, question, look.table)
         except Exception:  # one side is not defined there: the first look stays all that there is
             return None

@@ -37,6 +37,7 @@ from .lost_digits import diagnose_precision
 from .lost_nan import lost_nan
 from .more_draws import on_more_draws
 from .narrower import narrower_reference
+from .other_limits import is_told
 from .other_weights import after_steps, with_other_weights
 from .precision import Again as Redrawn
 from .precision import Precision
@@ -328,12 +329,15 @@ class Examination:
         module = self.judge.references[self.judge.name]
         learned = [name for name, p in module.named_parameters() if p.requires_grad]
         effect = without_effect if not self.judge.is_large else lambda _, truth, names: names
+        truths = [*self.truths, *self.own.asked]
+        told = functools.partial(is_told, self.judge.exact, truths) if not self.judge.is_large else lambda *_: True
         return coverage_warnings(
             self.truths,
             self.judge.state_dict,
             learned,
             self.judge.sides,
             functools.partial(effect, self.judge.exact),
+            told,
         )
 
     def _on_own_inputs(

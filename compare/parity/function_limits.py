@@ -31,24 +31,28 @@ COMPARISONS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
 
 
 class WatchedLimits(TorchFunctionMode):
-    """Within it, gives `note` each limit of a function, with the function's name, where it is called and its input; and
-    `note_compared` each number that floats are compared with, the sign in place of the name.
+    """Within it, gives `note` each limit of a function, with the function's name, where it is called and its input;
+    `note_compared` each number that floats are compared with, the sign in place of the name; and `note_limited` the
+    limits of a function that is called to limit, those also that only guard.
 
     What PyTorch's own modules call is left out.
     """
 
-    def __init__(self, note: Note, note_compared: Note):
-        self.note, self.note_compared = note, note_compared
+    def __init__(self, note: Note, note_compared: Note, note_limited: Note = lambda *_: None):
+        self.note, self.note_compared, self.note_limited = note, note_compared, note_limited
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "").rstrip("_")
         if name in CLAMPS or name in KNOWN or name == "hardtanh":
             x = args[0] if args else kwargs.get("input")
-            place = _place(sys._getframe(1))
+            place = place_of(sys._getframe(1))
             if place and isinstance(x, torch.Tensor) and is_floating(x) and x.numel():
                 for limit in _limits(name, args[1:], kwargs):
-                    self.note(name, place, x, limit)
+                    if limit == 0 or abs(limit) >= GUARD:
+                        self.note(name, place, x, limit)
+                    if name in CLAMPS:
+                        self.note_limited(name, place, x, limit)
         elif name.strip("_") in COMPARISONS and len(args) == 2:
             self._compared(name.strip("_"), *args)
         return func(*args, **kwargs)
@@ -56,7 +60,7 @@ class WatchedLimits(TorchFunctionMode):
     def _compared(self, name: str, x: Any, number: Any) -> None:
         if not isinstance(number, int | float) or not isinstance(x, torch.Tensor) or not is_floating(x):
             return
-        place = _place(sys._getframe(2))
+        place = place_of(sys._getframe(2))
         if place and x.numel() and (number == 0 or GUARD <= abs(number) <= LARGEST):
             self.note_compared(COMPARISONS[name], place, x, float(number))
 
@@ -68,11 +72,11 @@ def _limits(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterato
     usual: dict[str, Any] = {"min_val": -1.0, "max_val": 1.0} if name == "hardtanh" else dict.fromkeys(CLAMPS[name])
     given = {**usual, **dict(zip(usual, args, strict=False)), **{k: v for k, v in kwargs.items() if k in usual}}
     for limit in given.values():
-        if isinstance(limit, int | float) and (limit == 0 or abs(limit) >= GUARD):
+        if isinstance(limit, int | float):
             yield float(limit)
 
 
-def _place(frame: FrameType | None) -> str:
+def place_of(frame: FrameType | None) -> str:
     """The file and line of the call, or nothing where a module of PyTorch makes it."""
     handing = (os.path.join(TORCH, "overrides.py"), os.path.join(TORCH, "nn", "functional.py"), widened.__file__)
     while frame is not None and frame.f_code.co_filename in handing:

@@ -257,9 +257,10 @@ class Judge:
         others = [(label, inputs, question.is_random) for inputs in drawn if inputs is not None]
         return self._answers(others, [question.mode])
 
-    def another(self, question: Question) -> Question | None:
-        """A further draw of the same kind of input, in the same mode; None where there is none."""
-        inputs = self.other_inputs(question)
+    def another(self, question: Question, number: int = 0) -> Question | None:
+        """A further draw of the same kind of input, in the same mode, of several the one of this number; None where
+        there is none."""
+        inputs = self.other_inputs(question, number)
         if inputs is None:
             return None
         drawn = [(f"{question.label}, drawn again", inputs, question.is_random)]

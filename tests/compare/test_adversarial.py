@@ -490,11 +490,11 @@ def padded(rng):
     return rng.integers(1, 6, (4, 6)) * mask, mask
 
 
-def report_on_pooled(model, kind, *, learns=False):
+def report_on_pooled(model, kind, *, learns=False, reference=Pooled):
     case = Case(
         name="pooled",
         summary="s",
-        reference=Pooled,
+        reference=reference,
         model=lambda rngs: model(rngs, learns=learns),
         inputs=padded,
         adversarial=(kind,),
@@ -561,3 +561,18 @@ def test_a_port_that_takes_a_mask_for_a_length_is_told_so(model):
     assert report.passed
     told = [each for each in report.parity[0].warnings if "takes what a mask leaves for one stretch" in each]
     assert len(told) == (model is PortByLength)  # in both modes, and said once
+
+
+class Parted(Pooled):
+    """Where its mask has holes, another rounding parts what is equal in it."""
+
+    def forward(self, ids, mask):
+        steps = 0.1 * mask.to(self.table.weight.dtype)
+        holes = (mask[:, 1:] & ~mask[:, :-1]).any(1, keepdim=True) & mask[:, :1]
+        return super().forward(ids, mask) + 1e-4 * (holes & (steps[:, :1] < steps).any(1, keepdim=True))
+
+
+def test_a_mask_with_holes_alone_is_told_why_it_tells_otherwise():
+    report = report_on_pooled(PortByLength, "masks with holes", reference=Parted)
+    (told,) = (each for each in report.parity[0].warnings if each.startswith("on 'masks with holes'"))
+    assert "takes what a mask leaves for one stretch" in told

@@ -1,5 +1,6 @@
 """What inputs do not cover is told, with what would tell it; inputs that cover everything are not accused."""
 
+import functools
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,6 +15,7 @@ from graphmode.compare.parity import coverage, function_limits
 from graphmode.compare.parity.coverage import coverage_warnings
 from graphmode.compare.parity.function_limits import WatchedLimits
 from graphmode.compare.parity.judge import Judge
+from graphmode.compare.parity.other_limits import is_told
 
 
 class Reference(torch.nn.Module):
@@ -52,7 +54,9 @@ def warnings(**fields):
     judge = Judge(case(**fields), seed=0, dtype="float32", device="cpu")
     module = judge.references["default"]
     names = [name for name, _ in module.named_parameters()]
-    return coverage_warnings(judge.truths(3), judge.state_dict, names, judge.sides)
+    truths = judge.truths(3)
+    told = functools.partial(is_told, judge.exact, truths)
+    return coverage_warnings(truths, judge.state_dict, names, judge.sides, is_told=told)
 
 
 def changed(**members):
@@ -110,11 +114,19 @@ UNCOVERED = {
     ),
     "one side of a number": (
         {"reference": limited(lambda h: torch.where(h > 50, 0, h))},
-        ["nothing that is compared by > 50 at test_coverage.py:", "is above that", "add an edge input"],
+        [
+            "nothing that is compared by > 50 at test_coverage.py:",
+            "is above that on any of the case's inputs",
+            "edge input",
+        ],
     ),
     "a number that no value is near to": (
         {"reference": limited(lambda h: torch.where(10.0 * (h > 0) >= 5, h, 0))},
         ["compared by >= 5 at test_coverage.py:", "no nearer to that than 0 and 10", "on either side"],
+    ),
+    "a floor that zeros alone get to, and that is multiplied by them": (
+        {"reference": limited(lambda h: (h := h.sigmoid() * (h > 0)) * h.clamp(min=1e-9).log())},
+        ["what clamp at test_coverage.py:", "limits at 1e-09", "no nearer to that than 0 and 0.5"],
     ),
     "a limit of a method": ({"reference": limited(lambda h: h.clamp(-60, 0))}, ["clamp", "is below -60"]),
     "a function with branches": (
@@ -131,6 +143,10 @@ UNCOVERED = {
 def test_inputs_that_cover_everything_are_not_accused():
     assert warnings() == []
     assert warnings(reference=limited(lambda h: h.clamp(min=0).clamp(min=-1e-6))) == []  # met, and a mere guard
+    seen = limited(lambda h: (h.sigmoid() * (h > 0)).clamp(min=1e-9).log())
+    assert warnings(reference=seen) == []  # with another limit it would be another logarithm
+    lengths = limited(lambda h: h / (h > 0).float().sum(-1, keepdim=True).clamp(min=1))
+    assert not [w for w in warnings(reference=lengths) if "limits" in w]
     counts = limited(lambda h: torch.where((h > 0).float() + 1 < 1, 0, h))
     assert not [w for w in warnings(reference=counts) if "no nearer" in w]  # 1 and 2, and a count is nothing between
     limit = limited(lambda h: torch.where(h.clamp(max=0.5) < 0.5, h, 0))

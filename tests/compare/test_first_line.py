@@ -629,6 +629,40 @@ def test_a_buffer_whose_rows_are_the_references_in_other_places_is_not_taken_for
     assert set(lines) <= set(lines_with("in another place")), divergence
 
 
+class Covers(torch.nn.Module):
+    """Of a ray that ends in a wall next to nothing goes on."""
+
+    def __init__(self):
+        super().__init__()
+        self.alpha, self.colour = torch.nn.Linear(4, 6), torch.nn.Linear(4, 6)
+
+    def forward(self, x):
+        alpha = torch.sigmoid(self.alpha(x))
+        left = torch.cumprod(torch.cat([torch.ones_like(alpha[:, :1]), 1 - alpha], 1), 1)
+        weights = torch.cat([alpha * left[:, :-1], left[:, -1:] + 1e-10], 1)
+        colour = torch.nn.functional.pad(torch.tanh(self.colour(x)), (0, 1))
+        left = 1 - weights.sum(1)  # next to nothing
+        return (weights * colour).sum(1) + left
+
+
+class PortOfCovers(nnx.Module):
+    def __init__(self, rngs):
+        self.alpha, self.colour = gm.nn.Linear(4, 6, rngs=rngs), gm.nn.Linear(4, 6, rngs=rngs)
+
+    def __call__(self, x):
+        alpha = jax.nn.sigmoid(self.alpha(x))
+        left = jnp.cumprod(jnp.pad(1 - alpha, ((0, 0), (1, 0)), constant_values=1), 1)
+        weights = jnp.concatenate([alpha * left[:, :-1], left[:, -1:] + 1e-10], 1)
+        colour = 3 * jax.nn.relu(self.colour(x))  # where the colour is another
+        return (weights * jnp.pad(colour, ((0, 0), (0, 1)))).sum(1) + (1 - jnp.sum(weights, 1))
+
+
+def test_what_is_left_where_all_cancels_is_not_told():
+    told, _ = checked(Covers, PortOfCovers, lambda rng: (rng.standard_normal((5, 4)),), modes=("inference",))
+    assert [line.partition(" ")[0] for line in told.port] == lines_with("where the colour is another")
+    assert not set(lines_with("next to nothing")) & {line.partition(" ")[0] for line in told.reference}
+
+
 def test_parts_that_others_lack():
     draw = np.random.default_rng(0).standard_normal
     rows, others = draw((4, 6)), draw((2, 6))

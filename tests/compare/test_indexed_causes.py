@@ -116,8 +116,34 @@ def test_that_a_count_leaves_out_what_is_masked_is_named():
     def edges(rng):
         return rng.standard_normal((20, TIME)), rng.integers(0, 2, (20, 1)), rng.integers(0, TAGS, 20)
 
-    says = "gives what to gives to scatter_add_ where the reference gives what ones_like gives"
+    says = "gives what Tensor.to gives to scatter_add_ where the reference gives what ones_like gives"
     assert causes(Means, OfUnmasked, edges) == [("wiring", says)]
+
+
+class Rows(torch.nn.Module):
+    """The row that each of some places lies in, counted along rows of four."""
+
+    def forward(self, places):
+        return places // 4
+
+
+class PortOfRows(nnx.Module):
+    def __call__(self, places):
+        return places
+
+
+def test_an_operator_is_told_as_it_is_written():
+    case = Case(
+        name="c",
+        summary="s",
+        reference=Rows,
+        model=lambda rngs: PortOfRows(),
+        inputs=lambda rng: (rng.integers(0, 40, 9),),
+        adversarial=(),
+    )
+    (cause,) = check(case, compiled=False, hasty=True).first_divergence.causes
+    assert cause.says.endswith("where the reference gives what // gives: // is left out")
+    assert cause.fix == "write //, as the reference does"
 
 
 class Pairs(torch.nn.Module):
@@ -180,7 +206,7 @@ def test_a_sum_by_other_indices_is_named_with_all_that_takes_them():
         edges = rng.integers(0, TAGS, (2, 30))
         return rng.standard_normal((TAGS, TIME)), *edges, rng.uniform(0.5, 1, 30)
 
-    says = "takes its input 1 (source) for its input 2 (target) in index_add and __getitem__"
+    says = "takes its input 1 (source) for its input 2 (target) in index_add and x[...]"
     assert causes(Edges, BySource, graph) == [("wiring", f"{says}, and what takes it between them")]
 
 

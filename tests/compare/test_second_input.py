@@ -158,6 +158,52 @@ def test_a_second_input_speaks_against_a_cause_where_the_suspect_is_right_or_wro
     assert bool(explain(found, divergence, elsewhere=Elsewhere(second, tuple)).causes) == stays
 
 
+class Larger(torch.nn.Module):
+    def forward(self, a, b):
+        return torch.maximum(a, b)
+
+
+class Flipped(torch.nn.Module):
+    def forward(self, a, b):
+        return a.flip(0) % 4
+
+
+def where_small(reference, of_small, of_large):
+    """A look at integers below a limit, where the port does one thing with those up to 5, and another with larger."""
+
+    class Port(nnx.Module):
+        def __call__(self, a, b):
+            return jnp.where(a > 5, of_large(a, b), of_small(a, b))
+
+    def below(limit):
+        case = Case(
+            name="c",
+            summary="s",
+            reference=reference,
+            model=lambda rngs: Port(),
+            inputs=lambda rng: (rng.integers(0, limit, 8), rng.integers(0, limit, 8)),
+        )
+        return look(case, "inference")
+
+    return below
+
+
+@pytest.mark.parametrize(
+    ("below", "cause"),
+    [
+        (where_small(Larger, lambda a, b: a, lambda a, b: b), "layer-missing"),
+        (where_small(Flipped, lambda a, b: a % 4, lambda a, b: b), "reversed"),
+    ],
+)
+def test_what_few_integers_tell_is_held_against_further_inputs(below, cause):
+    found = below(5)
+    (divergence,) = found.divergences()
+    told = explain(found, divergence, elsewhere=Elsewhere(lambda: below(5), tuple, further=lambda: (below(4),))).causes
+    assert [each.id for each in told] == [cause]
+    others = Elsewhere(lambda: below(5), tuple, further=lambda: (below(4), below(12)))
+    assert explain(found, divergence, elsewhere=others).causes == []
+
+
 def test_no_second_look_is_taken_where_no_cause_is_found():
     def odd(self, x):
         h = type(self).__mro__[1].__call__(self, x)

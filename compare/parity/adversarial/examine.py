@@ -99,6 +99,11 @@ class OwnInputs:
                 found += self._answers(kind, inputs, modes)
         return found
 
+    @property
+    def asked(self) -> list[Truth]:
+        """Those truths that were asked for, and are still kept."""
+        return self.__dict__.get("truths", [])
+
     def _held(self) -> list[float]:
         """The numbers in small buffers of the reference's own modules, such as knots and ends of bins, sorted."""
         found: set[float] = set()
@@ -292,7 +297,7 @@ class OwnInputs:
                 "mask leaves for one stretch, and the reference looks at each place; if such masks occur, add one to "
                 "edge_inputs, where it counts"
             )
-        if parted and not found.apart.get((mode, label)):
+        if parted and not beside_holes and not found.apart.get((mode, label)):
             found.warnings.append(
                 f"on {label!r}, an input of the check's own, it gives another {listed(parted)}: values are equal there "
                 "in the reference, which another rounding would part, so that nothing is held against it; if such "

@@ -17,6 +17,7 @@ from ..call_limit import NeverEnds
 from ..inside.calls import CallId
 from .autograd_functions import intercepted
 from .change import Change, Site
+from .sites import spelled
 
 Key = tuple[str, str]  # what it is, and the name of the tensor
 Evidence = dict[Key, np.ndarray]
@@ -168,7 +169,7 @@ class Changed(TorchFunctionMode):
         result = _called(func, args, kwargs)
         if number in self.moved:
             result = self.moved[number](result)
-        self.keep(result, f"what {name}{self._owner()} gives")
+        self.keep(result, f"what {spelled(name)}{self._owner()} gives")
         if self.note is not None:
             self.note(Site(number, name, func, args, kwargs, result, _place(self.until), self.backward))
         return result

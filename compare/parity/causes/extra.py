@@ -12,7 +12,7 @@ from .ancestry import Ancestry
 from .change import Change, Site
 from .known.activation import NAMES
 from .replay import Replay
-from .sites import constructs, is_floating, numbers
+from .sites import constructs, is_floating, numbers, spelled
 from .variants import Fit, Variant, after, before
 
 EXTRA: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
@@ -38,7 +38,9 @@ def extra_activations(replay: Replay, sites: list[Site]) -> Iterator[tuple[Varia
         if same[0].name.rstrip("_") in NAMES or not isinstance(result, torch.Tensor) or not result.is_floating_point():
             continue
         for name, make in EXTRA.items():
-            variant = Variant("activation-extra", f"applies {name} to what {same[0].name} gives", FIX, after(make))
+            variant = Variant(
+                "activation-extra", f"applies {name} to what {spelled(same[0].name)} gives", FIX, after(make)
+            )
             yield variant, Change(variant.apply, numbers(same))
 
 

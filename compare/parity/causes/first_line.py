@@ -21,7 +21,7 @@ from jax.extend import core as jex
 from ...report.records import Astray, Divergence
 from ..inside.calls import CallId, is_inside
 from .limit import Limit
-from .values import WHOLE, Lacking, Values, as_array
+from .values import WHOLE, Lacking, Values, as_array, cancel
 from .ways import LateError, Made, Step, Ways, check, ways
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ MOST_LINES = 3  # of the port, and of the reference
 LONGEST_S = 30.0
 SAME = ("broadcast_in_dim", "convert_element_type", "reshape", "squeeze", "split")  # what hands on all that it is given
 COUNTS = "iota"
+SUMS = ("add", "sub", "reduce_sum")
 INDICES = {"gather": slice(1, 2), "dynamic_slice": slice(1, None)}  # which of what an operation is given are indices
 MOVING = (  # what computes no number
     *("slice", "dynamic_slice", "gather", "concatenate", "pad", "rev", "reshape", "squeeze", "expand_dims"),
@@ -257,6 +258,8 @@ class _Back:
             return True
         if id(value) in self._fixed_indices:  # what is taken there tells of it
             return True
+        if name in SUMS and cancel(step.given, step.results):
+            return all(map(self._is_known, step.given))
         return name in SAME and self._is_known(step.given[0])
 
 

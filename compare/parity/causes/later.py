@@ -11,7 +11,7 @@ import torch
 
 from .ancestry import Ancestry, are_equal, is_dense, tensors_of
 from .change import VIEWS, Change, Replaced, Site
-from .sites import constructs, is_floating, numbers, source
+from .sites import constructs, is_floating, numbers, source, spelled
 from .variants import Variant
 from .wiring import HAND_ON, unused
 
@@ -43,8 +43,10 @@ def _taken_later(ancestry: Ancestry, sites: list[Site]) -> Iterator[tuple[Varian
 
 def _variant(ancestry: Ancestry, site: Site, place: int, later: torch.Tensor) -> Variant:
     words, usual = _told_apart(ancestry, later, site.args[place])
-    says = f"gives {words} to {site.name}, which the reference computes before that, of {usual}"
-    return Variant("wiring-order", says, f"{site.name} first: read before what is read is written anew", unused)
+    says = f"gives {words} to {spelled(site.name)}, which the reference computes before that, of {usual}"
+    return Variant(
+        "wiring-order", says, f"{spelled(site.name)} first: read before what is read is written anew", unused
+    )
 
 
 def _told_apart(ancestry: Ancestry, *tensors: torch.Tensor) -> list[str]:
@@ -130,7 +132,8 @@ def _rewired_in_turns(ancestry: Ancestry, sites: list[Site]) -> Iterator[tuple[V
                 replaced.append(Replaced(tensor, instead, call.number, call.number))
             else:
                 words, usual = _told_apart(ancestry, makers[0].result, given)
-                says = f"gives {words} to {same[0].name} in each turn of a loop, where the reference gives {usual}"
+                name = spelled(same[0].name)
+                says = f"gives {words} to {name} in each turn of a loop, where the reference gives {usual}"
                 yield Variant("wiring", says, HAND_ON, unused), Change(replaced=tuple(replaced))
 
 

@@ -17,6 +17,7 @@ from .change import Site
 from .input_names import input_words
 from .known.activation import NAMES
 from .replay import Replay
+from .sites import operator, spelled
 from .target import Aim, Key, Target
 
 FIX = {
@@ -93,7 +94,9 @@ def origins(replay: Replay, target: Target, ancestry: Ancestry) -> Iterator[Orig
         right = f" in {'an earlier' if found.site.number < wanted.site.number else 'a later'} call than the reference"
     left = max(aim.residual(each.value) for _, aim, each in names if each is not None)
     says = f"{where} {found.words}{_to(key)}{right}{_remark(kind, wanted, found)}"
-    cause = Cause(id=kind, says=says, fix=FIX[kind], residual=left)
+    sign = operator(wanted.site.name) if wanted is not None and wanted.site is not None else ""
+    fix = f"write {sign}, as the reference does" if kind == "layer-missing" and sign else FIX[kind]
+    cause = Cause(id=kind, says=says, fix=fix, residual=left)
     yield Origin(cause, [(w.words if w is not None else None, f.words) for _, w, f in told if f is not None])
 
 
@@ -103,8 +106,10 @@ def _remark(kind: str, wanted: Known | None, found: Known) -> str:
     what, _, how = kind.rpartition("-")
     one = wanted if how == "missing" else found
     if what == "layer" and one is not None and one.site is not None:
-        what = f"call of {one.site.name}"
-    return f": the {what} is {'left out' if how == 'missing' else 'too much there'}" if what else ""
+        told = operator(one.site.name) or f"the call of {one.site.name}"
+    else:
+        told = f"the {what}"
+    return f": {told} is {'left out' if how == 'missing' else 'too much there'}" if what else ""
 
 
 def _known(replay: Replay, sites: list[Site]) -> Iterator[Known]:
@@ -119,7 +124,7 @@ def _known(replay: Replay, sites: list[Site]) -> Iterator[Known]:
             yield Known(f"what {call.id} gives{which}", value, call=call)
     for site in sites:
         for tensor in tensors_of(site.result):
-            yield Known(f"what {site.name} gives", as_numpy(tensor.detach().to_dense()), site=site)
+            yield Known(f"what {spelled(site.name)} gives", as_numpy(tensor.detach().to_dense()), site=site)
     for call in inside:
         for name, value in call.inputs.items():
             yield Known(f"what {call.id} takes" + (f" ({name})" if len(call.inputs) > 1 else ""), value)

@@ -194,7 +194,8 @@ class Search:
         if is_off_forward(again.call):
             found = _also_of(again.call, found)
         others = [again.right] if again.call is None and again.right is not None else []
-        for call in (*others, *again.beside):
+        further = again.further if found and self.target.is_thin else ()
+        for call in (*others, *again.beside, *further):
             if is_off_forward(call):
                 found = _also_of(call, found)
             else:

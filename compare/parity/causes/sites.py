@@ -14,6 +14,44 @@ from torch.utils import _pytree as pytree
 from ...errors import is_of_a_library
 from .change import Change, Site
 
+OPERATORS = {
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "truediv": "/",
+    "floordiv": "//",
+    "mod": "%",
+    "pow": "**",
+    "matmul": "@",
+    "and": "&",
+    "or": "|",
+    "xor": "^",
+    "lshift": "<<",
+    "rshift": ">>",
+    "neg": "-",
+    "invert": "~",
+    "lt": "<",
+    "le": "<=",
+    "gt": ">",
+    "ge": ">=",
+    "eq": "==",
+    "ne": "!=",
+    "getitem": "x[...]",
+}  # by what stands between the underscores
+
+
+def operator(name: str) -> str:
+    """The operator that a function is written as; nothing of one that is called by its name."""
+    if not name.startswith("__"):
+        return ""
+    bare = name.strip("_")
+    return OPERATORS.get(bare) or OPERATORS.get(bare[1:], "")  # from the right, or in place
+
+
+def spelled(name: str) -> str:
+    """A function's name, as people write it."""
+    return operator(name) or {"to": "Tensor.to"}.get(name, name)
+
 
 def numbers(sites: list[Site]) -> frozenset[int]:
     """Those of the calls."""

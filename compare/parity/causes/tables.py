@@ -20,6 +20,7 @@ from .ancestry import tensors_of
 from .change import Change, Site
 from .held import own_buffers
 from .replay import Replay
+from .sites import spelled
 from .variants import Variant
 from .ways import Ways
 from .wiring import unused
@@ -91,7 +92,7 @@ def _theirs(replay: Replay) -> Iterator[_Table]:
         if isinstance(site.result, torch.Tensor) and _is_table(site.result):
             at = frozenset([site.number])
             array = as_numpy(site.result.detach().to_dense().clone())
-            made.append(_Table(f"what {site.name} gives", array, functools.partial(_of_call, at)))
+            made.append(_Table(f"what {spelled(site.name)} gives", array, functools.partial(_of_call, at)))
 
     replay.run(Change(), note=note, forward_only=True)
     yield from made

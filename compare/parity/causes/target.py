@@ -22,6 +22,7 @@ EXPLAINED = 1e-9  # of a tensor's scale
 LITTLE = 10 * EXPLAINED  # an error up to which all that is not equal counts
 SHARE = 1e-3  # of the error, that may be left
 STABLE = 1e-12  # of a tensor's scale: what moves by less when a parameter moves by an ulp can be right to EXPLAINED
+FEW_OFF = 8  # elements
 TELLING = 0.05  # of the elements that are off: so many have to be right
 
 
@@ -125,6 +126,14 @@ class Target:
                 return np.inf
             pairs |= set(zip(aim.reference[off].tolist(), aim.port[off].tolist(), strict=True))
         return len(pairs)
+
+    @property
+    def is_thin(self) -> bool:
+        """Whether integers and bools alone are off, or so few elements that what is chosen by them may all be one."""
+        off = {True: 0, False: 0}  # by whether they are integers
+        for aim in self.aims.values():
+            off[aim.port.dtype.kind in "iub"] += int((aim.off(aim.reference) > EXPLAINED).sum())
+        return off[True] > 0 and (not off[False] or sum(off.values()) <= FEW_OFF)
 
     @property
     def is_boundless(self) -> bool:

@@ -296,7 +296,9 @@ class Trial:
         """Whether it explains another call of the module that goes wrong, too, and other inputs."""
         if self.elsewhere is not None and not self.call.in_part and not self.elsewhere.holds(change):
             return False
-        return self.again.holds(change) and (not _is_arithmetic(id) or self.again.holds_at_edges(change))
+        if not self.again.holds(change) or (_is_arithmetic(id) and not self.again.holds_at_edges(change)):
+            return False
+        return not self.target.is_thin or self.again.holds_further(change)
 
     def _source(self, change: Change) -> str:
         """Where the calls are that it changes, if one line makes them all."""

@@ -15,6 +15,7 @@ import numpy as np
 ALIKE = 1e-9  # of itself, in which an element is one and the same
 ROUNDING = 1e-12  # of the largest element, to which another is rounded
 INFINITE = 1e6  # times what most elements are
+CANCELLED = 1e-6  # of what is summed: what is left has too few digits to be found
 MOST_AXES = 5  # whose orders are tried
 MOST_PARTS = 256  # of a value, such as the steps of a sequence
 MOST_OF_ALL = 50_000  # parts of all values, of one size
@@ -133,6 +134,16 @@ class Values:
 
 
 Laid = Callable[[np.ndarray], np.ndarray]  # of what lies as a value of the other side does, as this one's does
+
+
+def cancel(summed: Iterable[Any], results: Iterable[Any]) -> bool:
+    """Whether next to nothing is left of a sum, as of one less what is one but for rounding."""
+
+    def largest(values: Iterable[Any]) -> float:
+        arrays = [array for array in map(as_array, values) if array.dtype.kind == "f"]
+        return max((float(np.abs(array).max(initial=0.0)) for array in arrays), default=0.0)
+
+    return largest(results) <= CANCELLED * largest(summed)
 
 
 class Pairs:

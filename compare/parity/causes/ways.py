@@ -28,13 +28,14 @@ from .graph import Graph, Operation, Run, Visit
 from .limit import Limit
 from .replay import Replay
 from .sites import instruction, source
-from .values import LARGEST, Lacking, Values
+from .values import LARGEST, Lacking, Values, cancel
 
 if TYPE_CHECKING:
     from ..inside.layouts import Pair
     from ..inside.localise import Look
 
 
+SUMS = ("add", "radd", "iadd", "sub", "subtract", "rsub", "isub", "sum")
 MOST_WRITTEN = 100  # of the port's variables, among which those of wrong buffers are looked for
 
 
@@ -145,6 +146,8 @@ class Ways:
         """What the reference makes of what the port has, and the port never: there they part."""
         for each in self.made:
             check(limit)
+            if each.name.strip("_") in SUMS and cancel(each.given, each.results):
+                continue
             if not all(map(self._has, each.results)) and all(map(self._has, each.given)):
                 yield each
 

@@ -14,7 +14,7 @@ from .ancestry import Ancestry, are_equal, is_dense
 from .change import Change, Moved, Replaced, Site
 from .known.gradient import scaled
 from .replay import Replay
-from .sites import constructs, is_floating
+from .sites import constructs, is_floating, spelled
 from .target import EXPLAINED, Target
 from .variants import Fit, Variant
 
@@ -40,9 +40,9 @@ def rewired(ancestry: Ancestry) -> Iterator[tuple[Variant, Change]]:
                     continue
                 fits = tensor.shape == given.shape or _counts(tensor, given)
                 if fits and not torch.equal(tensor.expand_as(given), given):
-                    says = f"gives {words} to {site.name} where the reference gives {usual}"
+                    says = f"gives {words} to {spelled(site.name)} where the reference gives {usual}"
                     if words == usual:
-                        says = f"gives {site.name} another tensor than the reference does, also {words}"
+                        says = f"gives {spelled(site.name)} another tensor than the reference does, also {words}"
                     change = Change(rewired=(site.number, place, source))
                     yield Variant("wiring", says, HAND_ON, unused), change
 
@@ -66,7 +66,9 @@ def indexed_by(ancestry: Ancestry) -> Iterator[tuple[Variant, Change]]:
         for first, last in itertools.combinations(takers, 2):
             if first.number >= ancestry.tensors[other][1]:
                 others = f"{words} for {usual}" if words != usual else f"other indices, each of which is {words},"
-                says = f"takes {others} in {first.name} and {last.name}, and what takes it between them"
+                says = (
+                    f"takes {others} in {spelled(first.name)} and {spelled(last.name)}, and what takes it between them"
+                )
                 change = Change(replaced=(Replaced(one, other, first.number, last.number),))
                 yield Variant("wiring", says, HAND_ON, unused), change
 
@@ -102,7 +104,7 @@ def moved(replay: Replay, target: Target, sites: list[Site]) -> Iterator[tuple[V
             if is_floating(site.result):
                 for order in _axis_orders(site.result.shape, shape):
                     change = Change(moved=(Moved(path, site.number, order),))
-                    yield _moved(path, f"what {site.name} gives"), change
+                    yield _moved(path, f"what {spelled(site.name)} gives"), change
         for other, first in _given_first(replay).items():
             if other != path:
                 for order in _axis_orders(first.shape, shape):
@@ -113,7 +115,7 @@ def moved(replay: Replay, target: Target, sites: list[Site]) -> Iterator[tuple[V
             if len(same) == len(paths) and is_floating(same[0].result):
                 for order in _axis_orders(same[0].result.shape, shape):
                     each = tuple(Moved(path, site.number, order) for path, site in zip(paths, same, strict=True))
-                    yield _moved(several, f"what {same[0].name} gives in each turn"), Change(moved=each)
+                    yield _moved(several, f"what {spelled(same[0].name)} gives in each turn"), Change(moved=each)
         given = _given_first(replay)
         for others in _of_one_kind(replay, given):
             if len(others) == len(paths) and not set(others) & set(paths):

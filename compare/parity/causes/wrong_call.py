@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from ...report.records import Divergence
 from ..inside.calls import CallId
 from ..yardstick import difference
@@ -160,6 +158,7 @@ class Elsewhere(NamedTuple):
         the same there.
       later: gives one on what an earlier call leaves, or None where none leaves anything.
       beside: of a later call, gives those at calls before it and after it.
+      further: gives those at inputs of the same kind beside the second.
     """
 
     second: Callable[[], Look | None]
@@ -167,6 +166,7 @@ class Elsewhere(NamedTuple):
     usual: Callable[[], Look | None] = lambda: None
     later: Callable[[], Look | None] = lambda: None
     beside: Callable[[], Iterable[Look]] = tuple
+    further: Callable[[], Iterable[Look]] = tuple
 
 
 NOWHERE = Elsewhere(lambda: None, tuple)
@@ -237,6 +237,13 @@ class Again:
             return [call for look in self.elsewhere.beside() if (call := self._seen(look)) is not None]
         return []
 
+    @functools.cached_property
+    def further(self) -> list[WrongCall]:
+        """The calls on inputs of the same kind beside the second, whether the suspect goes wrong in them or not."""
+        with contextlib.suppress(Exception):
+            return [call for look in self.elsewhere.further() if (call := self._seen(look)) is not None]
+        return []
+
     def _seen(self, look: Look | None) -> WrongCall | None:
         return self._wrong(look) or self._right(look)
 
@@ -273,6 +280,10 @@ class Again:
         others = (call for calls in ((self.unlike, self.usual, self.later), self.beside) for call in calls)
         return holds and all(self._agrees(call, change, untold=False) for call in others)
 
+    def holds_further(self, change: Change) -> bool:
+        """Likewise on inputs of the same kind beside the second."""
+        return all(self._agrees(call, change, untold=False) for call in self.further)
+
     def holds_at_edges(self, change: Change) -> bool:
         """Likewise on edge inputs."""
         return all(self._agrees(call, change, untold=True) for call in self.at_edges)
@@ -290,6 +301,6 @@ class Again:
             return True
         there = call.taken_from(change, self.first)
         if there is None:
-            tells = not change.is_of_sites_alone and self.first.target.kinds_of_change() == np.inf
+            tells = not change.is_of_sites_alone and not self.first.target.is_thin
             return untold or tells
         return call.holds(there, also_in_part=True)
