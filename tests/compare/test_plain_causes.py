@@ -48,6 +48,20 @@ def test_a_dtype_alone_is_no_matter_of_training_and_evaluation():
     assert [id for id, _ in causes(Linear, Cast, rows)] == ["hidden-cast"]
 
 
+def test_the_limits_of_a_dtype_are_told_by_how_to_have_them_in_any():
+    class Adds(Linear):
+        def after(self, x):
+            return torch.sqrt(x * x + torch.finfo(x.dtype).eps)
+
+    class AddsFloat32s(Port):
+        def after(self, x):
+            return jnp.sqrt(x * x + float(jnp.finfo(jnp.float32).eps))
+
+    case = Case(name="c", summary="s", reference=Adds, model=AddsFloat32s, inputs=rows, adversarial=())
+    fixes = [cause.fix for each in check(case, compiled=False, hasty=True).divergences for cause in each.causes]
+    assert "use jnp.finfo(x.dtype).eps, which is 2.22045e-16 in float64" in fixes
+
+
 def test_that_an_activation_is_left_out_is_told_before_one_that_is_the_same_there():
     class Soft(Linear):
         def after(self, x):
