@@ -138,10 +138,15 @@ def _is_numpy(leaf: Any) -> bool:
 
 
 def _kept_outside(side: TorchSide, question: Question) -> list[str]:
-    """The attributes of modules, no tensors of the state_dict, that are others after one more run."""
-    before = _plain_attributes(side.module)
+    """The attributes of modules, no tensors of the state_dict, that are others after one more run; none where that
+    draws, as what was drawn may be kept."""
+    from ..training.draws import torch_streams
+
+    before, streams = _plain_attributes(side.module), torch_streams()
     side.run(question.inputs, question.mode, question.cotangents)
     after = _plain_attributes(side.module)
+    if torch_streams() != streams:
+        return []
     return [name for name, value in after.items() if before.get(name, value) != value]
 
 

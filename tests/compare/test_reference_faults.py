@@ -54,6 +54,11 @@ def counts(self, x):
     return self.fc(x) * self.calls
 
 
+def keeps_what_it_drew(self, x):
+    self.drawn = torch.rand(3)
+    return self.fc(x), self.drawn
+
+
 NOT_DETERMINISTIC = ["reference 'default' is not deterministic", "'random 0'"]
 REFUSED = {
     "dropout in evaluation": (
@@ -64,6 +69,7 @@ REFUSED = {
         lambda self, x: self.fc(F.dropout(x, 0.5, self.training)),
         [*NOT_DETERMINISTIC, "in forward_backward", "torch.nn.Dropout", "a rate of 0"],
     ),
+    "noise that is kept": (keeps_what_it_drew, [*NOT_DETERMINISTIC, "It draws random numbers"]),
     "noise": (lambda self, x: (self.fc(x), torch.rand(3)), [*NOT_DETERMINISTIC, "the output 1"]),
     "a path that is rarely dropped": (
         lambda self, x: self.fc(x) if not self.training or torch.rand(()) < 0.8 else 0 * self.fc(x),

@@ -136,7 +136,7 @@ class Changed(TorchFunctionMode):
         return result
 
     def _own_backward(self, backward: Callable[..., Any], ctx: Any, gradients: tuple[Any, ...]) -> Any:
-        self.backward = backward.__qualname__.split(".")[-2:][0]
+        self.backward = backward.__qualname__.removesuffix(".backward").rpartition(".")[2]
         try:
             with self._paused(False), self:  # `torch.autograd.grad` is a function itself, in which the mode is off
                 return backward(ctx, *gradients)
