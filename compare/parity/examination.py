@@ -441,7 +441,7 @@ class Examination:
         return dataclasses.replace(
             as_tensor(mode, at, key, worst, precise=precise),
             ratio=ratio if ratio is not None and np.isfinite(ratio) else None,
-            note="; ".join(part for part in (worst.note, why) if part),
+            note="; ".join(dict.fromkeys(filter(None, (worst.note, why)))),
         )
 
 

@@ -70,7 +70,9 @@ def difference(port: np.ndarray, reference: np.ndarray, scale: float | None = No
         if not len(apart):
             return Difference(0.0)
         index = tuple(int(i) for i in apart[0])
-        return Difference(np.inf, index, str(port[index]), str(reference[index]), f"{len(apart)} of {port.size} differ")
+        return Difference(
+            np.inf, index, str(port[index]), str(reference[index]), f"{len(apart)} of {port.size} elements differ"
+        )
     gap = _gap(a, b)
     if not gap.any():
         return Difference(0.0)

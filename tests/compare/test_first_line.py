@@ -1,8 +1,7 @@
 """Where no known difference explains a wrong port: the line that first computes what the reference does not."""
 
-import importlib
+import functools
 from pathlib import Path
-from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -12,26 +11,15 @@ import torch
 from flax import nnx
 from graphmode.compare import Case, check
 from graphmode.compare.parity.causes.values import Values
+from told_lines import checked
+from told_lines import lines_with as marked
 
 import graphmode as gm
 
-explaining = importlib.import_module("graphmode.compare.parity.causes.explain")
 HERE = Path(__file__)
-SOON_S = 2.0
 
 
-def checked(reference, port, inputs, **fields):
-    case = Case(name="c", summary="s", reference=reference, model=port, inputs=inputs, adversarial=(), **fields)
-    with mock.patch.object(explaining, "SUSPECT_S", SOON_S):  # there is no cause to be found
-        report = check(case, hasty=True)
-    assert not report.passed
-    (divergence,) = report.divergences
-    assert not divergence.causes
-    return divergence.astray, str(report)
-
-
-def lines_with(text):
-    return [f"{HERE.name}:{i + 1}" for i, line in enumerate(HERE.read_text().splitlines()) if f"# {text}" in line]
+lines_with = functools.partial(marked, __file__)
 
 
 class StateSpace(torch.nn.Module):

@@ -145,3 +145,40 @@ class TangentToTheLast(nnx.Module):
 def test_an_activation_too_many_in_one_turn_is_named():
     ((id, says),) = causes(Residual, TangentToTheLast, lambda rng: (rng.standard_normal((5, SIZE)),))
     assert (id, says) == ("activation-extra", "applies tanh to what matmul gives, which it gives to add in one turn")
+
+
+class Stepped(torch.nn.Module):
+    """By steps that grow until little is left to the end, of which the last is kept."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("step", torch.tensor(0.3))
+
+    def forward(self, y, end):
+        t, step = torch.zeros_like(end), self.step.clone()
+        while t < end:
+            step = torch.minimum(step, end - t)
+            y, t = y + step * torch.tanh(y), t + step
+            step = step * 1.25
+        return y, step + 0.1
+
+
+class SteppedPort(nnx.Module):
+    def __init__(self, rngs):
+        self.step = nnx.BatchStat(jnp.array(0.3))
+
+    def __call__(self, y, end):
+        def turn(carry, _):
+            t, step, y = carry
+            live, step = t < end, jnp.minimum(step, end - t)
+            y, t = jnp.where(live, y + step * jnp.tanh(y), y), jnp.where(live, t + step, t)
+            return (t, step * 1.25, y), None  # as after the end
+
+        (_, step, y), _ = jax.lax.scan(turn, (jnp.zeros_like(end), self.step[...].astype(y.dtype), y), None, length=12)
+        return y, step + 0.1
+
+
+def test_a_turn_after_the_end_that_changes_what_is_carried_is_told():
+    inputs = lambda rng: (rng.standard_normal((3, 4)), 0.5 + rng.random(()))  # noqa: E731
+    ((id, says),) = causes(Stepped, SteppedPort, inputs)
+    assert (id, says[:44]) == ("turn-too-many", "takes a turn of the loop more than the refer")

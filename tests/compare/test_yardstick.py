@@ -99,7 +99,7 @@ def test_what_is_not_filled(array):
         (np.zeros((2, 1)), np.zeros((1, 2)), "shape"),
         (np.zeros(2, np.int32), np.zeros(2), "dtype"),
         (np.zeros(2, bool), np.zeros(2, np.int64), "dtype"),
-        (np.array([1, 2]), np.array([1, 3]), "1 of 2 differ"),
+        (np.array([1, 2]), np.array([1, 3]), "1 of 2 elements differ"),
     ],
 )
 def test_difference_that_no_tolerance_excuses(port, reference, word):

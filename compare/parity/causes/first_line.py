@@ -31,6 +31,7 @@ MOST_LINES = 3  # of the port, and of the reference
 LONGEST_S = 30.0
 SAME = ("broadcast_in_dim", "convert_element_type", "reshape", "squeeze", "split")  # what hands on all that it is given
 COUNTS = "iota"
+LARGEST = "reduce_max"
 SUMS = ("add", "sub", "reduce_sum")
 INDICES = {"gather": slice(1, 2), "dynamic_slice": slice(1, None)}  # which of what an operation is given are indices
 MOVING = (  # what computes no number
@@ -134,6 +135,7 @@ def _leaving(both: Ways, theirs: Values, limit: Limit) -> list[Step]:
         tried = [(step, parts) for step in back.around if any(parts := list(map(theirs.lacking, step.results)))]
         for step in _idle(both, tried, limit):
             back.know(step)
+        back.leave_out(list(_idle(both, [_wholly(step) for step in back.around if _is_largest(step)], limit)), limit)
         while tried := [_wholly(step) for step in back.leaving(limit) if back.may_be_any(step)]:
             idle = list(_idle(both, tried, limit))
             for step in idle:
@@ -141,6 +143,10 @@ def _leaving(both: Ways, theirs: Values, limit: Limit) -> list[Step]:
             if not idle:
                 break
     return back.leaving(limit.anew()) or strict  # which looks nothing up anew
+
+
+def _is_largest(step: Step) -> bool:
+    return step.operation.eqn.primitive.name == LARGEST and _is_floating(step)
 
 
 def _wholly(step: Step) -> tuple[Step, list[Lacking | None]]:
@@ -187,12 +193,25 @@ class _Back:
         self.both, self.theirs = both, theirs
         self.around: list[Step] = []
         self._known: set[int] = set()
+        self._without_idle: dict[int, Any] = {}
         self._wrong = set(map(id, both.wrong))
         self._maker = both.maker
 
     def know(self, step: Step) -> None:
         """What it makes may be anything: it is nothing that the reference would have to have."""
         self._known.update(map(id, step.results))
+
+    def leave_out(self, idle: Sequence[Step], limit: Limit) -> None:
+        """What is idle, as the largest of scores that is taken off and added again, is nothing that the reference would
+        have to have; nor have others what they are by it alone.
+
+        Raises:
+          LateError: where the time is over.
+        """
+        for step in idle:
+            self.know(step)
+        if idle:
+            self._without_idle = self.both.with_zeros({step.operation.number for step in idle}, limit)
 
     def may_be_any(self, step: Step) -> bool:
         """Whether it is not known, and others of its own elements can be tried in their place: not of one, by which a
@@ -255,6 +274,8 @@ class _Back:
         step = self._maker.get(id(value))
         name = "" if step is None else step.operation.eqn.primitive.name
         if step is None or id(value) in self._known or self._is_constant(step) or self.theirs.have(value):
+            return True
+        if id(value) in self._without_idle and self.theirs.have(self._without_idle[id(value)]):
             return True
         if id(value) in self._fixed_indices:  # what is taken there tells of it
             return True

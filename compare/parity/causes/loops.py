@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -71,9 +71,21 @@ def one_turn_behind(ancestry: Ancestry) -> Iterator[tuple[Variant, Change]]:
                     Replaced(new, old, call.number, call.number) for (new, old), call in zip(pairs, calls, strict=True)
                 )
                 usual = _in_any_turn(ancestry.tensors[given[-1]][0])
-                says = f"gives {name} the state from before a turn of the loop, where the reference gives {usual} in it"
-                fix = "let the scan hand out what its step has computed"
-                yield Variant("state-behind", says, fix, unused), Change(replaced=replaced)
+                yield _behind(name, calls, usual), Change(replaced=replaced)
+
+
+def _behind(name: str, calls: list[Site], usual: str) -> Variant:
+    """What it is that calls take the state from before a turn; a condition of the loop ends it a turn later by that."""
+    if all(_is_one_truth(call.result) for call in calls):
+        says = "takes a turn of the loop more than the reference, or does not hold in it all that the loop carries"
+        fix = "hold each part of the carry by jnp.where(live, new, old), live by the state that the turn begins with"
+        return Variant("turn-too-many", says, fix, unused)
+    says = f"gives {name} the state from before a turn of the loop, where the reference gives {usual} in it"
+    return Variant("state-behind", says, "let the scan hand out what its step has computed", unused)
+
+
+def _is_one_truth(x: Any) -> bool:
+    return isinstance(x, torch.Tensor) and x.dtype == torch.bool and x.numel() == 1
 
 
 def _loops(sites: list[Site]) -> list[Loop]:

@@ -184,9 +184,10 @@ class Lacking(NamedTuple):
     which: np.ndarray
 
     def replaced(self, array: np.ndarray) -> np.ndarray:
-        """The array with others of its parts in their place; of all of it, each element with the next."""
+        """The array with others of its parts in their place; of all of it, each element with the next, and one more
+        where it has but one."""
         if not self.axes:
-            return np.roll(array, 1)
+            return np.roll(array, 1) if array.size > 1 else array + 1
         front = tuple(range(len(self.axes)))
         moved = np.moveaxis(array, self.axes, front).copy()
         parts = moved.reshape(len(self.which), -1)
