@@ -18,6 +18,13 @@ if TYPE_CHECKING:
     from .judge import Question
 
 TIMES = 1e4  # as large: scores in the hundreds, whose exponentials float64 does not hold
+STABLE = "write jax.nn.log_sigmoid, log_softmax, softplus or jnp.logaddexp, or take the largest off before"
+REASONS = {
+    "exp": f"the exponential of a large score overflows, in float32 from about 90 on; {STABLE}",
+    "log": f"an exponential leaves nothing to take a logarithm of, in float32 from scores of about 90 on; {STABLE}",
+    "div": "a divisor has become zero, or both sides of it infinite",
+}
+REASONS |= {"exp2": REASONS["exp"], "log1p": REASONS["log"], "rsqrt": REASONS["div"]}
 
 
 def overflows(exam: Examination, variant: str, port: PortSide, question: Question) -> str:
@@ -48,17 +55,15 @@ def overflows(exam: Examination, variant: str, port: PortSide, question: Questio
         other.take_graphs(port)
         ours = other.run(question.inputs, question.mode).renamed(theirs)
         lost = [name for name, wanted in theirs.outputs.items() if _is_lost(ours.outputs.get(name), wanted)]
-        line = _line(other, question) if lost else ""
+        line, name = _first(other, question) if lost else ("", "")
     except Exception:  # such weights are no weights of the model's
         return ""
     if not lost:
         return ""
     at = f" at {line}" if line else ""
-    return (
-        f"with weights {TIMES:g} times as large the reference is finite in {', '.join(lost)}, and the port is not{at}: "
-        "the exponential of a large score overflows, or leaves nothing to take a logarithm of, in float32 from about 90"
-        " on; write jax.nn.log_sigmoid, log_softmax, softplus or jnp.logaddexp, or take the largest off before"
-    )
+    reason = REASONS.get(name, f"{name} is the first that makes of finite numbers what is not" if name else "")
+    says = f"with weights {TIMES:g} times as large the reference is finite in {', '.join(lost)}, and the port is not{at}"
+    return f"{says}: {reason}" if reason else says
 
 
 def _is_lost(ours: np.ndarray | None, theirs: np.ndarray) -> bool:
@@ -67,18 +72,18 @@ def _is_lost(ours: np.ndarray | None, theirs: np.ndarray) -> bool:
     return bool((np.isfinite(theirs) & ~np.isfinite(ours)).any())
 
 
-def _line(port: PortSide, question: Question) -> str:
-    """Of the first operation that makes of finite numbers what is not."""
-    found: list[str] = []
+def _first(port: PortSide, question: Question) -> tuple[str, str]:
+    """The line and the name of the first operation that makes of finite numbers what is not; two empty ones of none."""
+    found: list[tuple[str, str]] = []
 
     def note(operation: Operation, given: list[Any], run: Run) -> list[Any]:
         results = run(given)
         if not found and _are_finite(given) and not _are_finite(results):
-            found.append(operation.source)
+            found.append((operation.source, operation.eqn.primitive.name))
         return results
 
     Graph(port, question).evaluate(note)
-    return found[0] if found else ""
+    return found[0] if found else ("", "")
 
 
 def _are_finite(values: list[Any]) -> bool:

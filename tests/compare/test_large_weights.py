@@ -46,6 +46,10 @@ def log_of_sum(x, y):
     return jnp.log(jnp.exp(x) + jnp.exp(y))
 
 
+def by_quotient(x, y):  # of what may be nothing
+    return jnp.maximum(x, y) + jnp.log1p(jnp.exp(-jnp.abs(x - y))) + 0 / jnp.exp(-jnp.abs(x - y))
+
+
 class LogOfSigmoid(Port):
     log_sigmoid = staticmethod(log_of_sigmoid)
 
@@ -54,18 +58,28 @@ class LogOfSum(Port):
     logaddexp = staticmethod(log_of_sum)
 
 
+class ByQuotient(Port):
+    logaddexp = staticmethod(by_quotient)
+
+
 @pytest.mark.parametrize(
-    ("port", "wrong", "name"),
-    [(Port, None, ""), (LogOfSigmoid, log_of_sigmoid, "0"), (LogOfSum, log_of_sum, "1")],
-    ids=["right", "a sigmoid's logarithm", "a sum's logarithm"],
+    ("port", "wrong", "name", "why"),
+    [
+        (Port, None, "", ""),
+        (LogOfSigmoid, log_of_sigmoid, "0", "nothing to take a logarithm of"),
+        (LogOfSum, log_of_sum, "1", "overflows"),
+        (ByQuotient, by_quotient, "1", "divisor has become zero"),
+    ],
+    ids=["right", "a sigmoid's logarithm", "a sum's logarithm", "a divisor"],
 )
-def test_an_exponential_that_overflows_is_said(port, wrong, name):
+def test_an_exponential_that_overflows_is_said(port, wrong, name, why):
     def inputs(rng):
         return (rng.standard_normal((16, WIDTH)).astype(np.float32),)
 
     report = check(Case(name="c", summary="s", reference=Scores, model=port, inputs=inputs, modes=("inference",)))
     assert report.passed, report
     told = [warning for warning in report.parity[0].warnings if "times as large" in warning]
+    assert all(why in each for each in told)
     if wrong is None:
         assert not told
     else:
