@@ -42,6 +42,7 @@ CAUSES_S = 120.0  # for the causes of all suspects
 LINES_S = 30.0  # at least, for the lines of those without a cause
 HELD_S = 10.0  # at least, for causes of what is off forward to be held against gradients
 LINE_S = 10.0  # for that of one with a cause
+STOPPED = "stop-gradient"  # the id of causes whose line is that which stops a gradient
 EXPLAINED = 2  # with a cause, whose lines are looked for
 
 
@@ -401,9 +402,13 @@ class _Looks:
                 found = astray(seen.first, divergence, deadline, seen.others, seconds=seconds)
                 cause = None if divergence.causes else nan_value(seen.first, divergence, deadline)
             else:
-                found = alike(seen.first, divergence, deadline, seconds=seconds) if divergence.causes else None
+                backward = functools.partial(astray_backward, seen.first, divergence, deadline, seconds=seconds)
+                is_of_a_stop = any(each.id == STOPPED for each in divergence.causes)
+                found, cause = backward() if is_of_a_stop else (None, None)
+                if divergence.causes and (found is None or found.gradient == "differs"):
+                    found = alike(seen.first, divergence, deadline, seconds=seconds) or found
                 if found is None:
-                    found, cause = astray_backward(seen.first, divergence, deadline, seconds=seconds)
+                    found, cause = backward()
                 if cause is not None and self._does_otherwise(seen.first, found, place_of(divergence), deadline):
                     found, cause = found and replace(found, gradient="differs"), None
             causes = divergence.causes or ([] if cause is None else [cause])

@@ -62,7 +62,9 @@ def overflows(exam: Examination, variant: str, port: PortSide, question: Questio
         return ""
     at = f" at {line}" if line else ""
     reason = REASONS.get(name, f"{name} is the first that makes of finite numbers what is not" if name else "")
-    says = f"with weights {TIMES:g} times as large the reference is finite in {', '.join(lost)}, and the port is not{at}"
+    says = (
+        f"with weights {TIMES:g} times as large the reference is finite in {', '.join(lost)}, and the port is not{at}"
+    )
     return f"{says}: {reason}" if reason else says
 
 

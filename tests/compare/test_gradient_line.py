@@ -1,7 +1,7 @@
 """A port that is right forward and not backward, whose gradient no known difference explains: the line is told."""
 
+import functools
 import importlib
-from pathlib import Path
 from unittest import mock
 
 import jax
@@ -13,16 +13,15 @@ from graphmode.compare import Case, check
 from graphmode.compare.parity.causes import astray_backward
 from graphmode.compare.report.divergence_text import leaves
 from looked_into import look
+from told_lines import lines_with as marked
 
 import graphmode as gm
 
 explaining = importlib.import_module("graphmode.compare.parity.causes.explain")
-HERE = Path(__file__)
 STEPS = 4
 
 
-def lines_with(text):
-    return [f"{HERE.name}:{i + 1}" for i, line in enumerate(HERE.read_text().splitlines()) if f"# {text}" in line]
+lines_with = functools.partial(marked, __file__)
 
 
 class Advantages(torch.nn.Module):
@@ -189,3 +188,40 @@ def test_what_only_the_first_call_stops_is_not_told_to_be_stopped():
     assert not divergence.causes
     assert divergence.astray.gradient == "differs"
     assert [each.partition(" ")[0] for each in divergence.astray.port] == lines_with("reverses half")
+
+
+class Penalty(torch.nn.Module):
+    """Of rows that are not of length one."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = torch.nn.Linear(6, 6), torch.nn.Linear(6, 4)
+
+    def forward(self, x):
+        h = torch.tanh(self.first(x))
+        return self.last(h) + ((h.norm(dim=1) - 1) ** 2).mean()
+
+
+class PenaltyOfNothing(nnx.Module):
+    def __init__(self, rngs):
+        self.first, self.last = gm.nn.Linear(6, 6, rngs=rngs), gm.nn.Linear(6, 4, rngs=rngs)
+
+    def __call__(self, x):
+        h = jnp.tanh(self.first(x))
+        lengths = jax.lax.stop_gradient(jnp.linalg.norm(h, axis=1))  # stops the lengths
+        return self.last(h) + ((lengths - 1) ** 2).mean()
+
+
+def test_the_line_of_a_known_stop_is_that_which_stops_it():
+    case = Case(
+        name="penalty",
+        summary="a stop too many",
+        reference=Penalty,
+        model=PenaltyOfNothing,
+        inputs=lambda rng: (rng.standard_normal((16, 6)),),
+        modes=("forward_backward",),
+        adversarial=(),
+    )
+    (divergence,) = check(case, hasty=True).divergences
+    assert [cause.id for cause in divergence.causes] == ["stop-gradient"]
+    assert [each.partition(" ")[0] for each in divergence.astray.port] == lines_with("stops the lengths")
