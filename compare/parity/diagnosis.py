@@ -42,6 +42,7 @@ CAUSES_S = 120.0  # for the causes of all suspects
 LINES_S = 30.0  # at least, for the lines of those without a cause
 HELD_S = 10.0  # at least, for causes of what is off forward to be held against gradients
 LINE_S = 10.0  # for that of one with a cause
+LOST = "state-lost"  # likewise, whose line is none of the module's
 STOPPED = "stop-gradient"  # the id of causes whose line is that which stops a gradient
 EXPLAINED = 2  # with a cause, whose lines are looked for
 
@@ -389,7 +390,7 @@ class _Looks:
         from .causes import alike, astray, astray_backward, nan_value
 
         off = not is_of_gradients_alone(divergence)
-        if time.monotonic() > deadline:
+        if time.monotonic() > deadline or any(cause.id == LOST for cause in divergence.causes):
             return divergence
         if divergence.causes:
             self._lines_left -= 1

@@ -83,6 +83,7 @@ class Change:
       cut_before: a module inside, by its path and the number of its call (all where None), whose inputs get no gradient
         from it.
       unwritten: the module's buffers, by their names below it, that are afterwards as they were before.
+      unwritten_in: the numbers of the calls, of several, in which that is so; all where empty.
       held: by identity, what these calls take for buffers that they read, found for each replay; the calls are `sites`.
       other_mode: whether the module itself, and none inside, is in evaluation where it is in training, or reversed.
     """
@@ -98,6 +99,7 @@ class Change:
     cut: tuple[str, str] | None = None
     cut_before: tuple[str, int | None] | None = None
     unwritten: frozenset[str] = frozenset()
+    unwritten_in: frozenset[int] = frozenset()
     held: Callable[[Any], Mapping[int, torch.Tensor]] | None = None
     other_mode: bool = False
     stays: bool = False

@@ -3,7 +3,9 @@ their gradients."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -22,27 +24,48 @@ class EveryCall(Replay):
       calls: the record.
       at: the calls, in order.
       model, forced, backward: as of one call.
+      unseen: of the calls, those of which nothing is shown but what they leave in buffers.
     """
 
     goes_on = True
 
-    def __init__(self, model: torch.nn.Module, calls: Calls, at: Sequence[CallId], forced: set[CallId], backward: bool):
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        calls: Calls,
+        at: Sequence[CallId],
+        forced: set[CallId],
+        backward: bool,
+        unseen: Collection[CallId] = (),
+    ):
         super().__init__(model, calls, at[0], forced, backward)
+        self.unseen = unseen
         self.further = [Replay(model, calls, each, forced, backward) for each in at[1:]]
         for each in self.further:
             each.goes_on = True
 
+    @property
+    def count(self) -> int:
+        return 1 + len(self.further)
+
+    @property
+    def hidden(self) -> frozenset[int]:
+        calls = [self.call, *(each.call for each in self.further)]
+        return frozenset(number for number, call in enumerate(calls) if call.id in self.unseen)
+
     def run(self, change: Change, *, forward_only: bool = False, **how: Any) -> Evidence:
+        total: Evidence = {}
+        seen = 0
+        runs = [functools.partial(super().run, **how), *(each.run for each in self.further)]
         with Snapshot.of_buffers(self.module).restored(), self._as_it_began():
-            total = super().run(change, forward_only=forward_only, **how)
-            for number, each in enumerate(self.further, 1):
-                for key, value in each.run(change, forward_only=forward_only).items():
+            for number, run in enumerate(runs):
+                for key, value in run(_in_call(change, number), forward_only=forward_only).items():
                     if key[0] == "buffer":
                         total[key] = value
-                    elif key[0] == "parameter_gradient":
-                        total[key] = total[key] + value
-                    else:
-                        total[of_call(key, number)] = value
+                    elif number not in self.hidden:
+                        shown = key if key[0] == "parameter_gradient" else of_call(key, seen)
+                        total[shown] = total[shown] + value if shown in total else value
+                seen += number not in self.hidden
         return total
 
 
@@ -50,3 +73,10 @@ def of_call(key: Key, number: int) -> Key:
     """The key of what one of several calls shows, the first of which is 0."""
     what, name = key
     return what, f"{name}, call {number + 1}" if number else name
+
+
+def _in_call(change: Change, number: int) -> Change:
+    """What of a change is so in one of several calls."""
+    if change.unwritten_in and number not in change.unwritten_in:
+        return replace(change, unwritten=frozenset())
+    return change

@@ -21,7 +21,7 @@ from graphmode.weights import as_numpy
 from ...checkpoints import no_checkpoints
 from ...torch_side import Snapshot
 from ...widened import in_float64
-from ..inside.calls import CallId, Calls, is_inside
+from ..inside.calls import CallId, Calls
 from ..inside.steps import Regrouped
 from .change import Change, Moved, Site
 from .changed import Changed, Evidence
@@ -82,6 +82,16 @@ class Replay:
         while parent is not None and parent not in forced and parent != self.call.id:
             parent = self.calls[parent].parent
         return parent
+
+    @property
+    def count(self) -> int:
+        """How many calls it is of."""
+        return 1
+
+    @property
+    def hidden(self) -> frozenset[int]:
+        """The numbers of those of which nothing is shown but what they leave in buffers."""
+        return frozenset()
 
     @property
     def inside(self) -> list[str]:
@@ -338,8 +348,16 @@ class Replay:
 
 def _with_hidden_calls(calls: Calls, at: CallId, forced: set[CallId]) -> set[CallId]:
     """The forced calls of modules of which others, in the same call of a module around, are not."""
-    hidden = {call.path for call in calls if call not in forced and is_inside(call.path, at.path)} - {at.path}
+    hidden = {call.path for call in calls if call not in forced and _is_within(calls, call, at)} - {at.path}
     return {call for call in forced if call.path in hidden and call != at}
+
+
+def _is_within(calls: Calls, call: CallId, at: CallId) -> bool:
+    """Whether a call is made in another."""
+    parent = calls[call].parent
+    while parent is not None and parent != at:
+        parent = calls[parent].parent
+    return parent == at
 
 
 def _in_order(forward: Callable[..., Any], order: tuple[int, ...] | None) -> Callable[..., Any]:

@@ -21,6 +21,8 @@ from .variants import Fit, Variant
 HAND_ON = "hand on what the reference does"
 EXCHANGED = "tensors-exchanged"
 LET_THROUGH = "let it through: no jax.lax.stop_gradient there"
+LOST = "state-lost"
+MOST_LOST = 8  # calls, of which each may be the one that loses what it writes
 FEW_CALLS = 4
 MOST_TAKERS = 8
 
@@ -173,6 +175,22 @@ def unwritten(replay: Replay) -> Iterator[tuple[Variant, Change]]:
         says = f"does not write what it computes for {full}"
         fix = f"write it: self.{names[0].rpartition('.')[2]}[...] = ..., and carry the state out of the step"
         yield Variant("buffer-not-written", says, fix, unused), Change(unwritten=frozenset(names))
+    full = ", ".join(map(replay.full, written))
+    for words, lost in _lost_calls(replay) if written else ():
+        says = f"loses what {words} of its {replay.count} calls writes into {full}"
+        fix = "call the module itself and no copy (nnx.clone, nnx.merge), or write the copy's state back: nnx.update"
+        yield Variant(LOST, says, fix, unused), Change(unwritten=frozenset(written), unwritten_in=lost)
+
+
+def _lost_calls(replay: Replay) -> Iterator[tuple[str, frozenset[int]]]:
+    """Some of several calls, in words and by their numbers; those first that a transform of the port hides."""
+    count = replay.count
+    if 1 < count <= MOST_LOST:
+        for number in sorted(range(count), key=lambda number: number not in replay.hidden):
+            yield f"call {number + 1}", frozenset([number])
+    if count > 2:
+        yield "each but the first", frozenset(range(1, count))
+        yield "each but the last", frozenset(range(count - 1))
 
 
 def stopped(replay: Replay) -> Iterator[tuple[Variant, Change]]:

@@ -52,8 +52,11 @@ class WrongCall:
         one_after_another = not together and 1 < len(every) <= FEW_CALLS and self.replay.keeps()
         self.is_of_every = together or one_after_another
         if self.is_of_every:
-            calls = [look.matches[each] for each in every]
-            self.replay = EveryCall(look.judge.module, look.calls, calls, forced, backward)
+            seen = [look.matches[each] for each in every]
+            calls = [id for id in look.calls if id.path == there.path]  # those too that a transform of the port hides
+            unseen = set(calls) - set(seen)
+            calls = calls if seen == [id for id in calls if id not in unseen] and calls[0] not in unseen else seen
+            self.replay = EveryCall(look.judge.module, look.calls, calls, forced, backward, unseen)
             self.target = totals_of(look, every)  # what is off they make together
         if one_after_another:  # what one leaves, the next takes
             shown = (target_of(look, each.path, each.number).aims.items() for each in every)
