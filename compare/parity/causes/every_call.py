@@ -4,7 +4,7 @@ their gradients."""
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -56,7 +56,10 @@ class EveryCall(Replay):
     def run(self, change: Change, *, forward_only: bool = False, **how: Any) -> Evidence:
         total: Evidence = {}
         seen = 0
-        runs = [functools.partial(super().run, **how), *(each.run for each in self.further)]
+        runs: list[Callable[..., Evidence]] = [
+            functools.partial(super().run, **how),
+            *(each.run for each in self.further),
+        ]
         with Snapshot.of_buffers(self.module).restored(), self._as_it_began():
             for number, run in enumerate(runs):
                 for key, value in run(_in_call(change, number), forward_only=forward_only).items():
