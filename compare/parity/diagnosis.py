@@ -406,7 +406,7 @@ class _Looks:
                 backward = functools.partial(astray_backward, seen.first, divergence, deadline, seconds=seconds)
                 is_of_a_stop = any(each.id == STOPPED for each in divergence.causes)
                 found, cause = backward() if is_of_a_stop else (None, None)
-                if divergence.causes and (found is None or found.gradient == "differs"):
+                if divergence.causes and (found is None or found.gradient != "stops"):
                     found = alike(seen.first, divergence, deadline, seconds=seconds) or found
                 if found is None:
                     found, cause = backward()

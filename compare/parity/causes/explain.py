@@ -78,6 +78,8 @@ def explain(
     trial = Trial(call, limit, other, again, only)
     both = functools.partial(_ways, look, wrong, port, deadline)
     causes = Search(trial, look, run_s, both, within).causes()
+    if causes and wrong is not None:
+        look.changed[port] = trial.changed.get(causes[0].says, [])
     is_cut_short = not causes and trial.is_over
     return Explanation(causes, is_cut_short, limit.taken if is_cut_short else 0.0)
 

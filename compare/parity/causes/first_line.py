@@ -21,7 +21,7 @@ from jax.extend import core as jex
 from ...report.records import Astray, Divergence
 from ..inside.calls import CallId, is_inside
 from .limit import Limit
-from .values import WHOLE, Lacking, Values, as_array, cancel
+from .values import WHOLE, Lacking, Values, as_array, cancel, has_rows
 from .ways import LateError, Made, Step, Ways, check, ways
 
 if TYPE_CHECKING:
@@ -106,7 +106,11 @@ def _astray(look: Look, divergence: Divergence, limit: Limit, others: Sequence[L
     both = ways(look, at, limit)
     if not both.made:  # it is scripted, or calls no function of its own: nothing of it can be seen
         return None
-    first = _leaving(both, both.theirs(others), limit)
+    theirs = both.theirs(others)
+    first = _leaving(both, theirs, limit)
+    if changed := [x for x in look.changed.get(at, ()) if not theirs.have(x)]:
+        with contextlib.suppress(LateError):
+            first = _towards(both, theirs, first, changed, limit.anew())
     computing = [step for step in first if step.operation.eqn.primitive.name not in MOVING] or first
     fixed = {id(value) for _, value in both.fixed}
     if all(id(value) in fixed for step in computing for value in step.results):  # which may be right, and of no like
@@ -124,6 +128,29 @@ def _elsewhere(look: Look, first: Sequence[Step], module: str) -> str:
     """The class of the module that all these operations are in, if none is in the one that goes wrong."""
     place, *others = {step.operation.module for step in first}
     return "" if others or is_inside(place, module) else look.kinds.get(place, "the model")
+
+
+def _towards(both: Ways, theirs: Values, first: list[Step], changed: Sequence[np.ndarray], limit: Limit) -> list[Step]:
+    """Those of the operations that lead to what the calls give that a known cause changes, and that the reference does
+    not have; where the port has that, or has its rows, and none leads to it, the one that makes it.
+
+    Raises:
+      LateError: where the time is over.
+    """
+    values = Values(changed)
+    made = [step for step in both.own if any(map(values.have_whole, step.results))]
+    for step in () if made else both.own:
+        check(limit)
+        own = [value for value in step.results if not theirs.have(value)]
+        made += [step] if any(has_rows(value, each) for value in own for each in changed) else []
+    computing = [step for step in made if step.operation.eqn.primitive.name not in MOVING] or made
+    if not computing:
+        return first
+    end = computing[0].operation
+    leading = [step for step in first if step.operation is end or end.number in both.descendants(step)]
+    if end.eqn.primitive.name in MOVING:  # and what leads to it lays out what it takes
+        leading = [step for step in leading if step.operation.source == end.source]
+    return leading or computing[:1]
 
 
 def _leaving(both: Ways, theirs: Values, limit: Limit) -> list[Step]:

@@ -8,6 +8,7 @@ beside what the port's module showed.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -189,6 +190,23 @@ class Replay:
             if self.backward and not forward_only:
                 self._gradients(named, given, leaves, evidence)
         return evidence
+
+    def changed(self, change: Change) -> list[np.ndarray]:
+        """What the calls that a change is at give with it, or write into; nothing where it is at none."""
+        found: list[np.ndarray] = []
+        apply = change.apply
+        if apply is None or apply is left_on:
+            return found
+
+        def noted(func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+            result = apply(func, args, kwargs)
+            tensors = [x for x in pytree.tree_leaves(result) if isinstance(x, torch.Tensor)]
+            found.extend(as_numpy(x.detach().clone()) for x in tensors or args[:1] if isinstance(x, torch.Tensor))
+            return result
+
+        with contextlib.suppress(Exception):  # of a change that asks which function it is
+            self.run(dataclasses.replace(change, apply=noted), forward_only=True)
+        return found
 
     @contextlib.contextmanager
     def _as_it_began(self) -> Iterator[None]:

@@ -85,6 +85,7 @@ class Trial:
         self.both: Callable[[], Ways | None] = lambda: None
         self.found: list[Cause] = []
         self.choices: list[Cause] = []
+        self.changed: dict[str, list[np.ndarray]] = {}  # what the changed calls give, by what the cause says
         self._lengths: dict[str, int] = {}  # of the numbers in those, by id
 
     @property
@@ -160,6 +161,7 @@ class Trial:
             self._take(cause, change(value))
 
     def _take(self, cause: Cause, change: Change) -> None:
+        self.changed[cause.says] = self.replay.changed(change)
         if self._is_of_a_choice(change):
             self.choices.append(replace(cause, says=cause.says + OF_A_CHOICE))
         else:

@@ -146,6 +146,18 @@ def cancel(summed: Iterable[Any], results: Iterable[Any]) -> bool:
     return largest(results) <= CANCELLED * largest(summed)
 
 
+def has_rows(value: Any, part: Any) -> bool:
+    """Whether each part of `part` along its first axis is one of a value along all axes before those of that part."""
+    whole, rows = as_array(value), as_array(part)
+    if "f" not in whole.dtype.kind + rows.dtype.kind or rows.ndim < 2 or whole.shape[1 - rows.ndim :] != rows.shape[1:]:
+        return False
+    length = math.prod(rows.shape[1:])
+    if length < 2 or not len(rows) or whole.size * len(rows) > LARGEST:
+        return False
+    whole, rows = _real(whole).reshape(-1, length), _real(rows).reshape(-1, length)
+    return all(bool(np.isclose(whole, row, rtol=ALIKE, atol=0).all(axis=1).any()) for row in rows)
+
+
 class Pairs:
     """Floating values of one side, among which those are found that are one of the other's, with how they lie in it.
 

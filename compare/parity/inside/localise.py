@@ -93,6 +93,7 @@ class Look:
         self.outside: list[Finding] = []
         self.read_from: dict[str, CallId] = {}
         self.ways: dict[CallId, Any] = {}  # what the search for causes keeps of a call
+        self.changed: dict[CallId, list[np.ndarray]] = {}  # what the calls give that its first cause changes
         self._own: dict[str, Mapping[str, np.ndarray]] = {}
         self._recorded: dict[str, Evidence] = {}
         self._free = {(seen.at, seen.what, seen.name): seen for seen in self.run.inherited(self.matches, self.calls)}

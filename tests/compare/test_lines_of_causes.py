@@ -1,0 +1,60 @@
+"""The line of a wrong port whose cause is known is that which makes what the cause changes."""
+
+import jax
+import jax.numpy as jnp
+import torch
+from flax import nnx
+from graphmode.compare import Case, check
+from told_lines import lines_with
+
+import graphmode as gm
+
+GRID = 4
+
+
+class Assigned(torch.nn.Module):
+    """A loss of the cells of a grid that boxes are in, of those that are there."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = torch.nn.Linear(6, 3)
+
+    def forward(self, x, boxes, valid):
+        out = self.head(x)
+        loss, count = out.new_zeros(()), 0
+        for b in range(len(x)):
+            kept = boxes[b][valid[b]] * GRID
+            column, row = kept[:, 0].long(), kept[:, 1].long()
+            cells = out[b, row, column]
+            near = torch.sigmoid(cells[:, :2]) + torch.stack([column, row], 1)
+            loss = loss + (near - kept).square().sum() + torch.tanh(cells[:, 2]).sum()
+            count += len(kept)
+        return loss / max(count, 1)
+
+
+class AssignedPort(nnx.Module):
+    def __init__(self, rngs):
+        self.head = gm.nn.Linear(6, 3, rngs=rngs)
+
+    def one(self, out, boxes, valid):
+        kept = boxes * GRID
+        column, row = kept[:, 0].astype(jnp.int32), kept[:, 1].astype(jnp.int32)
+        cells = out[column, row]  # the cells
+        near = jax.nn.sigmoid(cells[:, :2]) + jnp.stack([column, row], 1)
+        far = jnp.square(near - kept).sum(1) + jnp.tanh(cells[:, 2])
+        return jnp.where(valid, far, 0).sum()
+
+    def __call__(self, x, boxes, valid):
+        loss = jax.vmap(self.one)(self.head(x), boxes, valid).sum()
+        return loss / jnp.maximum(valid.sum(), 1)
+
+
+def test_the_line_of_exchanged_indices_under_a_mask_is_that_which_indexes():
+    def inputs(rng):
+        boxes = rng.uniform(0, 1, (3, 5, 2))
+        return rng.standard_normal((3, GRID, GRID, 6)), boxes, rng.random((3, 5)) < 0.6
+
+    case = Case(name="c", summary="s", reference=Assigned, model=AssignedPort, inputs=inputs, adversarial=())
+    (divergence,) = check(case, hasty=True, compiled=False).divergences
+    assert [cause.id for cause in divergence.causes] == ["index-order"]
+    assert [each.partition(" ")[0] for each in divergence.astray.port] == lines_with(__file__, "the cells")
