@@ -325,3 +325,31 @@ def test_causes_are_tried_of_a_reference_that_indexes_by_numpys_arrays():
     assert "not equal" in report.lower()
     assert "were not tried" not in report
     assert any(sparse), "a change of what are indices of a sparse tensor would write outside of its memory"
+
+
+class Unlike(torch.nn.Module):
+    """Each number, and the one before it where its tag is another."""
+
+    def forward(self, x, tags):
+        found = [x[0]]
+        for t in range(1, TIME):
+            terms, before = [x[t]], x[t - 1]
+            if tags[t] != tags[t - 1]:
+                terms.append(before)
+            found.append(torch.stack(terms).sum(0))
+        return torch.stack(found)
+
+
+class Always(nnx.Module):
+    def __init__(self, rngs):
+        pass
+
+    def __call__(self, x, tags):
+        return x + jnp.pad(x, (1, 0))[:-1]
+
+
+def test_of_what_is_only_not_the_same_no_other_number_is_named():
+    apart = {"one tag": lambda rng: (rng.standard_normal(TIME), np.ones(TIME, int))}
+    assert not causes(
+        Unlike, Always, lambda rng: (rng.standard_normal(TIME), np.arange(0, 3 * TIME, 3)), edge_inputs=apart
+    )
