@@ -291,6 +291,15 @@ def test_a_variance_that_is_written_out_has_a_divisor():
     assert told(normed, other) == [("ddof", "divides by n - 1")]
 
 
+def test_a_divisor_is_left_out():
+    def mean(y, x):
+        return (y / (1 + x.square())).mean(-1)
+
+    assert told(mean, lambda y, x: y.mean(-1)) == [("factor-missing", "leaves the divisor out")]
+    ((_, says),) = told(lambda y, x: y / (1 + x.square()), lambda y, x: y)
+    assert says.endswith(": the divisor is left out")
+
+
 def test_what_a_number_multiplies_is_left_out():
     def gated(y, x):
         return torch.sin(y) + 0.9 * (x > 0).to(y.dtype) * torch.cos(y)

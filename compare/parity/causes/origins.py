@@ -96,6 +96,8 @@ def origins(replay: Replay, target: Target, ancestry: Ancestry) -> Iterator[Orig
     says = f"{where} {found.words}{_to(key)}{right}{_remark(kind, wanted, found)}"
     sign = operator(wanted.site.name) if wanted is not None and wanted.site is not None else ""
     fix = f"write {sign}, as the reference does" if kind == "layer-missing" and sign else FIX[kind]
+    if _divides(kind, wanted, found):
+        fix = fix.replace("multiply", "divide")
     cause = Cause(id=kind, says=says, fix=fix, residual=left)
     yield Origin(cause, [(w.words if w is not None else None, f.words) for _, w, f in told if f is not None])
 
@@ -108,8 +110,14 @@ def _remark(kind: str, wanted: Known | None, found: Known) -> str:
     if what == "layer" and one is not None and one.site is not None:
         told = operator(one.site.name) or f"the call of {one.site.name}"
     else:
-        told = f"the {what}"
+        told = "the divisor" if _divides(kind, wanted, found) else f"the {what}"
     return f": {told} is {'left out' if how == 'missing' else 'too much there'}" if what else ""
+
+
+def _divides(kind: str, wanted: Known | None, found: Known) -> bool:
+    """Whether the factor that is left out, or is too much, is a divisor."""
+    one = wanted if kind == "factor-missing" else found if kind == "factor-extra" else None
+    return one is not None and one.site is not None and "div" in one.site.name
 
 
 def _known(replay: Replay, sites: list[Site]) -> Iterator[Known]:
