@@ -291,6 +291,14 @@ def test_a_variance_that_is_written_out_has_a_divisor():
     assert told(normed, other) == [("ddof", "divides by n - 1")]
 
 
+def test_both_shares_of_a_mean_are_another_number():
+    def mixed(y, x):
+        return 0.1 * y + 0.9 * torch.sin(y)
+
+    found = told(mixed, lambda y, x: 0.3 * y + 0.7 * jnp.sin(y))
+    assert found == [("momentum", "takes 0.7 and 1 less that for the shares 0.9 and 0.1")]
+
+
 def test_a_divisor_is_left_out():
     def mean(y, x):
         return (y / (1 + x.square())).mean(-1)
