@@ -353,3 +353,34 @@ def test_of_what_is_only_not_the_same_no_other_number_is_named():
     assert not causes(
         Unlike, Always, lambda rng: (rng.standard_normal(TIME), np.arange(0, 3 * TIME, 3)), edge_inputs=apart
     )
+
+
+class Scaled(torch.nn.Module):
+    """Turns, each with a factor of its own."""
+
+    def __init__(self, turns):
+        super().__init__()
+        self.factors = torch.nn.Parameter(torch.randn(turns))
+
+    def forward(self, x):
+        for turn in range(len(self.factors)):
+            x = torch.tanh(x * self.factors[turn])
+        return x
+
+
+class ScaledByFirst(nnx.Module):
+    def __init__(self, rngs, turns):
+        self.factors = nnx.Param(jnp.zeros(turns))
+
+    def __call__(self, x):
+        for _ in range(len(self.factors)):
+            x = jnp.tanh(x * self.factors[0])
+        return x
+
+
+@pytest.mark.parametrize("turns", [2, 4])
+def test_one_element_in_all_turns_is_named(turns):
+    found = causes(
+        lambda: Scaled(turns), lambda rngs: ScaledByFirst(rngs, turns), lambda rng: (rng.standard_normal(5),)
+    )
+    assert found == [("index", "takes [0] in every call")]
