@@ -299,6 +299,14 @@ def test_both_shares_of_a_mean_are_another_number():
     assert found == [("momentum", "takes 0.7 and 1 less that for the shares 0.9 and 0.1")]
 
 
+def test_what_is_one_number_is_not_what_is_told():
+    def apart(y, x):
+        return y.new_zeros(()) + (torch.sin(y) - torch.cos(y)).square().mean(), torch.cos(y)
+
+    found = told(apart, lambda y, x: (0 * jnp.mean(y), jnp.sin(y)))
+    assert found == [("wiring", "gives what sin gives where the reference gives what cos gives")]
+
+
 def test_a_divisor_is_left_out():
     def mean(y, x):
         return (y / (1 + x.square())).mean(-1)

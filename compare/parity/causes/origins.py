@@ -82,7 +82,7 @@ def origins(replay: Replay, target: Target, ancestry: Ancestry) -> Iterator[Orig
     if any(found is None for _, _, found in names):
         return
     told = [(key, _named(aim.reference, aim, known), found) for key, aim, found in names]
-    key, wanted, found = told[0]
+    key, wanted, found = min(told, key=lambda each: each[2] is None or _is_one_number(each[2].value))
     assert found is not None
     kinds = {_kind(w, f, ancestry) for _, w, f in told if f is not None}
     kind = kinds.pop() if len(kinds) == 1 else "wiring"
@@ -114,6 +114,11 @@ def _remark(kind: str, wanted: Known | None, found: Known) -> str:
     else:
         told = "the divisor" if _divides(kind, wanted, found) else f"the {what}"
     return f": {told} is {'left out' if how == 'missing' else 'too much there'}" if what else ""
+
+
+def _is_one_number(value: np.ndarray) -> bool:
+    """Whether it is one throughout, and so like others by chance."""
+    return bool((value == value.flat[:1]).all())
 
 
 def _exchanged(told: list[tuple[Key, Known | None, Known | None]]) -> str | None:
