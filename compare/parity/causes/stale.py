@@ -18,6 +18,7 @@ from ...errors import is_of_a_library
 from .ancestry import tensors_of
 from .change import WRITES, Change, Site
 from .replay import Replay
+from .sites import is_floating
 from .variants import Variant
 from .wiring import unused
 
@@ -43,11 +44,11 @@ def stale(replay: Replay, sites: Sequence[Site]) -> Iterator[tuple[Variant, Chan
     """Reads after the last write, then reads before the first one; of all buffers together, then of each.
 
     Those in other functions than the write come first, and those before it of which what is written is not made: in
-    its own they may be a part of it.
+    its own they may be a part of it. Not of a count, which may come round to the same place.
     """
     buffers = dict(replay.module.named_buffers())
     writes = {name: [s for s in sites if _writes(s, x)] for name, x in buffers.items()}
-    if unwritten := [name for name, found in writes.items() if not found]:
+    if unwritten := [name for name, found in writes.items() if not found and buffers[name].is_floating_point()]:
         after = replay.run(Change(), forward_only=True)
         left = {name: after.get(("buffer", replay.full(name))) for name in unwritten}
         writes |= {name: _assigned(sites, buffers[name], value) for name, value in left.items()}
@@ -145,7 +146,9 @@ def _is_elsewhere(sites: Sequence[Site], read: Site, write: Site) -> bool:
 
 
 def _is_no_part(sites: Sequence[Site], read: Site, write: Site) -> bool:
-    """Whether nothing of what it gives is written."""
+    """Whether nothing of what it gives is written, and that is no count."""
+    if not is_floating(write.result):
+        return False
     made = set(map(id, tensors_of(read.result)))
     for site in sites:
         if read.number < site.number <= write.number and made & set(map(id, tensors_of((site.args, site.kwargs)))):
