@@ -61,6 +61,47 @@ def test_a_buffer_that_is_read_on_the_other_side_of_its_write_is_told(wrong, say
     assert {(id, words.startswith(says)) for id, words in found} == {("buffer-order", True)}, found
 
 
+class Scaled(torch.nn.Module):
+    """Divided by a mean before that is moved, in one function: by a write, or as another tensor."""
+
+    def __init__(self, assigns):
+        super().__init__()
+        self.fc, self.assigns = torch.nn.Linear(WIDTH, WIDTH), assigns
+        self.register_buffer("size", torch.ones(()))
+
+    def forward(self, x):
+        h = self.fc(x)
+        given = h / (self.size if self.assigns else self.size.clone())
+        if self.training:
+            with torch.no_grad():
+                moved = 0.9 * self.size + 0.1 * h.square().mean().sqrt()
+            if self.assigns:
+                self.size = moved
+            else:
+                self.size.copy_(moved)
+        return given
+
+
+class ScaledByMoved(nnx.Module):
+    def __init__(self, rngs):
+        self.fc, self.size = nnx.Linear(WIDTH, WIDTH, rngs=rngs), nnx.BatchStat(jnp.ones(()))
+        self.training = True
+
+    def __call__(self, x):
+        h = self.fc(x)
+        if self.training:
+            size = jnp.sqrt(jnp.mean(jax.lax.stop_gradient(h) ** 2))
+            self.size[...] = 0.9 * self.size[...] + 0.1 * size
+        return h / self.size[...]
+
+
+@pytest.mark.parametrize("assigns", [True, False])
+def test_a_read_that_is_no_part_of_the_write_is_moved_alone(assigns):
+    found = causes(lambda: Scaled(assigns), ScaledByMoved, lambda rng: (rng.standard_normal((3, WIDTH)),))
+    told = "computes with what size will hold after this call, where the reference has yet to write it"
+    assert found == [("buffer-order", told)]
+
+
 class WritesNothing(port()):
     def __call__(self, x):
         h = self.fc(x)

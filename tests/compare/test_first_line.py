@@ -10,7 +10,7 @@ import pytest
 import torch
 from flax import nnx
 from graphmode.compare import Case, check
-from graphmode.compare.parity.causes.values import Values
+from graphmode.compare.parity.causes.values import WHOLE, Values
 from told_lines import checked
 from told_lines import lines_with as marked
 
@@ -649,6 +649,38 @@ def test_what_is_left_where_all_cancels_is_not_told():
     told, _ = checked(Covers, PortOfCovers, lambda rng: (rng.standard_normal((5, 4)),), modes=("inference",))
     assert [line.partition(" ")[0] for line in told.port] == lines_with("where the colour is another")
     assert not set(lines_with("next to nothing")) & {line.partition(" ")[0] for line in told.reference}
+
+
+class Total(torch.nn.Module):
+    """A loss that is a sum of all."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(4, 1)
+
+    def forward(self, x):
+        return torch.sin(self.fc(x)).sum()
+
+
+class PortOfTotal(nnx.Module):
+    def __init__(self, rngs):
+        self.fc = gm.nn.Linear(4, 1, rngs=rngs)
+
+    def __call__(self, x):
+        each = jnp.sin(self.fc(x)) ** 3  # another summand
+        return each.sum()
+
+
+def test_what_is_only_summed_up_is_not_idle():
+    told, _ = checked(Total, PortOfTotal, lambda rng: (rng.standard_normal((2, 4)),), modes=("inference",))
+    assert [line.partition(" ")[0] for line in told.port] == lines_with("another summand")
+
+
+def test_all_that_is_replaced_has_another_sum_and_other_limits():
+    for array in (np.arange(5), np.random.default_rng(0).standard_normal((3, 4))):
+        others = WHOLE.replaced(array)
+        assert np.isin(others, array).all()
+        assert all(other(others) != other(array) for other in (np.sum, np.max, np.min))
 
 
 def test_parts_that_others_lack():

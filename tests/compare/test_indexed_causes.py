@@ -325,3 +325,62 @@ def test_causes_are_tried_of_a_reference_that_indexes_by_numpys_arrays():
     assert "not equal" in report.lower()
     assert "were not tried" not in report
     assert any(sparse), "a change of what are indices of a sparse tensor would write outside of its memory"
+
+
+class Unlike(torch.nn.Module):
+    """Each number, and the one before it where its tag is another."""
+
+    def forward(self, x, tags):
+        found = [x[0]]
+        for t in range(1, TIME):
+            terms, before = [x[t]], x[t - 1]
+            if tags[t] != tags[t - 1]:
+                terms.append(before)
+            found.append(torch.stack(terms).sum(0))
+        return torch.stack(found)
+
+
+class Always(nnx.Module):
+    def __init__(self, rngs):
+        pass
+
+    def __call__(self, x, tags):
+        return x + jnp.pad(x, (1, 0))[:-1]
+
+
+def test_of_what_is_only_not_the_same_no_other_number_is_named():
+    apart = {"one tag": lambda rng: (rng.standard_normal(TIME), np.ones(TIME, int))}
+    assert not causes(
+        Unlike, Always, lambda rng: (rng.standard_normal(TIME), np.arange(0, 3 * TIME, 3)), edge_inputs=apart
+    )
+
+
+class Scaled(torch.nn.Module):
+    """Turns, each with a factor of its own."""
+
+    def __init__(self, turns):
+        super().__init__()
+        self.factors = torch.nn.Parameter(torch.randn(turns))
+
+    def forward(self, x):
+        for turn in range(len(self.factors)):
+            x = torch.tanh(x * self.factors[turn])
+        return x
+
+
+class ScaledByFirst(nnx.Module):
+    def __init__(self, rngs, turns):
+        self.factors = nnx.Param(jnp.zeros(turns))
+
+    def __call__(self, x):
+        for _ in range(len(self.factors)):
+            x = jnp.tanh(x * self.factors[0])
+        return x
+
+
+@pytest.mark.parametrize("turns", [2, 4])
+def test_one_element_in_all_turns_is_named(turns):
+    found = causes(
+        lambda: Scaled(turns), lambda rngs: ScaledByFirst(rngs, turns), lambda rng: (rng.standard_normal(5),)
+    )
+    assert found == [("index", "takes [0] in every call")]

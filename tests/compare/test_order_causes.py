@@ -240,3 +240,70 @@ def test_calls_of_a_module_that_keeps_something_in_another_order_are_named():
     assert told == [
         ("", "call-order", "calls critic in another order: on what the reference's calls 2, 1, 3 are given")
     ]
+
+
+class Kept(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x, before, one, other):
+        new = torch.tanh(self.fc(x + before))
+        return torch.where(one, before, new), torch.where(other, x, new)
+
+
+class KeptPort(nnx.Module):
+    def __init__(self, rngs):
+        self.fc = nnx.Linear(WIDTH, WIDTH, rngs=rngs)
+
+    def __call__(self, x, before, one, other):
+        new = jnp.tanh(self.fc(x + before))
+        return jnp.where(one, before, new), jnp.where(other, x, new)
+
+
+class KeptOtherwise(KeptPort):
+    """Takes its masks in another order."""
+
+    def __call__(self, x, before, other, one):
+        return super().__call__(x, before, one, other)
+
+
+class Keeping(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cell = Kept()
+
+    def forward(self, x, masks):
+        state, given = torch.zeros_like(x[0]), []
+        for t in range(len(x)):
+            state, found = self.cell(x[t], state, masks[t, 0], masks[t, 1])
+            given.append(found)
+        return torch.stack(given), state
+
+
+class KeepingPort(nnx.Module):
+    def __init__(self, rngs, cell):
+        self.cell = cell(rngs)
+
+    def __call__(self, x, masks):
+        state, given = jnp.zeros_like(x[0]), []
+        for t in range(len(x)):
+            state, found = self.cell(x[t], state, masks[t, 1], masks[t, 0])
+            given.append(found)
+        return jnp.stack(given), state
+
+
+@pytest.mark.parametrize(("cell", "is_right"), [(KeptPort, False), (KeptOtherwise, True)])
+def test_arguments_that_are_handed_the_other_way_round_are_the_fault_of_who_hands_them(cell, is_right):
+    case = Case(
+        name="c",
+        summary="s",
+        reference=Keeping,
+        model=lambda rngs: KeepingPort(rngs, cell),
+        inputs=lambda rng: (rng.standard_normal((2, 3, WIDTH)), rng.random((2, 2, 3, WIDTH)) < 0.4),
+        adversarial=(),
+    )
+    report = check(case, compiled=False, hasty=True)
+    assert report.passed == is_right
+    found = [(each.module, cause.says) for each in report.divergences for cause in each.causes]
+    assert found == ([] if is_right else [("", "hands 2 and 3 of cell the other way round")])

@@ -291,6 +291,31 @@ def test_a_variance_that_is_written_out_has_a_divisor():
     assert told(normed, other) == [("ddof", "divides by n - 1")]
 
 
+def test_both_shares_of_a_mean_are_another_number():
+    def mixed(y, x):
+        return 0.1 * y + 0.9 * torch.sin(y)
+
+    found = told(mixed, lambda y, x: 0.3 * y + 0.7 * jnp.sin(y))
+    assert found == [("momentum", "takes 0.7 and 1 less that for the shares 0.9 and 0.1")]
+
+
+def test_what_is_one_number_is_not_what_is_told():
+    def apart(y, x):
+        return y.new_zeros(()) + (torch.sin(y) - torch.cos(y)).square().mean(), torch.cos(y)
+
+    found = told(apart, lambda y, x: (0 * jnp.mean(y), jnp.sin(y)))
+    assert found == [("wiring", "gives what sin gives where the reference gives what cos gives")]
+
+
+def test_a_divisor_is_left_out():
+    def mean(y, x):
+        return (y / (1 + x.square())).mean(-1)
+
+    assert told(mean, lambda y, x: y.mean(-1)) == [("factor-missing", "leaves the divisor out")]
+    ((_, says),) = told(lambda y, x: y / (1 + x.square()), lambda y, x: y)
+    assert says.endswith(": the divisor is left out")
+
+
 def test_what_a_number_multiplies_is_left_out():
     def gated(y, x):
         return torch.sin(y) + 0.9 * (x > 0).to(y.dtype) * torch.cos(y)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,10 +15,12 @@ from .parts import parts
 from .roots import epsilons
 from .several_calls import several_calls
 from .sites import is_floating, numbers, takes_all
-from .variants import Variant
+from .variants import Fit, Variant
 from .written_out import written_out
 
 LERP = ("lerp", "lerp_")
+WITHIN = 1e-9  # of a share, in which another is the same
+LIKELY_SHARES = (0.99, 0.9, 0.999, 0.5)
 
 
 def composites(sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
@@ -141,6 +144,43 @@ def _shares(sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
                     _other_share,
                 )
                 yield variant, Change(variant.apply, some)
+
+
+def other_shares(sites: list[Site]) -> Iterator[tuple[Fit, Callable[[float], Change]]]:
+    """Another number for the two shares of a mean, which are one together: wherever they are, and in one mean."""
+    shares = {site.number: share for site in sites if (share := _share(site)) is not None}
+    both = {site.number for site in sites if site.name in LERP}  # in one number
+    for kept in dict.fromkeys(round(max(share, 1 - share), 12) for share in shares.values()):
+        every = [n for n, share in shares.items() if abs(max(share, 1 - share) - kept) < WITHIN]
+        fit = Fit(
+            "momentum",
+            f"takes {{value}} and 1 less that for the shares {kept:.6g} and {1 - kept:.6g}",
+            f"take {kept:.6g} and {1 - kept:.6g}, as the reference does",
+            kept,
+            functools.partial(_with_shares, kept),
+            LIKELY_SHARES,
+        )
+        of_each = _of_one_mean([site for site in sites if site.number in every])
+        for some in [frozenset(every), *(of_each if len(of_each) > 1 else ())]:
+            of_what = {n: shares[n] > 0.5 for n in some}
+            if abs(kept - 0.5) > WITHIN and (some & both or len(set(of_what.values())) == 2):
+                yield fit, functools.partial(_with_number, fit, some)
+
+
+def _with_number(fit: Fit, at: frozenset[int], value: float) -> Change:
+    return Change(fit.apply(value), at)
+
+
+def _with_shares(kept: float, value: float) -> Callable[..., Any]:
+    def other(x: Any) -> Any:
+        if not isinstance(x, float):
+            return x
+        return value if abs(x - kept) < WITHIN else 1 - value if abs(x - 1 + kept) < WITHIN else x
+
+    def apply(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return func(*map(other, args), **{k: other(x) for k, x in kwargs.items()})
+
+    return apply
 
 
 def _of_one_mean(sites: list[Site]) -> list[frozenset[int]]:

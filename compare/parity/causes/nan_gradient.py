@@ -20,7 +20,7 @@ from ..inside.calls import ROOT
 from .graph import Run
 from .limit import Limit
 from .values import LARGEST
-from .ways import LateError, Step, ways
+from .ways import LateError, Step, port_way
 
 if TYPE_CHECKING:
     from ..inside.localise import Look
@@ -54,7 +54,8 @@ def nan_gradients(look: Look, tensors: Sequence[Tensor], deadline: float) -> lis
     at = ROOT if ROOT in look.run.forced else look.run.forced[0]
     found: dict[str, dict[tuple[str, str], int]] = {}
     with contextlib.suppress(LateError):
-        for step in ways(look, at, Limit(LONGEST_S, deadline)).steps:
+        limit = Limit(LONGEST_S, deadline)
+        for step in port_way(look, at, limit).reached(limit)[::-1]:
             if not step.operation.has_rule and (count := without_derivative(step)):
                 places = found.setdefault(step.operation.module, {})
                 place = step.operation.source, step.operation.eqn.primitive.name

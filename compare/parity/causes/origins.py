@@ -82,7 +82,7 @@ def origins(replay: Replay, target: Target, ancestry: Ancestry) -> Iterator[Orig
     if any(found is None for _, _, found in names):
         return
     told = [(key, _named(aim.reference, aim, known), found) for key, aim, found in names]
-    key, wanted, found = told[0]
+    key, wanted, found = min(told, key=lambda each: each[2] is None or _is_one_number(each[2].value))
     assert found is not None
     kinds = {_kind(w, f, ancestry) for _, w, f in told if f is not None}
     kind = kinds.pop() if len(kinds) == 1 else "wiring"
@@ -94,8 +94,12 @@ def origins(replay: Replay, target: Target, ancestry: Ancestry) -> Iterator[Orig
         right = f" in {'an earlier' if found.site.number < wanted.site.number else 'a later'} call than the reference"
     left = max(aim.residual(each.value) for _, aim, each in names if each is not None)
     says = f"{where} {found.words}{_to(key)}{right}{_remark(kind, wanted, found)}"
+    if (both := _exchanged(told)) is not None:
+        says = f"hands {both} the other way round"
     sign = operator(wanted.site.name) if wanted is not None and wanted.site is not None else ""
     fix = f"write {sign}, as the reference does" if kind == "layer-missing" and sign else FIX[kind]
+    if _divides(kind, wanted, found):
+        fix = fix.replace("multiply", "divide")
     cause = Cause(id=kind, says=says, fix=fix, residual=left)
     yield Origin(cause, [(w.words if w is not None else None, f.words) for _, w, f in told if f is not None])
 
@@ -108,8 +112,35 @@ def _remark(kind: str, wanted: Known | None, found: Known) -> str:
     if what == "layer" and one is not None and one.site is not None:
         told = operator(one.site.name) or f"the call of {one.site.name}"
     else:
-        told = f"the {what}"
+        told = "the divisor" if _divides(kind, wanted, found) else f"the {what}"
     return f": {told} is {'left out' if how == 'missing' else 'too much there'}" if what else ""
+
+
+def _is_one_number(value: np.ndarray) -> bool:
+    """Whether it is one throughout, and so like others by chance."""
+    return bool((value == value.flat[:1]).all())
+
+
+def _exchanged(told: list[tuple[Key, Known | None, Known | None]]) -> str | None:
+    """Two arguments of a module, each of which is handed what the other one should be, in all of its calls."""
+    names, holders = zip(*(key[1].partition(" of ")[::2] for key, _, _ in told), strict=True)
+    holder = holders[0].partition(", call ")[0]
+    several = {each.partition(", call ")[0] for each in holders} == {holder} and len(set(names)) == 2
+    if not several or any(key[0] != "received" or wanted is None for key, wanted, _ in told):
+        return None
+    calls: dict[str, list[tuple[Known | None, Known | None]]] = {}
+    for at, (_, wanted, found) in zip(holders, told, strict=True):
+        calls.setdefault(at, []).append((wanted, found))
+    pairs = calls.values()
+    if all(len(two) == 2 and two[0][0] is two[1][1] and two[0][1] is two[1][0] for two in pairs):
+        return f"{' and '.join(sorted(set(names)))} of {holder}"
+    return None
+
+
+def _divides(kind: str, wanted: Known | None, found: Known) -> bool:
+    """Whether the factor that is left out, or is too much, is a divisor."""
+    one = wanted if kind == "factor-missing" else found if kind == "factor-extra" else None
+    return one is not None and one.site is not None and "div" in one.site.name
 
 
 def _known(replay: Replay, sites: list[Site]) -> Iterator[Known]:

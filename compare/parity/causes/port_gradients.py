@@ -24,12 +24,11 @@ from .first_line import MOVING
 from .graph import Graph, Operation, Run
 from .limit import Limit
 from .values import LARGEST
-from .ways import check
+from .ways import STOP, check
 
 if TYPE_CHECKING:
     from ..inside.localise import Look
 
-STOP = "stop_gradient"
 Wrong = set[tuple[str, str, CallId | None]]
 Key = tuple[int, int]  # the number of an operation, and which of its results
 

@@ -18,7 +18,7 @@ from .autograd_functions import own_function
 from .call_order import other_order
 from .carried import held_otherwise
 from .change import Change, Site
-from .composite import composites
+from .composite import composites, other_shares
 from .dropout import dropout_on
 from .exchanged_calls import LAYOUTS
 from .extra import extra_activations, extra_factors, extra_given
@@ -349,6 +349,8 @@ class Search:
     def _fits(self, sites: list[Site]) -> None:
         single = constructs(sites)
         self._fits_of(single + [same for same in groups(sites) if same not in single])
+        for fit, shared in other_shares(sites):
+            self.trial.fit(fit, shared)
 
     def _fits_of(self, groups: list[list[Site]]) -> None:
         for same in groups:

@@ -27,6 +27,7 @@ from .wrong_call import Again, WrongCall
 IN_PART = " (judged before rounding grows: what follows is chaotic)"
 OF_A_CHOICE = ", or something else by which the same is chosen: nothing but a choice hangs on it here"
 NEARLY, FAR = 1e-3, 30.0  # of a value: what only a choice does not tell from it, and what a choice does
+BEYOND = 1009  # from an integer: no index or class is as far
 ORDER = "calls-order"
 LITTLE = 1e-9  # of a value: what is made of it is another then, but where it only chooses
 NOTHING = 1e-9  # a number that was found to be smaller may as well be zero
@@ -112,6 +113,7 @@ class Trial:
             and self._holds_elsewhere(id, change)
             and not self._is_refuted(id, change, by)
             and (known is None or not self._compares_with(change, known))
+            and not self._may_be_any_other(change)
         ):
             told = says + self._where(change)
             self._take(Cause(id=id, says=told, fix=fix, residual=left, reference=self._source(change)), change)
@@ -283,6 +285,21 @@ class Trial:
         ]
         return bool(with_numbers) and np.allclose(with_numbers, known, rtol=ROUNDED, atol=0)
 
+    def _may_be_any_other(self, change: Change) -> bool:
+        """Whether integers far above and far below those that the changed calls give do as well, as of one that is only
+        asked to be equal to another: of which it is not equal to, and why, that tells nothing."""
+        changed = [site for site in self.sites if site.number in change.sites]
+        if change.apply is None or not all(
+            _is_integer(site.result) and not WRITES.fullmatch(site.name) for site in changed
+        ):
+            return False
+        apply = change.apply
+
+        def beyond(by: int) -> Change:
+            return replace(change, apply=lambda func, args, kwargs: apply(func, args, kwargs) + by)
+
+        return bool(changed) and all(self.target.explains(self._residual(beyond(by))) for by in (BEYOND, -BEYOND))
+
     def _is_discrete(self, change: Change) -> bool:
         """Whether what the changed calls give may be another by a little, and the same comes of it."""
         usual = functools.partial(replace, change, apply=lambda func, args, kwargs: func(*args, **kwargs))
@@ -312,6 +329,12 @@ class Trial:
         within = {site.backward for site in self.sites if site.number in change.sites}
         name = within.pop() if len(within) == 1 else ""
         return (f", in the backward of {name}" if name else "") + (IN_PART if self.call.in_part else "")
+
+
+def _is_integer(x: Any) -> bool:
+    return (
+        isinstance(x, torch.Tensor) and not x.dtype.is_floating_point and not x.is_complex() and x.dtype != torch.bool
+    )
 
 
 def _is_given(step: Step, value: np.ndarray) -> bool:

@@ -196,16 +196,25 @@ class Lacking(NamedTuple):
     which: np.ndarray
 
     def replaced(self, array: np.ndarray) -> np.ndarray:
-        """The array with others of its parts in their place; of all of it, each element with the next, and one more
-        where it has but one."""
+        """The array with others of its parts in their place; of all of it, each element with the next, and the least
+        and the largest with another, by which sums and limits are others, too; one more where it has but one."""
         if not self.axes:
-            return np.roll(array, 1) if array.size > 1 else array + 1
+            return _with_others(array)
         front = tuple(range(len(self.axes)))
         moved = np.moveaxis(array, self.axes, front).copy()
         parts = moved.reshape(len(self.which), -1)
         lack, others = np.flatnonzero(self.which), np.flatnonzero(~self.which)
         parts[lack] = parts[np.resize(others, len(lack))]
         return np.moveaxis(parts.reshape(moved.shape), front, self.axes)
+
+
+def _with_others(array: np.ndarray) -> np.ndarray:
+    if array.size == 1:
+        return array + 1
+    moved, known = np.roll(array, 1), np.unique(array)
+    if len(known) > 1 and array.dtype.kind in "iuf":
+        moved[(moved == known[0]) | (moved == known[-1])] = known[-2]
+    return moved
 
 
 def _cuts(array: np.ndarray, *, some: bool = False) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:

@@ -18,6 +18,7 @@ from torch.utils import _pytree as pytree
 
 from graphmode.weights import as_numpy
 
+from ...trees import is_floating
 from ..inside.calls import CallId, is_inside
 from ..inside.hooking import taken_apart, with_theirs
 from ..inside.lanes import in_all_lanes
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from ..inside.localise import Look
 
 
+STOP = "stop_gradient"
 SUMS = ("add", "radd", "iadd", "sub", "subtract", "rsub", "isub", "sum")
 MOST_WRITTEN = 100  # of the port's variables, among which those of wrong buffers are looked for
 
@@ -78,6 +80,7 @@ class Ways:
 
     Attributes:
       made: the reference's function calls in the counterpart.
+      port: its way; None where there are no such calls.
       steps: the port's operations, in all of its graph, when each module has the reference's inputs and hands on the
         reference's outputs.
       wrong: what is wrong at the borders of the call, of the port's values, and in what it keeps.
@@ -87,10 +90,10 @@ class Ways:
     def __init__(self, look: Look, at: CallId, limit: Limit):
         self.look, self.at = look, at
         self.made, self._theirs = _made(look, at)
-        self._port = _Port(look, at, limit) if self.made else None
+        self.port = PortWay(look, at, limit) if self.made else None
         self.steps, self.wrong, self.fixed = ([], [], [])
-        if self._port is not None:
-            self.steps, self.wrong, self.fixed = self._port.steps, self._port.wrong, self._port.fixed
+        if self.port is not None:
+            self.steps, self.wrong, self.fixed = self.port.steps, self.port.wrong, self.port.fixed
 
     def theirs(self, others: Sequence[Look] = ()) -> Values:
         """What the reference has, and has beside its constants in other digits."""
@@ -140,7 +143,7 @@ class Ways:
         Raises:
           LateError: where the time is over before.
         """
-        return self._port is not None and self._port.gives_the_same(lacking, limit)
+        return self.port is not None and self.port.gives_the_same(lacking, limit)
 
     def with_zeros(self, numbers: Collection[int], limit: Limit) -> dict[int, Any]:
         """Each of the port's values, by its identity, as it is where some operations, by their numbers, give zeros.
@@ -148,7 +151,7 @@ class Ways:
         Raises:
           LateError: where the time is over before.
         """
-        return {} if self._port is None else self._port.with_zeros(numbers, limit)
+        return {} if self.port is None else self.port.with_zeros(numbers, limit)
 
     def never(self, limit: Limit) -> Iterator[Made]:
         """What the reference makes of what the port has, and the port never: there they part."""
@@ -172,6 +175,15 @@ def ways(look: Look, at: CallId, limit: Limit) -> Ways:
     if at not in look.ways:
         look.ways[at] = Ways(look, at, limit)
     return look.ways[at]
+
+
+def port_way(look: Look, at: CallId, limit: Limit) -> PortWay:
+    """The port's alone, also where the reference calls nothing but modules.
+
+    Raises:
+      LateError: where the time is over before.
+    """
+    return ways(look, at, limit).port or PortWay(look, at, limit)
 
 
 def check(limit: Limit) -> None:
@@ -227,7 +239,7 @@ def _arrays(tree: Any) -> list[np.ndarray]:
     return [as_numpy(x.detach().to_dense().clone()) for x in tensors]
 
 
-class _Port:
+class PortWay:
     """The port when each module has the reference's inputs and hands on its outputs.
 
     Args:
@@ -248,14 +260,20 @@ class _Port:
         self.fixed: list[tuple[str, Any]] = []
         self._fixed: set[int] = set()  # by identity
         self._handed: list[np.ndarray] = []  # what modules were handed on, which the graph has for constants
-        self._shown: list[Any] = []  # at the borders, while it is traced
+        self._passed: list[Any] = []  # what modules are given and give, while it is traced
+        self._shown: list[Any] = []  # of it, what is at the borders of this call
         self._wanted: list[tuple[Pair, np.ndarray]] = []
         self._home: list[Any] = []
         with jax.disable_jit():
             self._graph = Graph(
-                look.port, look.question, self._through, beside=lambda: list(self._shown), with_state=True
+                look.port,
+                look.question,
+                self._through,
+                beside=lambda: [*self._passed, *self._shown],
+                with_state=True,
             )
-        found, state = self._run(functools.partial(self._note, limit))
+        given, state = self._run(functools.partial(self._note, limit))
+        found = self._at_borders(given)
         shown = zip(found, self._wanted, strict=True)
         self.wrong = [value for value, (pair, right) in shown if _is_off(pair, np.asarray(value), right)]
         self._written = self._wrong_leaves(state)  # the leaves of the state that are compared beside the borders
@@ -278,8 +296,8 @@ class _Port:
 
         try:
             with np.errstate(all="ignore"):
-                found, state = self._run(visit)
-            borders = [*found, *(state[leaf] for leaf in self._written)]
+                given, state = self._run(visit)
+            borders = [*self._at_borders(given), *(state[leaf] for leaf in self._written)]
             return all(map(_are_the_same, borders, self._borders))
         except LateError:
             raise
@@ -313,13 +331,56 @@ class _Port:
     def _by_number(self) -> dict[int, Step]:
         return {step.operation.number: step for step in self.steps}
 
+    def reached(self, limit: Limit) -> list[Step]:
+        """The operations that a gradient may go back through, the last one first: inputs or what is trained come to
+        them, and of what they give more than the state is made.
+
+        Args:
+          limit: of this run.
+
+        Raises:
+          LateError: where the time is over before.
+        """
+        moving: list[Step] = []
+        kept: list[Any] = []  # or another could take the identity of one
+        still = {id(x) for source, x in self.fixed if not source}  # what no gradient goes back through
+        used: set[int] = set()
+
+        def visit(operation: Operation, given: list[Any], wide: Run) -> list[Any]:
+            check(limit)
+            results = wide(given)
+            if stops := operation.eqn.primitive.name == STOP:
+                results = list(map(jnp.copy, results))  # what is stopped may be used beside it
+            kept.extend(results)
+            used.update(map(id, given))
+            atoms = zip(operation.eqn.invars, given, strict=True)
+            if stops or all(isinstance(atom, jex.Literal) or id(x) in still for atom, x in atoms):
+                still.update(map(id, results))
+            else:
+                still.update(id(x) for x in results if not is_floating(x))
+                moving.append(Step(operation, given, results))
+            return results
+
+        with np.errstate(all="ignore"):
+            given, state = self._run(visit)
+        unused = set(map(id, kept)) - used - set(map(id, state))  # as what is handed on within another trace
+        alive = unused.union(map(id, given))
+        reached = []
+        for step in reversed(moving):
+            if any(id(x) in alive and id(x) not in still for x in step.results):
+                alive.update(map(id, step.given))
+                reached.append(step)
+        return reached
+
+    def _at_borders(self, given: list[Any]) -> list[Any]:
+        return given[len(given) - len(self._shown) :]
+
     def _run(self, visit: Visit) -> tuple[list[Any], list[Any]]:
-        """What is shown at the borders, and the leaves of the state after the call."""
+        """What it gives, with what passes the borders of modules, and the leaves of the state after the call."""
         with jax.disable_jit():
             outputs = self._graph.evaluate(visit, opened=True)
         count = self._graph.state_structure.num_leaves
-        rest, state = outputs[: len(outputs) - count], outputs[len(outputs) - count :]
-        return rest[len(rest) - len(self._shown) :], state
+        return outputs[: len(outputs) - count], outputs[len(outputs) - count :]
 
     def _wrong_leaves(self, state: list[Any]) -> list[int]:
         """Of the state, those of which the module's wrong buffers are made."""
@@ -377,10 +438,11 @@ class _Port:
         self._handed += [theirs[pair.name] for pair in pairs]
 
         def change(ours: list[Any]) -> list[Any]:
-            if noted and get_opaque_trace_state() == self._home[0]:
-                for pair in pairs:
-                    self._shown.append(ours[pair.index])
-                    self._wanted.append((pair, theirs[pair.name]))
+            if get_opaque_trace_state() == self._home[0]:
+                self._passed += [ours[pair.index] for pair in pairs]
+                if noted:
+                    self._shown += [ours[pair.index] for pair in pairs]
+                    self._wanted += [(pair, theirs[pair.name]) for pair in pairs]
             return with_theirs(ours, theirs, pairs)
 
         return in_all_lanes(lanes, change)

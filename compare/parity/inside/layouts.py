@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from types import MappingProxyType
@@ -214,10 +214,11 @@ def pair(
     received: Sequence[Pair] | None = None,
     around: Sequence[Pair] = (),
     lines: Mapping[str, EndToEnd] = MappingProxyType({}),
+    in_place: bool = False,
 ) -> list[Pair]:
     """Which of the port's tensors stands for which of the reference's; `packings` are of those that are packed,
     `lines` of those that are lines laid end to end, and `received` is what the call received, of tensors that it
-    gives; `around` is what the call around it received.
+    gives; `around` is what the call around it received. With `in_place` it is the one in its place wherever that fits.
 
     That of the same name, where `names` has those of the port's, and they are the reference's.
 
@@ -240,8 +241,8 @@ def pair(
         if not found:
             continue
         best = min(found, key=lambda index: found[index][0])
-        in_place = found.get(place) if len(port) == len(reference) else None
-        if in_place is not None and not found[best][0] < NEARER * in_place[0]:
+        there = found.get(place) if len(port) == len(reference) else None
+        if there is not None and (in_place or not found[best][0] < NEARER * there[0]):
             best = place
         free.remove(best)
         pairs.append(Pair(name, best, found[best][1]))
@@ -249,6 +250,17 @@ def pair(
         # of several tensors that the port holds as one, such as a list of lines, one alone would be held against it
         return [each for each in pairs if not isinstance(each.layout, FixedSizeLayout)]
     return pairs
+
+
+def are_exchanged(pairs: Sequence[Pair], reference: Collection[str]) -> bool:
+    """Whether tensors of the port, as many as the reference's, stand for one another in another order."""
+    places = {name: place for place, name in enumerate(reference)}
+    by_place = {each.index: each for each in pairs}
+    moved = [each for each in pairs if each.index != places[each.name]]
+    return bool(moved) and any(
+        (there := by_place.get(places[each.name])) is not None and there.layout.shape == each.layout.shape
+        for each in moved
+    )
 
 
 def _layout(

@@ -32,7 +32,7 @@ from .calls import Call, CallId, Calls, is_inside
 from .cut_short import CutShort
 from .hooking import handed, is_array, kept_in_memory, numbered, taken_apart
 from .lanes import all_lanes
-from .layouts import Layouts, Pair, are_among, complement_of, is_added_to, pair, says_the_same
+from .layouts import Layouts, Pair, are_among, are_exchanged, complement_of, is_added_to, pair, says_the_same
 from .numbers import HandedNumbers
 from .other_borders import beginning_elsewhere, ending_elsewhere
 from .packed import is_lengths, unpacked
@@ -80,6 +80,8 @@ class PortRun:
         }
         self._complemented: set[str] = set()  # modules that are handed masks of the opposite meaning
         self._as_they_are: set[str] = set()  # of them those that read the reference's
+        self._exchanged: set[str] = set()  # modules that are handed the reference's values in another order
+        self._in_place: set[str] = set()  # of them those that are right with each in its place
         self.numbers = HandedNumbers()
         self.unlike: list[CallId] = []
         self.cut_short: dict[str, int] = {}
@@ -132,7 +134,8 @@ class PortRun:
         another one: it fails, or gives another shape than it does of its own. Then such calls are `unlike`, too.
 
         A mask that is True where the reference's is False is no error of who makes it, as long as who reads it does
-        so likewise; nor is it read wrongly where what reads it is right with the reference's.
+        so likewise; nor is it read wrongly where what reads it is right with the reference's. So it is with arguments
+        in another order.
         """
         found = self._forced_forward(matches, calls)
         if wrong := self._complemented & giving_others(found[0]):
@@ -142,6 +145,12 @@ class PortRun:
             found = self._forced_forward(matches, calls)
             if neither := wrong & giving_others(found[0]):
                 self._as_they_are = wrong - neither
+                found = self._forced_forward(matches, calls)
+        if wrong := self._exchanged & giving_others(found[0]):
+            self._in_place = wrong
+            found = self._forced_forward(matches, calls)
+            if neither := wrong & giving_others(found[0]):
+                self._in_place = wrong - neither
                 found = self._forced_forward(matches, calls)
         found = self.numbers.settled(found, lambda: self._forced_forward(matches, calls))
         return self._within_its_own_borders(matches, calls, found)
@@ -302,7 +311,11 @@ class PortRun:
     ) -> Iterator[Seen]:
         arrays, whole = [np.asarray(x) for x in ours], call.inputs if what == "received" else call.outputs
         theirs, packings = unpacked(whole)
-        into += pair(arrays, theirs, self.layouts, names_of_ours, packings, received, outer, call.lines[what])
+        in_place = what == "received" and at.path in self._in_place
+        lines = call.lines[what]
+        into += pair(arrays, theirs, self.layouts, names_of_ours, packings, received, outer, lines, in_place)
+        if what == "received" and len(arrays) == len(theirs) and are_exchanged(into, theirs):
+            self._exchanged.add(at.path)
         if what == "received" and at.path not in self._as_they_are:
             into[:] = [self._read_as_handed(at, each, arrays[each.index], theirs[each.name]) for each in into]
         for each in into:

@@ -172,11 +172,13 @@ def _without(a: torch.Tensor, b: torch.Tensor, axis: int, place: int) -> torch.T
 def factors(call: Called) -> Iterator[Variant | Fit]:
     a, b = call.args[0], call.args[1] if len(call.args) > 1 else None
     if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) and call.name in ("mul", "mul_", "div", "div_"):
-        for kept, lost in ((0, "second"), (1, "first")):
+        fixes = ("divide it", "divide by it") if "div" in call.name else ("multiply by it",) * 2
+        lost = ("the dividend", "the divisor") if "div" in call.name else ("the first factor", "the second factor")
+        for kept in (0, 1):
             yield Variant(
                 "factor-missing",
-                f"leaves {call.name_of(1 - kept) or f'the {lost} factor'} out",
-                "multiply by it",
+                f"leaves {call.name_of(1 - kept) or lost[1 - kept]} out",
+                fixes[1 - kept],
                 lambda func, args, kwargs, kept=kept: _shaped(args[kept], func(*args, **kwargs)),
             )
     if isinstance(b, int | float) and not isinstance(b, bool):

@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 
 from ..ancestry import tensors_of
 from ..change import VIEWS, WRITES
-from ..sites import takes_all
+from ..sites import instruction, takes_all
 from ..variants import Called, Variant, after, of
 from .reduction import is_mask
 
@@ -66,12 +66,18 @@ def element(call: Called) -> Iterator[Variant]:
     if Ellipsis not in parts and None not in parts:
         yield from _averaged(parts, is_guess=is_mask(x))
     for place, part in enumerate(parts):
-        for other in _others(part):
+        turns = _is_number(part) and _takes_others(call, place)
+        several = dict.fromkeys((0, -1, part)) if turns else ()
+        for other in (*several, *_others(part)):
             changed = (*parts[:place], other, *parts[place + 1 :])
+            if not turns and _is_number(part) and _are_one(x, parts, place, other):
+                continue
             yield Variant(
                 "index",
-                f"takes [{_words(changed)}] for [{_words(parts)}]",
-                f"take [{_words(parts)}]",
+                f"takes [{_words(changed)}] in every call"
+                if turns
+                else f"takes [{_words(changed)}] for [{_words(parts)}]",
+                "take the one of the turn" if turns else f"take [{_words(parts)}]",
                 lambda func, args, kwargs, changed=changed: func(args[0], changed),
                 is_guess=is_mask(x),  # a part of a mask that is true throughout is like no mask at all
             )
@@ -98,6 +104,22 @@ def reversed_axis(call: Called) -> Iterator[Variant]:
                 after(lambda x, axis=axis: x.flip(axis)),
                 is_guess=True,  # a softmax does not tell the other end of a ramp from the other sign
             )
+
+
+def _takes_others(call: Called, place: int) -> bool:
+    """Whether the same instruction takes other elements in other turns."""
+    sites = call.ancestry.sites if call.ancestry is not None else ()
+    here = instruction(call.site)
+    same = (site.args[1] for site in sites if site.name == call.name and instruction(site) == here)
+    return len({str(index[place] if isinstance(index, tuple) else index) for index in same}) > 1
+
+
+def _are_one(x: torch.Tensor, parts: tuple[Any, ...], place: int, other: int) -> bool:
+    """Whether this number, counted from the other end, is the one that is there."""
+    if any(part is None or part is Ellipsis for part in parts[:place]):
+        return False
+    length = x.shape[place]
+    return bool(length) and other % length == parts[place] % length
 
 
 def _is_number(part: Any) -> bool:
