@@ -179,7 +179,8 @@ def ties(call: Called) -> Iterator[Variant]:
             yield Variant(
                 "tie-order",
                 "orders equal elements by their place",
-                "PyTorch's topk gives equal elements in another order: gm.topk",
+                "PyTorch promises no order of equal elements: let the reference take the first of "
+                "sort(descending=True, stable=True), or give inputs without ties",
                 stable,
             )
 
