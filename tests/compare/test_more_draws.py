@@ -81,6 +81,8 @@ def few_equal(rng):
 
 
 def test_what_the_order_of_equal_elements_makes_is_not_held_against_a_port():
-    right = Case("c", "s", reference=Two, model=TwoPort, inputs=few_equal, modes=("inference",), adversarial=())
+    right = Case(
+        name="c", summary="s", reference=Two, model=TwoPort, inputs=few_equal, modes=("inference",), adversarial=()
+    )
     assert check(right, seed=1).passed
     assert not check(replace(right, model=TwoOfLess), seed=1).passed
