@@ -325,3 +325,28 @@ def test_causes_are_tried_of_a_reference_that_indexes_by_numpys_arrays():
     assert "not equal" in report.lower()
     assert "were not tried" not in report
     assert any(sparse), "a change of what are indices of a sparse tensor would write outside of its memory"
+
+
+class Binned(torch.nn.Module):
+    """A weight for each stretch between some edges, which the numbers meet."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(TAGS + 1))
+        self.register_buffer("edges", torch.arange(1.0, TAGS + 1))
+
+    def forward(self, x):
+        return self.weight[torch.bucketize(x, self.edges, right=True)] * x
+
+
+class BinnedOtherwise(nnx.Module):
+    def __init__(self, rngs):
+        self.weight, self.edges = nnx.Param(jnp.zeros(TAGS + 1)), nnx.BatchStat(jnp.zeros(TAGS))
+
+    def __call__(self, x):
+        return self.weight[...][jnp.digitize(x, self.edges[...], right=True)] * x
+
+
+def test_the_other_side_of_a_search_is_named():
+    found = causes(Binned, BinnedOtherwise, lambda rng: (rng.integers(0, TAGS, (4, TIME)).astype(float),))
+    assert found == [("search-side", "searches by side='left', which leaves out what is equal")]
