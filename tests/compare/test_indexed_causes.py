@@ -350,3 +350,27 @@ class BinnedOtherwise(nnx.Module):
 def test_the_other_side_of_a_search_is_named():
     found = causes(Binned, BinnedOtherwise, lambda rng: (rng.integers(0, TAGS, (4, TIME)).astype(float),))
     assert found == [("search-side", "searches by side='left', which leaves out what is equal")]
+
+
+class Sunk(torch.nn.Module):
+    """Shares of some scores beside one that takes no part after that."""
+
+    def __init__(self):
+        super().__init__()
+        self.sink = torch.nn.Parameter(torch.tensor([1.0]))
+
+    def forward(self, x):
+        return torch.cat([x, self.sink.expand(len(x), 1)], -1).softmax(-1)[:, :-1]
+
+
+class SunkTooEarly(nnx.Module):
+    def __init__(self, rngs):
+        self.sink = nnx.Param(jnp.zeros(1))
+
+    def __call__(self, x):
+        return jax.nn.softmax(jnp.concatenate([x, jnp.broadcast_to(self.sink[...], (len(x), 1))], -1)[:, :-1], -1)
+
+
+def test_a_part_that_is_taken_too_early_is_told_as_it_is_written():
+    found = causes(Sunk, SunkTooEarly, lambda rng: (rng.standard_normal((4, TIME)),), modes=("inference",))
+    assert ("calls-order", "calls x[...] before softmax, which the reference calls first") in found
