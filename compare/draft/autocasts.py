@@ -36,7 +36,7 @@ def autocast(node: ast.Call, found: Any, written: Callable[[ast.AST], str]) -> s
     device = {torch.cuda.amp.autocast: "cuda", torch.cpu.amp.autocast: "cpu"}.get(found)
     if device is None:
         named = chosen["device_type"]
-        device = named.value if isinstance(named, ast.Constant) else written(named).strip("'\"")
+        device = str(named.value) if isinstance(named, ast.Constant) else written(named).strip("'\"")
     if device not in _LOW:
         return None
     of_cpu = ['device_type="cpu"'] if device == "cpu" else []
