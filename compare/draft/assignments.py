@@ -93,11 +93,13 @@ class Assignments(Writes):
         called = torch_name(self.scope.find(value.func)) if isinstance(value, ast.Call) else None
         if isinstance(target, ast.Name) and called is not None and called.startswith("nn.utils.rnn.pack"):
             self._packed.add(target.id)
-        names = target.elts if isinstance(target, ast.Tuple) else [target]
+        names = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
         if isinstance(value, ast.Call) and self._takes_all([target, *names], value):
             self._taken.add(id(value))
-        if self._is_tensor(value):
-            self._tensors |= {name.id for name in names if isinstance(name, ast.Name)}
+        given = value.elts if isinstance(value, ast.Tuple | ast.List) and target is not names[0] else [value]
+        given = given if len(given) == len(names) else [value] * len(names)
+        pairs = zip(names, given, strict=True)
+        self._tensors |= {name.id for name, each in pairs if isinstance(name, ast.Name) and self._is_tensor(each)}
 
     def _learn_count(self, target: ast.expr, value: ast.expr) -> None:
         """How many values are taken from one."""
@@ -244,6 +246,13 @@ class Assignments(Writes):
     def _is_module_elsewhere(self, name: str) -> bool:
         assert self.owner is not None
         return name in self.model.children.get(self.owner, ())
+
+
+def among_several(targets: list[ast.expr]) -> list[ast.expr]:
+    """What is given a value beside others, in one statement."""
+    several = [each.elts if isinstance(each, ast.Tuple | ast.List) else [each] for each in targets]
+    parts = [part for each in several for part in each]
+    return parts if len(parts) > 1 or parts != targets else []
 
 
 def _gives_array(function: ast.expr) -> bool:

@@ -103,7 +103,7 @@ class Augmented(InitialValues):
         value = without_parentheses(self.written(node.value))
         if isinstance(node.value, ast.Tuple) and not value.startswith("("):
             value = f"({value})"
-        begin = " = ".join(self.spans.text(*self.spans.of(each)) for each in targets)
+        begin = " = ".join(map(self.written, targets))
         is_kept = isinstance(node, ast.AugAssign) and self._keeps_its_gradient(node.target)
         self._stopped_names |= set() if is_kept else names
         if isinstance(node, ast.Assign):

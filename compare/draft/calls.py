@@ -14,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from graphmode import nn
 
+from .autocasts import autocast, is_autocast
 from .draws import STREAM
 from .huggingface import chosen_function, is_output
 from .in_place import gives_what_it_sets
@@ -63,6 +64,8 @@ class Calls(TorchCalls):
         if is_function_of_gradients(getattr(found, "__self__", None)) and not node.keywords:
             self.model.helpers.add("apply_function")
             return f"apply_function({', '.join([self.model.classes[found.__self__], *map(self.written, node.args)])})"
+        if is_autocast(found) and (made := autocast(node, found, self.written)) is not None:
+            return made
         if found is torch.device:  # a graph's arrays are where it runs
             return "None"
         if found is hasattr and (always := settled(node, self.scope)) is not None:

@@ -44,6 +44,8 @@ class Expressions(KnownObjects):
             return self._size_of_weight(node) or self._call(node)
         if id(node) in self._bare and isinstance(node, ast.Attribute):
             return f"{'self' if is_self(node.value) else self.written(node.value)}.{node.attr}"
+        if id(node) in self._taking and isinstance(node, ast.Attribute):
+            return f"self.{node.attr}[...]"
         if isinstance(node, ast.Name) and node.id in self._variables and isinstance(node.ctx, ast.Load):
             return f"{node.id}[...]"
         if isinstance(node, ast.Attribute | ast.Name) and isinstance(node.ctx, ast.Load):

@@ -58,13 +58,17 @@ class Draft(NamedTuple):
         return len(self.lines)
 
 
+MASK = 0  # in place of a bound of integers
+
+
 def draft(location: str, inputs: tuple[str, ...] = ()) -> Draft:
     """Drafts the port of an eager model, and a case for it.
 
     Args:
       location: `path/to/file.py:NAME` or `package.module:NAME` of a class of modules that takes no arguments, or of a
         function that gives a model.
-      inputs: a shape for each positional argument, `"8,3,32,32"`; `"8,128:1000"` for integers below 1000.
+      inputs: a shape for each positional argument, `"8,3,32,32"`; `"8,128:1000"` for integers below 1000,
+        `"8,128:bool"` for a mask.
 
     Raises:
       CaseError: where there is no such thing, it gives no module, its source is not to be had, or a shape is none.
@@ -267,21 +271,24 @@ def _case(name: str, original: str, inputs: list[str], arguments: str, ties: lis
 
 
 def _input(text: str) -> tuple[tuple[int, ...], int | None]:
-    """A shape, and of integers the bound."""
+    """A shape, and of integers the bound, which is 0 for a mask."""
     sizes, separator, most = text.partition(":")
     try:
         shape = tuple(int(size) for size in sizes.split(","))
-        limit = int(most) if separator else None
+        limit = int(most) if separator and most != "bool" else None
         if min(shape) < 1 or (limit is not None and limit < 1):
             raise ValueError
     except ValueError:
         raise CaseError(
-            f"input is {text!r}; give a shape of lengths above 0, 8,3,32,32, or for integers below 1000 8,128:1000"
+            f"input is {text!r}; give a shape of lengths above 0, 8,3,32,32, for integers below 1000 8,128:1000, or "
+            "for a mask 8,128:bool"
         ) from None
-    return shape, limit
+    return shape, MASK if most == "bool" else limit
 
 
 def _drawn(shape: tuple[int, ...], limit: int | None) -> str:
+    if limit == MASK:
+        return f"rng.random({shape}) < 0.5"
     if limit is not None:
         return f"rng.integers(0, {limit}, {shape})"
     return f'rng.standard_normal({shape}).astype("float32")'
@@ -289,6 +296,8 @@ def _drawn(shape: tuple[int, ...], limit: int | None) -> str:
 
 def _array(given: tuple[tuple[int, ...], int | None], rng: np.random.Generator) -> np.ndarray:
     shape, limit = given
+    if limit == MASK:
+        return rng.random(shape) < 0.5
     return rng.standard_normal(shape).astype("float32") if limit is None else rng.integers(0, limit, shape)
 
 

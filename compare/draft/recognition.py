@@ -59,6 +59,7 @@ class Recognition:
         self._counted: set[str] = set()  # local names of numbers that only a run knows
         self._lone_slices: set[int] = set()  # slices that stand in an index beside whole axes alone
         self._bare: set[int] = set()  # expressions that give variables of Flax, and not their values
+        self._taking: set[int] = set()  # variables of Flax among several targets, which take values
         self._now: ast.stmt | None = None  # the statement that is written
         self._after: list[list[str]] = [[]]  # what is written after it
         self.heads: dict[str, str] = {}  # layers that multiply by an embedding's weight, and which

@@ -140,6 +140,8 @@ class Shapes(Expressions):
         if name == "topk" and given and count is not None and self._is_last(given[2:], named):
             pair = f"jax.lax.top_k({self.written(given[0])}, {self.written(count)})"
             return f"{pair}[0]", f"{pair}[1]"
+        if name in ("topk", "kthvalue", "median") and given and (of_torch is not None or self._is_tensor(given[0])):
+            return self._ordered(name, given, named)
         if name not in ("max", "min", "sort") or not given:
             return None
         dim = named.get("dim", given[1] if len(given) > 1 and _is_number(given[1]) else None)
@@ -155,6 +157,21 @@ class Shapes(Expressions):
         rest = f"axis={axis}" + ("" if further is None else f", {which}={self.written(further)}")
         x = self.written(given[0])
         return f"jnp.{name}({x}, {rest})", f"jnp.arg{name}({x}, {rest})"
+
+    def _ordered(self, name: str, given: list[ast.expr], named: Mapping[str, ast.expr]) -> tuple[str, str] | None:
+        """The k largest along an axis, the k-th smallest or the median, and where; None of the median of all."""
+        if any(isinstance(each, ast.Starred) for each in given) or (
+            name == "median" and len(given) < 2 and "dim" not in named
+        ):
+            return None
+        self.model.helpers |= {"kthvalue", name} if name == "median" else {name}
+        self.model.imports.add("from typing import Any")
+        arguments = [self.written(each) for each in given]
+        arguments += [
+            f"{key}={self.written(each)}" for key, each in named.items() if key in ("k", "dim", "keepdim", "largest")
+        ]
+        made = f"{name}({', '.join(arguments)})"
+        return f"{made}[0]", f"{made}[1]"
 
     @staticmethod
     def _is_last(rest: list[ast.expr], named: Mapping[str, ast.expr]) -> bool:

@@ -21,7 +21,6 @@ _RENAMED = {
     "arccos": "arccos",
     "arctan": "arctan",
     "neg": "negative",
-    "round": "round",
     "asinh": "arcsinh",
     "acosh": "arccosh",
     "atanh": "arctanh",
@@ -118,6 +117,7 @@ FUNCTIONS = rules(
             )
             for name, theirs in _REDUCED.items()
         },
+        "round": ("input decimals", "jnp.round({input}<, {decimals}>)"),
         "add": ("input other alpha", "({input} + <{alpha} * >{other})"),
         "sub subtract": ("input other alpha", "({input} - <{alpha} * >{other})"),
         "rsub": ("input other", "({other} - {input})"),
@@ -193,7 +193,10 @@ FUNCTIONS = rules(
         "cumsum": ("input dim dtype", "jnp.cumsum({input}, axis={dim}<, dtype={dtype}>)"),
         "cumprod": ("input dim dtype", "jnp.cumprod({input}, axis={dim}<, dtype={dtype}>)"),
         "logcumsumexp": ("input dim", "jax.lax.cumlogsumexp({input}, axis={dim} % {input}.ndim)"),
-        "diff": ("input n dim", "jnp.diff({input}<, n={n}><, axis={dim}>)"),
+        "diff": (
+            "input n dim prepend append",
+            "jnp.diff({input}<, n={n}><, axis={dim}><, prepend={prepend}><, append={append}>)",
+        ),
         "trapezoid trapz": ("y x dx dim", "jnp.trapezoid({y}<, {x}><, dx={dx}><, axis={dim}>)"),
         "dist": ("input other p", "jnp.linalg.norm(({input} - {other}).ravel()<, ord={p}>)"),
         "cdist": ("x1 x2 p", "cdist({x1}, {x2}<, {p}>)"),
@@ -233,7 +236,7 @@ FUNCTIONS = rules(
                 "input n dim norm",
                 f"jnp.fft.{name}({{input}}<, n={{n}}><, axis={{dim}}><, norm={{norm}}>)",
             )
-            for name in ("fft", "ifft", "rfft", "irfft")
+            for name in ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft")
         },
         **{
             f"fft.{name}": (

@@ -260,8 +260,7 @@ class TorchCalls(NewTensors):
         self.model.helpers |= {name} & HELPERS if text is not None else set()
         return text
 
-    @staticmethod
-    def _by_choice(rule: Rule, name: str, given: dict[str, str]) -> tuple[str | None] | None:
+    def _by_choice(self, rule: Rule, name: str, given: dict[str, str]) -> tuple[str | None] | None:
         """What an argument that chooses between functions makes of a call; None where there is none."""
         short = name.rpartition(".")[2]
         if short in ("var", "std", "var_mean", "std_mean"):
@@ -273,7 +272,9 @@ class TorchCalls(NewTensors):
         if short in ("div", "divide") and "rounding_mode" in given:
             mode = given.pop("rounding_mode").strip("'\"")
             x, y = given["input"], given["other"]
-            floor, trunc = f"jnp.floor_divide({x}, {y})", f"jnp.trunc({as_operand(x)} / {as_operand(y)})"
+            floor, trunc = f"jnp.floor_divide({x}, {y})", f"truncated_divide({x}, {y})"
+            self.model.helpers |= {"truncated_divide"} if mode == "trunc" else set()
+            self.model.imports |= {"from typing import Any"} if mode == "trunc" else set()
             return ({"floor": floor, "trunc": trunc, "None": f"({as_operand(x)} / {as_operand(y)})"}.get(mode),)
         if short in ("searchsorted", "bucketize") and "right" in given:
             right = given.pop("right")

@@ -14,8 +14,9 @@ from types import FunctionType
 import torch
 
 from .arguments import all_arguments, is_only_compared, listed_in, sized_in
-from .assignments import CONTAINERS, has_mode
+from .assignments import CONTAINERS, among_several, has_mode
 from .augmented import GONE, Augmented
+from .autocasts import OFF, autocast, is_autocast, multiplies
 from .draws import STREAM
 from .huggingface import is_decorator, stands_for
 from .in_place import is_written_as_tensor, writer
@@ -118,6 +119,8 @@ class Translator(Augmented):
             return self._alone(node.value)
         if isinstance(node, ast.Assign) and any(map(self._is_part_of_several, node.targets)):
             self._note("M01: a part of a tensor among several targets: give it a name, and write that by .at[]")
+        if isinstance(node, ast.Assign) and not self._builds:
+            self._taking |= {id(each) for each in among_several(node.targets) if self._is_state(each)}
         if isinstance(node, ast.Assign) and len(node.targets) == 1:
             self._learn_count(node.targets[0], node.value)
             self._learn(node.targets[0], node.value)
@@ -387,6 +390,12 @@ class Translator(Augmented):
             return True
         return not isinstance(test, ast.Name | ast.Attribute) and self._is_tensor(test)
 
+    def _context(self, context: ast.expr) -> str | None:
+        """A context that a port has, too."""
+        found = self._called(context)
+        is_known = isinstance(context, ast.Call) and is_autocast(found)
+        return autocast(context, found, self.written) if is_known else None  # type: ignore[arg-type]
+
     def _note_context(self, node: ast.With) -> None:
         for item in node.items:
             name = torch_name(self._called(item.context_expr)) or ""
@@ -395,6 +404,9 @@ class Translator(Augmented):
                 self._note("G04: no jax.lax.stop_gradient of the values made here, also within torch.no_grad")
             elif "grad" in name or "grad" in getattr(held, "__name__", ""):
                 self._note("G04: jax.lax.stop_gradient of the values made here")
+            elif (made := self._context(item.context_expr)) is not None:
+                if made != OFF and any(map(multiplies, node.body)):
+                    self._note("nn.functional.matmul and einsum follow autocast, as layers do; @ and jnp's do not")
             elif is_of_torch(held):
                 self._note(f"{ast.unparse(item.context_expr)} has no counterpart in a graph")
 

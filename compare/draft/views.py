@@ -53,7 +53,8 @@ class Views(Calls):
         self._forget_views({each.id for each in names})
         if self._builds or self._code is None or self._now is None:
             return
-        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+        literal = ast.Tuple | ast.List
+        if isinstance(target, literal) and isinstance(value, literal) and len(target.elts) == len(value.elts):
             for each, part in zip(target.elts, value.elts, strict=True):
                 if isinstance(each, ast.Name):
                     self._learn_view(each.id, part)

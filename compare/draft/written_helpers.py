@@ -204,6 +204,31 @@ def scatter_reduce(
     return extreme + shared - jax.lax.stop_gradient(shared)
 
 
+def topk(x: jax.Array, k: int, dim: int = -1, largest: Any = True, *_: Any) -> tuple[jax.Array, jax.Array]:
+    """`x.topk(k, dim, largest)`: the k largest or smallest along one axis, best first, and where they are."""
+    place = jnp.take(jnp.argsort(x, axis=dim, stable=True, descending=largest), jnp.arange(k), axis=dim)
+    return jnp.take_along_axis(x, place, axis=dim), place
+
+
+def kthvalue(x: jax.Array, k: Any, dim: int = -1, keepdim: bool = False) -> tuple[jax.Array, jax.Array]:
+    """`x.kthvalue(k, dim, keepdim)`: the k-th smallest along one axis, and where it is."""
+    place = jnp.take(jnp.argsort(x, axis=dim), jnp.asarray([k - 1]), axis=dim)
+    both = jnp.take_along_axis(x, place, axis=dim), place
+    return both if keepdim else (both[0].squeeze(dim), both[1].squeeze(dim))
+
+
+def median(x: jax.Array, dim: int, keepdim: bool = False) -> tuple[jax.Array, jax.Array]:
+    """`x.median(dim, keepdim)`: of an even number the lower one of the two in the middle, and where it is."""
+    return kthvalue(x, (x.shape[dim] + 1) // 2, dim, keepdim)
+
+
+def truncated_divide(x: jax.Array, y: Any) -> jax.Array:
+    """`torch.div(x, y, rounding_mode="trunc")`, which gives integers of integers."""
+    if jnp.issubdtype(jnp.result_type(x, y), jnp.inexact):
+        return jnp.trunc(x / y)
+    return jnp.sign(x) * jnp.sign(y) * (jnp.abs(x) // jnp.abs(y))
+
+
 def unflatten(x: jax.Array, dim: int, sizes: tuple[int, ...]) -> jax.Array:
     """`x` with one axis as several."""
     dim %= x.ndim

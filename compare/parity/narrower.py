@@ -14,9 +14,12 @@ from .yardstick import rms, rms_error
 BETTER = 0.01  # of PyTorch's error: so little is none that rounding in the same dtype leaves
 ROUNDINGS = 200  # of half an ulp: a larger error is of another dtype, or of digits that cancel
 
+WORDS = {"output": "output", "parameter_gradient": "gradient by"}
+
 
 def narrower_reference(tensors: Sequence[Tensor], truths: Sequence[Truth], dtype: str) -> list[str]:
-    """A warning where outputs of the reference are far from its own in float64, and the port's are not.
+    """A warning where outputs of the reference are far from its own in float64, and the port's are not; gradients by
+    its parameters, where outputs are too small for a verdict on their rounding.
 
     Args:
       tensors: the verdicts on the port.
@@ -24,14 +27,17 @@ def narrower_reference(tensors: Sequence[Tensor], truths: Sequence[Truth], dtype
       dtype: that people run.
     """
     found: dict[str, float] = {}
+    judged = {tensor.kind for tensor in tensors if tensor.ratio is not None}
+    kind = "output" if "output" in judged else "parameter_gradient"
     for tensor in tensors:
-        if tensor.kind != "output" or tensor.ratio is None or tensor.ratio > BETTER:
+        if tensor.kind != kind or tensor.ratio is None or tensor.ratio > BETTER:
             continue
+        key = tensor.kind, tensor.name
         asked = [t for t in truths if t.question.mode == tensor.mode and t.question.is_random]
         errors = [
-            rms_error(t.torch.outputs[tensor.name], wanted) / (rms(wanted) or np.inf)
+            rms_error(rounded, wanted) / (rms(wanted) or np.inf)
             for t in asked
-            if (wanted := t.reference.outputs.get(tensor.name)) is not None and tensor.name in t.torch.outputs
+            if (wanted := t.reference.find(key)) is not None and (rounded := t.torch.find(key)) is not None
         ]
         error = float(np.median(errors)) if errors else 0.0
         if np.isfinite(error) and error > ROUNDINGS * HALF_ULP[dtype]:
@@ -41,8 +47,8 @@ def narrower_reference(tensors: Sequence[Tensor], truths: Sequence[Truth], dtype
     name, error = max(found.items(), key=lambda each: each[1])
     more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
     told = (
-        f"in {dtype} the reference's output {name}{more} is off by {error:.1g} of its size from its own float64, and "
-        f"the port's by less than {BETTER:g} of that: the reference computes in a narrower dtype inside (autocast, a "
-        "cast, TF32) or loses digits, and the port does not; no verdict tells whether it should"
+        f"in {dtype} the reference's {WORDS[kind]} {name}{more} is off by {error:.1g} of its size from its own "
+        f"float64, and the port's by less than {BETTER:g} of that: the reference computes in a narrower dtype inside "
+        "(autocast, a cast, TF32) or loses digits, and the port does not; no verdict tells whether it should"
     )
     return [told]

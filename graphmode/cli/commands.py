@@ -254,7 +254,8 @@ def draft(
             "--input",
             "-i",
             metavar="SHAPE",
-            help="Of each positional argument: 8,3,32,32, or 8,128:1000 for integers below 1000; may be repeated.",
+            help="Of each positional argument: 8,3,32,32, 8,128:1000 for integers below 1000, 8,128:bool for a mask; "
+            "may be repeated.",
             show_default="none, and a line to fill in",
         ),
     ] = None,

@@ -189,3 +189,37 @@ def test_what_is_written_through_a_view_and_lost_is_told():
     found = causes(Centred, NotPutBack, lambda rng: (rng.standard_normal((3, WIDTH)),))
     told = "loses what is written into what __getitem__ gives, which in the reference is a view of its tensor"
     assert ("write-missing", told) in found
+
+
+class Iterated(torch.nn.Module):
+    """The largest singular value, by two steps that each begin where the one before left."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(WIDTH, WIDTH))
+        self.register_buffer("u", torch.nn.functional.normalize(torch.randn(WIDTH), dim=0))
+
+    def forward(self, x):
+        with torch.no_grad():
+            for _ in range(2):
+                v = torch.nn.functional.normalize(self.weight @ self.u, dim=0)
+                u = torch.nn.functional.normalize(self.weight.T @ v, dim=0)
+                self.u.copy_(u)
+        return x @ self.weight / torch.dot(v, self.weight @ u)
+
+
+class WritesAtLast(nnx.Module):
+    def __init__(self, rngs):
+        self.weight, self.u = nnx.Param(jnp.zeros((WIDTH, WIDTH))), nnx.BatchStat(jnp.zeros(WIDTH))
+
+    def __call__(self, x):
+        weight = jax.lax.stop_gradient(self.weight[...])
+        v = weight @ self.u[...]  # in both of the steps
+        u = weight.T @ (v / jnp.linalg.norm(v))
+        u = self.u[...] = u / jnp.linalg.norm(u)
+        return x @ self.weight[...] / jnp.dot(v / jnp.linalg.norm(v), self.weight[...] @ u)
+
+
+def test_a_write_in_one_turn_that_never_happens_is_told():
+    found = causes(Iterated, WritesAtLast, lambda rng: (rng.standard_normal((3, WIDTH)),))
+    assert found == [("wiring", "does not write into u by copy_, call 1 of 2")]

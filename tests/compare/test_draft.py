@@ -114,7 +114,7 @@ MARKED = {
         "S02, S03": "h = h.at[h > 1].set(h.sum(axis=1))",
         "S05": "return (nn.functional.dropout",
         "H01": "return (nn.functional.dropout",
-        "torch.kthvalue has no counterpart": "return (nn.functional.dropout",
+        "torch.mode has no counterpart": "return (nn.functional.dropout",
         "Tensor.index_reduce has no counterpart": "h = h.index_reduce(",
         "torch.add is called otherwise": "h = torch.add(",
         "Tensor.var is called otherwise": "h = h - h.var(",

@@ -35,6 +35,24 @@ EQUAL = {
             "nearest = fill_where(nearest, jnp.abs(x) < 0.1, jnp.clip(x, min=0.05))",
         ],
     ),
+    "Mixed": (
+        ("4,4", "4,4:bool"),
+        [
+            'with nn.autocast(jnp.bfloat16, device_type="cpu"):',
+            "with nn.autocast(enabled=False):",
+        ],
+    ),
+    "Ordered": (
+        ("4,5", "6:11"),
+        [
+            "median(jnp.abs(low), 1)[0] + kthvalue(high, 2, dim=1, keepdim=True)[0].squeeze(1)",
+            "value, _ = median(x, dim=0)",
+            "truncated_divide(n - 5, 3)",
+            "first, where = topk(x, 2, dim=0)",
+            "topk(x, 2, largest=False)[0] + jnp.round(jnp.diff(x, prepend=x[:, :1]), 1)[:, :2]",
+            'jnp.quantile(x, 0.5, method="lower")',
+        ],
+    ),
     "Kernels": (
         ("2,6,5,5",),
         [

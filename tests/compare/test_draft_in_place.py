@@ -56,6 +56,15 @@ EQUAL = {
             "self.table[...] = jax.lax.stop_gradient(x.T @ x)",
         ],
     ),
+    "counted.py:Ring": (
+        ("5,4",),
+        [
+            "keys = keys.at[slot].set(self.l(x).mean(axis=0))",
+            "self.keys[...], self.where[...] = jax.lax.stop_gradient(keys), where",
+            "self.count[...] = count = self.count[...] + 1",
+            "self.low[...], self.high[...] = jax.lax.stop_gradient((x.min(), x.max()))",
+        ],
+    ),
     "handed_modules.py:Read": (
         ("5,4",),
         [

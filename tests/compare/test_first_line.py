@@ -712,3 +712,28 @@ def test_a_number_is_found_as_an_element_and_a_count_is_not():
     assert known.have_element(row[3:4])
     assert not known.have_element(row[3:4] + 1e-6)
     assert not known.have_element(np.array([2.0]))
+
+
+class Filtered(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner, self.filter = torch.nn.Linear(6, 6), torch.nn.Parameter(torch.randn(6))
+
+    def forward(self, x):
+        spectrum = torch.fft.rfft(self.inner(x), norm="ortho") * torch.fft.rfft(torch.sin(self.filter))
+        return torch.fft.irfft(spectrum, n=6, norm="forward")
+
+
+class PortOfFiltered(nnx.Module):
+    def __init__(self, rngs):
+        self.inner, self.filter = gm.nn.Linear(6, 6, rngs=rngs), nnx.Param(jnp.zeros(6))
+
+    def __call__(self, x):
+        filter = jnp.cbrt(self.filter[...])  # in place of a sine
+        spectrum = jnp.fft.rfft(self.inner(x), norm="ortho") * jnp.fft.rfft(filter)
+        return jnp.fft.irfft(spectrum, n=6, norm="forward")
+
+
+def test_what_a_transform_is_divided_by_is_not_told():
+    told, _ = checked(Filtered, PortOfFiltered, lambda rng: (rng.standard_normal((4, 6)),), modes=("inference",))
+    assert [line.partition(" ")[0] for line in told.port] == lines_with("in place of a sine")

@@ -384,3 +384,52 @@ def test_one_element_in_all_turns_is_named(turns):
         lambda: Scaled(turns), lambda rngs: ScaledByFirst(rngs, turns), lambda rng: (rng.standard_normal(5),)
     )
     assert found == [("index", "takes [0] in every call")]
+
+
+class Binned(torch.nn.Module):
+    """A weight for each stretch between some edges, which the numbers meet."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(TAGS + 1))
+        self.register_buffer("edges", torch.arange(1.0, TAGS + 1))
+
+    def forward(self, x):
+        return self.weight[torch.bucketize(x, self.edges, right=True)] * x
+
+
+class BinnedOtherwise(nnx.Module):
+    def __init__(self, rngs):
+        self.weight, self.edges = nnx.Param(jnp.zeros(TAGS + 1)), nnx.BatchStat(jnp.zeros(TAGS))
+
+    def __call__(self, x):
+        return self.weight[...][jnp.digitize(x, self.edges[...], right=True)] * x
+
+
+def test_the_other_side_of_a_search_is_named():
+    found = causes(Binned, BinnedOtherwise, lambda rng: (rng.integers(0, TAGS, (4, TIME)).astype(float),))
+    assert found == [("search-side", "searches by side='left', which leaves out what is equal")]
+
+
+class Sunk(torch.nn.Module):
+    """Shares of some scores beside one that takes no part after that."""
+
+    def __init__(self):
+        super().__init__()
+        self.sink = torch.nn.Parameter(torch.tensor([1.0]))
+
+    def forward(self, x):
+        return torch.cat([x, self.sink.expand(len(x), 1)], -1).softmax(-1)[:, :-1]
+
+
+class SunkTooEarly(nnx.Module):
+    def __init__(self, rngs):
+        self.sink = nnx.Param(jnp.zeros(1))
+
+    def __call__(self, x):
+        return jax.nn.softmax(jnp.concatenate([x, jnp.broadcast_to(self.sink[...], (len(x), 1))], -1)[:, :-1], -1)
+
+
+def test_a_part_that_is_taken_too_early_is_told_as_it_is_written():
+    found = causes(Sunk, SunkTooEarly, lambda rng: (rng.standard_normal((4, TIME)),), modes=("inference",))
+    assert ("calls-order", "calls x[...] before softmax, which the reference calls first") in found

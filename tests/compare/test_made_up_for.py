@@ -256,3 +256,56 @@ def test_a_table_that_the_model_reads_besides_is_not_blamed_for_what_the_model_d
         inputs=lambda rng: (rng.integers(0, 7, (2, 3)), rng.integers(0, 7, (2, 3))),
     )
     assert [each.module for each in look(case).divergences()] == [""]
+
+
+class Gate(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(6, 6)
+
+    def forward(self, x):
+        return torch.relu(self.fc(x))
+
+
+class Magnitude(torch.nn.Module):
+    """Of what is zero where a relu lets no gradient through, times a scale that has none."""
+
+    def __init__(self):
+        super().__init__()
+        self.gate, self.scale = Gate(), torch.nn.Parameter(torch.ones(6))
+
+    def forward(self, x):
+        return self.gate(x).abs() * self.scale.detach()
+
+
+class PortGate(nnx.Module):
+    def __init__(self, rngs):
+        self.fc = nnx.Linear(6, 6, rngs=rngs)
+
+    def __call__(self, x):
+        return jax.nn.relu(self.fc(x))
+
+
+class WrongMagnitude(nnx.Module):
+    """Its magnitude has another gradient at zero, and its scale has one."""
+
+    def __init__(self, rngs):
+        self.gate, self.scale = PortGate(rngs), nnx.Param(jnp.ones(6))
+
+    def __call__(self, x):
+        return jnp.abs(self.gate(x)) * self.scale[...]
+
+
+def test_a_gradient_at_a_kink_that_goes_no_further_hides_no_cause():
+    case = Case(
+        name="magnitude",
+        summary="s",
+        reference=Magnitude,
+        model=WrongMagnitude,
+        inputs=lambda rng: (rng.standard_normal((5, 6)),),
+        modes=("forward_backward",),
+        adversarial=(),
+    )
+    (divergence,) = check(case, hasty=True).divergences
+    assert [finding.tensor for finding in divergence.findings] == ["scale"]
+    assert [cause.id for cause in divergence.causes] == ["stop-gradient"]

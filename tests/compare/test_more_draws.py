@@ -1,6 +1,10 @@
 """What few random inputs miss: a port that is right on them is asked for its outputs on more."""
 
+from dataclasses import replace
+
+import jax
 import jax.numpy as jnp
+import numpy as np
 import torch
 from flax import nnx
 from graphmode.compare import Case, check
@@ -47,3 +51,38 @@ def test_what_one_input_in_many_shows_is_found():
     wrong = {tensor.input for parity in report.parity for tensor in parity.tensors if not tensor.equal}
     assert len(wrong) == 1
     assert "of more" in wrong.pop()
+
+
+class Two(torch.nn.Module):
+    """The places of the two largest, of which PyTorch promises no order where they are equal."""
+
+    def forward(self, x):
+        return x.topk(2).indices, (x > 4.5).sum()
+
+
+class TwoPort(nnx.Module):
+    limit = 4.5
+
+    def __init__(self, rngs):
+        pass
+
+    def __call__(self, x):
+        return jax.lax.top_k(x, 2)[1], (x > self.limit).sum()
+
+
+class TwoOfLess(TwoPort):
+    limit = 3.5
+
+
+def few_equal(rng):
+    """Numbers of which some are equal, and few above 4: of the first draws' none."""
+    x = rng.permutation(12).astype(float) / 3
+    return (np.where(rng.random() < 0.2, np.full(12, x[0]), x),)
+
+
+def test_what_the_order_of_equal_elements_makes_is_not_held_against_a_port():
+    right = Case(
+        name="c", summary="s", reference=Two, model=TwoPort, inputs=few_equal, modes=("inference",), adversarial=()
+    )
+    assert check(right, seed=1).passed
+    assert not check(replace(right, model=TwoOfLess), seed=1).passed

@@ -27,13 +27,13 @@ class Port(nnx.Module):
         return self.inner(x).astype(x.dtype)
 
 
-def warnings(*, reference, port):
+def warnings(*, reference, port, rows=8):
     case = Case(
         name="casts",
         summary="s",
         reference=lambda: Layer(autocast=reference),
         model=lambda rngs: Port(rngs, autocast=port),
-        inputs=lambda rng: (rng.standard_normal((8, 16)),),
+        inputs=lambda rng: (rng.standard_normal((rows, 16)),),
         adversarial=(),
     )
     report = check(case)
@@ -44,8 +44,11 @@ def warnings(*, reference, port):
 def test_a_port_that_drops_autocast_is_warned_of():
     (told,) = warnings(reference=True, port=False)
     assert "output output is off by 0.00" in told
+    (told,) = warnings(reference=True, port=False, rows=2)  # of few outputs no rounding is judged
+    assert "gradient by inner.weight is off by 0.00" in told
 
 
 def test_ports_that_compute_as_the_reference_does_are_not():
     assert warnings(reference=False, port=False) == []
     assert warnings(reference=True, port=True) == []
+    assert warnings(reference=True, port=True, rows=2) == []

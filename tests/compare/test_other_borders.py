@@ -512,3 +512,60 @@ def test_rows_may_be_handed_in_another_order():
     )
     (found,) = check(case, compiled=False, hasty=True).divergences
     assert (found.module, [each.what for each in found.findings]) == ("", ["buffer"])
+
+
+def shifted(x, weight, tanh, by=1.0):
+    return tanh(x * weight + by)
+
+
+class Mixing(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(WIDTH))
+
+    def forward(self, x):
+        return shifted(x, self.weight, torch.tanh)
+
+
+class Mixed(torch.nn.Module):
+    """One function, used by a module and around it."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.out = Mixing(), torch.nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x):
+        y = shifted(x, 2, torch.tanh)
+        return self.out(y + self.inner(y))
+
+
+class MixingOtherwise(nnx.Module):
+    def __init__(self, rngs):
+        self.weight = nnx.Param(jnp.zeros(WIDTH))
+
+    def __call__(self, x):
+        return shifted(x, self.weight[...], jnp.tanh, 0.7)
+
+
+class MixedOtherwise(nnx.Module):
+    def __init__(self, rngs):
+        self.inner, self.out = MixingOtherwise(rngs), gm.nn.Linear(WIDTH, WIDTH, rngs=rngs)
+
+    def __call__(self, x):
+        y = shifted(x, 2, jnp.tanh, 0.7)
+        return self.out(y + self.inner(y))
+
+
+def test_what_is_wrong_within_a_module_and_around_it_is_told_of_the_module():
+    case = Case(
+        name="c",
+        summary="s",
+        reference=Mixed,
+        model=MixedOtherwise,
+        inputs=lambda rng: (rng.standard_normal((3, WIDTH)),),
+        modes=("inference",),
+        adversarial=(),
+    )
+    (parity,) = check(case, compiled=False, hasty=True).parity
+    assert [each.module for each in parity.divergences] == ["inner"]  # for the same line around it, too
+    assert not [note for note in parity.notes if "begins or ends elsewhere" in note]

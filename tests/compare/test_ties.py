@@ -111,3 +111,12 @@ def test_ties_are_left_out_where_their_order_is_the_answer():
     assert ranked.passed, str(ranked)
     assert "ties" not in ranked.parity[0].inputs
     assert any("the reference's sort promises no order among ties" in note for note in ranked.parity[0].notes)
+
+
+def test_what_topk_takes_of_equal_elements_is_another_in_some_order():
+    x = torch.tensor([0.0, -0.3, 0.8, -0.1, 0.3, -0.5, 0.0])
+    taken = set()
+    for order in ORDERS:
+        with Reordered(order):
+            taken.add(tuple(sorted(x.topk(3, dim=0)[1].tolist())))
+    assert taken == {(0, 2, 4), (2, 4, 6)}

@@ -47,7 +47,7 @@ class TiesNoted(TorchFunctionMode):
 
 class Reordered(TorchFunctionMode):
     """Within it equal elements come in another order, which PyTorch might as well have taken, and of what is written to
-    one place another is kept.
+    one place another is kept. In one of `ORDERS` those that come first are taken, in one the last.
 
     Args:
       order: of the elements that an operation is given, by their number.
@@ -71,6 +71,7 @@ class Reordered(TorchFunctionMode):
         if not x.ndim:
             return function(x, *args[1:], **given)
         order = self.order(x.shape[dim]).to(x.device)
+        function = _first_of if name == "topk" else function
         result = function(x.index_select(dim, order), *args[1:], **given)
         if name in GIVE_INDICES:
             return order[result]
@@ -87,7 +88,13 @@ def _shuffled(count: int) -> torch.Tensor:
     return torch.randperm(count, generator=torch.Generator().manual_seed(0))
 
 
-ORDERS: tuple[Order, ...] = (_turned, _shuffled)
+ORDERS: tuple[Order, ...] = (_turned, _shuffled, torch.arange)
+
+
+def _first_of(x: torch.Tensor, k: int, dim: int = -1, largest: bool = True, *_: Any, **__: Any) -> Any:
+    """`topk`, of what is equal that which comes first: which it takes by itself is no matter of the order alone."""
+    ordered = x.sort(dim=dim, descending=largest, stable=True)
+    return torch.return_types.topk((ordered.values.narrow(dim, 0, k), ordered.indices.narrow(dim, 0, k)))
 
 
 def _is_unordered(name: str, kwargs: Mapping[str, Any]) -> bool:

@@ -10,7 +10,7 @@ import torch
 
 from .change import Change, Site
 from .roots import are_root_and_epsilon
-from .sites import instruction, is_floating, makers
+from .sites import instruction, is_floating, makers, spelled
 from .variants import Variant
 
 LAYOUTS = {
@@ -90,11 +90,11 @@ def _in_other_order(pairs: list[_Pair]) -> Iterator[tuple[Variant, Change]]:
         by_instruction.setdefault((instruction(pair.first), instruction(pair.later), pair.source), []).append(pair)
     several = [same for same in by_instruction.values() if len(same) > 1]
     for same in [*several, *([pair] for pair in pairs)]:
-        first, later = same[0].first, same[0].later
+        first, later = spelled(same[0].first.name), spelled(same[0].later.name)
         variant = Variant(
             "calls-order",
-            f"calls {later.name} before {first.name}, which the reference calls first",
-            f"{first.name} first, then {later.name}",
+            f"calls {later} before {first}, which the reference calls first",
+            f"{first} first, then {later}",
             _Exchanged(same[0].source, same[0].layout),
         )
         yield (

@@ -21,7 +21,7 @@ from jax.extend import core as jex
 from ...report.records import Astray, Divergence
 from ..inside.calls import CallId, is_inside
 from .limit import Limit
-from .values import WHOLE, Lacking, Values, as_array, cancel, has_rows
+from .values import NUMBERS, WHOLE, Lacking, Values, as_array, cancel, has_rows
 from .ways import LateError, Made, Step, Ways, check, ways
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ LONGEST_S = 30.0
 SAME = ("broadcast_in_dim", "convert_element_type", "reshape", "squeeze", "split")  # what hands on all that it is given
 COUNTS = "iota"
 LARGEST = "reduce_max"
+LENGTHS = "reduce_prod"
 SUMS = ("add", "sub", "reduce_sum")
 INDICES = {"gather": slice(1, 2), "dynamic_slice": slice(1, None)}  # which of what an operation is given are indices
 MOVING = (  # what computes no number
@@ -113,9 +114,14 @@ def _astray(look: Look, divergence: Divergence, limit: Limit, others: Sequence[L
             first = _towards(both, theirs, first, changed, limit.anew())
     computing = [step for step in first if step.operation.eqn.primitive.name not in MOVING] or first
     fixed = {id(value) for _, value in both.fixed}
-    if all(id(value) in fixed for step in computing for value in step.results):  # which may be right, and of no like
+
+    def is_fixed(step: Step) -> bool:  # which may be right, and of no like
+        return all(id(value) in fixed for value in step.results)
+
+    if all(map(is_fixed, computing)):
         computing = [step for step in first if step not in computing] + computing
-    computing.sort(key=lambda step: not _is_floating(step))  # a mask of what is padded has no counterpart by nature
+    # a mask of what is padded has no counterpart by nature
+    computing.sort(key=lambda step: (not _is_floating(step), is_fixed(step)))
     lines = _lines((step.operation.source, step.operation.eqn.primitive.name) for step in computing)
     if not lines:
         return None
@@ -267,6 +273,12 @@ class _Back:
         return [step for step in self.around if not any(id(value) in seen for value in step.given)]
 
     @functools.cached_property
+    def _fixed_counts(self) -> frozenset[int]:
+        """By identity, the whole numbers that no input makes."""
+        arrays = ((id(value), as_array(value)) for _, value in self.both.fixed)
+        return frozenset(at for at, x in arrays if x.dtype.kind in NUMBERS and (x == np.round(x)).all())
+
+    @functools.cached_property
     def _fixed_indices(self) -> frozenset[int]:
         """By identity, what no input makes and what says alone where to take from: what is taken there tells of it."""
         indices: set[int] = set()
@@ -278,8 +290,10 @@ class _Back:
         return frozenset(id(value) for _, value in self.both.fixed if id(value) in indices - others)
 
     def _is_constant(self, step: Step) -> bool:
-        """Whether it counts, or is one number made of numbers, as `jnp.log(2.0)` is, which may be Python's there."""
-        if step.operation.eqn.primitive.name == COUNTS:
+        """Whether it counts, or is one number made of numbers, as `jnp.log(2.0)` is, which may be Python's there; or of
+        lengths, as what a transform is divided by."""
+        name = step.operation.eqn.primitive.name
+        if name == COUNTS or (name == LENGTHS and all(id(value) in self._fixed_counts for value in step.given)):
             return True
         if any(np.size(value) > 1 for value in step.results):
             return False

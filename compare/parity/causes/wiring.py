@@ -14,10 +14,11 @@ from .ancestry import Ancestry, are_equal, is_dense
 from .change import Change, Moved, Replaced, Site
 from .known.gradient import scaled
 from .replay import Replay
-from .sites import constructs, is_floating, spelled
+from .sites import constructs, instruction, is_floating, spelled
 from .target import EXPLAINED, Target
 from .variants import Fit, Variant
 
+WRITE_IT = "write it where the reference does, before it is read again"
 HAND_ON = "hand on what the reference does"
 EXCHANGED = "tensors-exchanged"
 LET_THROUGH = "let it through: no jax.lax.stop_gradient there"
@@ -42,11 +43,25 @@ def rewired(ancestry: Ancestry) -> Iterator[tuple[Variant, Change]]:
                     continue
                 fits = tensor.shape == given.shape or _counts(tensor, given)
                 if fits and not torch.equal(tensor.expand_as(given), given):
+                    change = Change(rewired=(site.number, place, source))
+                    if place == 0 and _writes(site):  # into something else, and what it is no matter
+                        yield Variant("wiring", _unwritten_by(site, usual, ancestry), WRITE_IT, unused), change
+                        break
                     says = f"gives {words} to {spelled(site.name)} where the reference gives {usual}"
                     if words == usual:
                         says = f"gives {spelled(site.name)} another tensor than the reference does, also {words}"
-                    change = Change(rewired=(site.number, place, source))
                     yield Variant("wiring", says, HAND_ON, unused), change
+
+
+def _writes(site: Site) -> bool:
+    """Whether it is a method that writes into the tensor that it is called on."""
+    return site.name.endswith("_") and not site.name.endswith("__")
+
+
+def _unwritten_by(site: Site, written: str, ancestry: Ancestry) -> str:
+    same = [each.number for each in ancestry.sites if instruction(each) == instruction(site)]
+    turn = f", call {same.index(site.number) + 1} of {len(same)}" if len(same) > 1 else ""
+    return f"does not write into {written} by {site.name}{turn}"
 
 
 def _counts(tensor: torch.Tensor, ones: torch.Tensor) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -185,10 +186,11 @@ class Look:
             if right and not self._wrong_inside(again, right):
                 self.backward, backward, freed = again, again, right
         self.let_through = self._let_through(backward, freed)
-        lost = self._without_effect(backward, freed)
+        lost = {("input_gradient", at) for at in self._without_effect(backward, freed)}
+        lost |= {("received_cotangent", at) for at in self._received_without_effect(backward, freed)}
+        seen_so = [replace(x, port=x.reference) if (x.what, x.at) in lost else x for x in backward.seen]
+        self.backward = backward = replace(backward, seen=seen_so)
         for seen in sorted(backward.seen, key=lambda seen: self._user_elsewhere(seen) is not None):
-            if seen.what == "input_gradient" and seen.at in lost:
-                continue
             if self._user_elsewhere(seen) not in self.suspects:
                 self._judge(seen, self._gradient_error(seen))
         largest = self.largest_gradient
@@ -205,6 +207,18 @@ class Look:
         wrong = {seen.at for seen in given if not self._gradient_error(seen).equal}
         inside = {at for at in wrong if at != ROOT and at.path not in self.suspects}
         return going_no_further(backward, inside, again, self.largest_gradient)
+
+    def _received_without_effect(self, backward: Backward, free: set[CallId]) -> set[CallId]:
+        """The calls inside of the model that are right, and are handed gradients that are not, of which nothing comes:
+        no gradient goes through a kink that they lie on."""
+
+        def again(handed: set[CallId]) -> Backward:
+            return self.run.forced_backward(self.matches, self.calls, free | handed)
+
+        handed = [seen for seen in backward.seen if seen.what == "received_cotangent"]
+        wrong = {seen.at for seen in handed if not self._gradient_error(seen).equal}
+        inside = {at for at in wrong if at != ROOT and at.path not in self.suspects}
+        return going_no_further(backward, inside, again, self.largest_gradient, "received_cotangent")
 
     def _let_through(self, backward: Backward, free: set[CallId]) -> list[tuple[CallId, str]]:
         """The inputs of calls by which the reference takes no gradient, where all gradients are right as soon as the

@@ -41,8 +41,8 @@ def beginning_elsewhere(seen: Sequence[Seen], run: Run) -> set[str] | None:
     around them: with the reference's value in its place something inside them goes wrong.
 
     Such as what something is added to around them which the reference adds inside them: on the reference's value it is
-    added nowhere. Where the module is a part of what is around it, all around it is right that was, and what went wrong
-    inside it is right, or some of it.
+    added nowhere. Where the module is a part of what is around it, all around it is right that was, what was off is off
+    as it was, and what went wrong inside it is right, or some of it.
 
     Args:
       seen: of a run in which each call hands on the reference's values.
@@ -63,9 +63,17 @@ def beginning_elsewhere(seen: Sequence[Seen], run: Run) -> set[str] | None:
         off = _wrong_around(again[0]).get(around, Wrong()).seen
         inside = frozenset().union(*(before[path].seen for path in paths if path in before))
         inner, beside = (frozenset(x for x in y if x[0].path not in paths) for y in (inside, before[around].seen))
-        if off <= beside | inner and not (inner and inner <= off):
+        if off <= beside | inner and not (inner and inner <= off) and not _moves(off & beside, seen, again[0]):
             found |= paths
     return found
+
+
+def _moves(borders: Collection[Border], before: Sequence[Seen], after: Sequence[Seen]) -> bool:
+    """Whether something is off otherwise than before: so a module that is right as a part of what is around it makes no
+    difference to what is off there anyhow."""
+    was = {(one.at, one.what, one.name): one.port for one in before}
+    is_now = {(one.at, one.what, one.name): one.port for one in after}
+    return any(each in is_now and not difference(is_now[each], was[each]).equal for each in borders)
 
 
 def _taking(wrong: Mapping[str, Wrong]) -> Iterator[tuple[str, frozenset[str]]]:
@@ -119,7 +127,8 @@ def ending_elsewhere(seen: Sequence[Seen], run: Run) -> set[str] | None:
         after = _wrong_around(again[0])
         for around, paths in parts.items():
             off = after.get(around, Wrong()).seen
-            if off < was[around] or not (off or was[around]):
+            beside = frozenset(x for x in was[around] if x[0].path not in paths)  # theirs are seen no more
+            if off < beside or not (off or beside):
                 found |= paths
                 left[around], was[around] = left[around] - paths, off
     return found

@@ -46,3 +46,27 @@ class Ragged(nn.Module):
         y = x[:many]
         z = x[many : many + 1, 0]
         return y.sum(), z
+
+
+class Ring(nn.Module):
+    """Keys in the places of the oldest ones, in buffers that are given their values several at a time."""
+
+    def __init__(self):
+        super().__init__()
+        self.l = nn.Linear(4, 4)
+        self.register_buffer("keys", torch.zeros(3, 4))
+        self.register_buffer("where", torch.full((3,), -1))
+        self.register_buffer("count", torch.tensor(0))
+        self.register_buffer("low", torch.tensor(0.0))
+        self.register_buffer("high", torch.tensor(0.0))
+
+    def forward(self, x):
+        keys, where = self.keys.clone(), self.where.clone()
+        slot = self.count % 3
+        keys[slot] = self.l(x).mean(0)
+        where[slot] = self.count
+        self.keys, self.where = keys.detach(), where
+        self.count = count = self.count + 1
+        with torch.no_grad():
+            self.low, self.high = x.min(), x.max()
+        return x @ keys.T, where, count, self.low + self.high

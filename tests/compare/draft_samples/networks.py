@@ -439,7 +439,7 @@ class Outside(nn.Module):
         h[h > 1] = h.sum(1)
         h = torch.add(h, x, out=torch.empty_like(h))
         h = h - h.var(1, keepdim=True, correction=int(steps))
-        return F.dropout(h, 0.1, self.training), h.unique(), h.sum().item(), torch.kthvalue(h, 2)
+        return F.dropout(h, 0.1, self.training), h.unique(), h.sum().item(), torch.mode(h, 1)
 
 
 class Chosen(nn.Module):

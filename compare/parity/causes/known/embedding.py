@@ -179,7 +179,8 @@ def ties(call: Called) -> Iterator[Variant]:
             yield Variant(
                 "tie-order",
                 "orders equal elements by their place",
-                "PyTorch's topk gives equal elements in another order: gm.topk",
+                "PyTorch promises no order of equal elements: let the reference take the first of "
+                "sort(descending=True, stable=True), or give inputs without ties",
                 stable,
             )
 
@@ -195,3 +196,22 @@ def direction(call: Called) -> Iterator[Variant]:
             f"sort as with {flag}={usual}",
             lambda func, args, kwargs: func(*args, **{**kwargs, flag: not usual}),
         )
+
+
+@of("searchsorted", "bucketize")
+def search_side(call: Called) -> Iterator[Variant]:
+    """Of what is equal to a value, whether it comes before or behind it."""
+    is_right = bool(call.site.kwargs.get("right")) or call.site.kwargs.get("side") == "right"
+    usual, other = ("right", "left") if is_right else ("left", "right")
+    meaning = {"left": "leaves out what is equal", "right": "counts what is equal"}
+
+    def otherwise(func: Any, args: Any, kwargs: Any) -> Any:
+        rest = {name: value for name, value in kwargs.items() if name not in ("right", "side")}
+        return func(*args, **rest, right=not is_right)
+
+    yield Variant(
+        "search-side",
+        f"searches by side={other!r}, which {meaning[other]}",
+        f'jnp.searchsorted(..., side="{usual}"); jnp.digitize(right=...) has it the other way round',
+        otherwise,
+    )
