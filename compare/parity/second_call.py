@@ -38,6 +38,7 @@ LINE_S = 10.0  # likewise its line
 EARLIER = 3  # calls: what has room for two batches is written from its start again
 MANY, MANY_S = 40, 2.0  # calls, the last alone with gradients, so that a count comes to a limit; and for how long
 STEADY = 1e-12  # of its scale, that rounding has moved a tensor by at most in many calls, where the next tells
+LATER = "gradient-later"
 OTHERWISE = "state-otherwise"
 RESET = (
     "set it back at the start of a call, or take it as an argument and give it back: the reference gives the same for "
@@ -146,6 +147,8 @@ def _compare(exam: Examination, port: PortSide, truth: Truth, earlier: Sequence[
             inside = [_divergence(exam, port, tensors, cause, kept)]
         elif cause.id == OTHERWISE and not trained_before:
             inside = [each if each.causes else replace(each, causes=[_otherwise(_buffers(each))]) for each in inside]
+        elif cause.id == LATER:
+            inside = [each if each.causes else replace(each, causes=[_later(_within(each, kept))]) for each in inside]
         inside = [each if each.causes else replace(each, causes=[cause]) for each in inside]
         into.divergences += [each for each in inside if place_of(each) not in into.places]
     return True
@@ -188,7 +191,7 @@ def _looked_into(
     these have not left the same, or no look inside tells, or there is no time for one."""
     if time.monotonic() > told.deadline:
         return None
-    from .causes import Elsewhere, astray, explain
+    from .causes import Elsewhere, astray, astray_backward, explain
     from .inside.localise import Look
 
     try:
@@ -208,8 +211,13 @@ def _looked_into(
             if place_of(each) in told.places:
                 continue
             why = explain(look, each, deadline=min(told.deadline, time.monotonic() + LONGEST_S), elsewhere=elsewhere)
-            line = None if is_of_gradients_alone(each) else astray(look, each, seconds=LINE_S)
-            found.append(replace(each, causes=why.causes, cut_short=why.cut_short, tried_s=why.tried_s, astray=line))
+            explained = replace(each, causes=why.causes, cut_short=why.cut_short, tried_s=why.tried_s)
+            if is_of_gradients_alone(each):
+                line, cause = astray_backward(look, explained, math.inf, seconds=LINE_S)
+                explained = replace(explained, causes=explained.causes or [*filter(None, [cause])])
+            else:
+                line = astray(look, explained, seconds=LINE_S)
+            found.append(replace(explained, astray=line))
         return found
     except Exception:  # what differs has been found, and is told of the model
         return None
@@ -321,17 +329,25 @@ def _cause(tensors: Sequence[Tensor], kept: Names, written: Names, trained: Name
         id, fix = "buffer-not-written", "write it into a variable of the module, and carry the state out of the step"
         says = f"keeps nothing of what the reference writes into {', '.join(written)}"
     elif all(t.kind.endswith("gradient") for t in tensors):
-        id, fix = (
-            "gradient-later",
-            "look at what the backward pass makes of it: a mask or a limit that no first call gets to",
-        )
-        says = (
-            f"has other gradients than the reference where earlier calls have written {', '.join(kept)}; outputs and "
-            "buffers are right"
-        )
+        return _later(kept)
     else:
         return _otherwise([t.name for t in tensors if t.kind == "buffer"])
     return Cause(id=id, says=says, fix=fix, residual=0.0)
+
+
+def _later(kept: Names) -> Cause:
+    return Cause(
+        id=LATER,
+        says=f"has other gradients than the reference where earlier calls have written {', '.join(kept)}; outputs and "
+        "buffers are right",
+        fix="look at what the backward pass makes of it: a mask or a limit that no first call gets to",
+        residual=0.0,
+    )
+
+
+def _within(divergence: Divergence, kept: Names) -> Names:
+    """What its module keeps, if that keeps any of it."""
+    return [name for name in kept if name.startswith(f"{divergence.module}.")] or kept
 
 
 def _otherwise(off: Names) -> Cause:

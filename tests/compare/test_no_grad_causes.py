@@ -354,3 +354,51 @@ def test_what_is_detached_and_goes_on_in_a_running_mean_is_told():
     (cause,) = report.divergences[0].causes
     assert cause.id == "stop-gradient"
     assert "detaches, and through what of it is under torch.no_grad" in cause.says
+
+
+class Renormed(torch.nn.Module):
+    """By a running scale, which it writes in place after that, and from the second call on alone where it is late."""
+
+    def __init__(self, late):
+        super().__init__()
+        self.fc = torch.nn.Linear(WIDTH, WIDTH)
+        self.register_buffer("scale", torch.ones(WIDTH))
+        self.register_buffer("calls", torch.full((), 0.0 if late else 3.0))
+
+    def forward(self, x):
+        x = self.fc(x)
+        std = x.std(0) + 1.0
+        most = 1 + self.calls / 3
+        ratio = (std.detach() / self.scale).clamp(1 / most, most)
+        if self.training:
+            self.scale += 0.1 * (std.detach() - self.scale)
+            self.calls += 1
+        return x / std * ratio
+
+
+class RenormedPort(nnx.Module):
+    def __init__(self, rngs):
+        self.fc = nnx.Linear(WIDTH, WIDTH, rngs=rngs)
+        self.scale, self.calls = nnx.BatchStat(jax.numpy.ones(WIDTH)), nnx.BatchStat(jax.numpy.zeros(()))
+        self.training = True
+
+    def __call__(self, x):
+        x = self.fc(x)
+        std = x.std(0, ddof=1) + 1.0
+        most = 1 + self.calls[...] / 3
+        ratio = jax.numpy.clip(std / self.scale[...], 1 / most, most)
+        if self.training:
+            self.scale[...] += 0.1 * (jax.lax.stop_gradient(std) - self.scale[...])
+            self.calls[...] += 1
+        return x / std * ratio
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_gradient_by_what_is_written_in_place_is_named(late):
+    inputs = lambda rng: (rng.standard_normal((7, WIDTH)) * 2,)  # noqa: E731
+    reference = lambda: Renormed(late)  # noqa: E731
+    fields = {"modes": ("forward_backward",), "adversarial": ()}
+    case = Case(name="c", summary="s", reference=reference, model=RenormedPort, inputs=inputs, **fields)
+    (divergence,) = check(case, hasty=True).divergences
+    assert ("later" in divergence.input or "again" in divergence.input) == late
+    assert [cause.id for cause in divergence.causes] == ["stop-gradient"]

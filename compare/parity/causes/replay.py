@@ -35,6 +35,8 @@ LEAST, TIMES = (
     10,
 )  # calls that every run may make, and times as many as an unchanged one: a change may turn a loop
 
+WRITTEN_IN_PLACE = "modified by an inplace operation"  # what autograd says
+
 
 class Replay:
     """One recorded call of one module of the reference.
@@ -55,6 +57,7 @@ class Replay:
     """
 
     goes_on = False
+    _keeps_saved = False  # whether what is saved for the backward pass is kept where it is written to
     of_other_length: frozenset[CallId] = frozenset()
 
     def __init__(self, model: torch.nn.Module, calls: Calls, at: CallId, forced: set[CallId], backward: bool):
@@ -132,9 +135,23 @@ class Replay:
         describe: bool = False,
     ) -> Evidence:
         """What the module gives, takes and hands to those inside, with this change."""
+        try:
+            return self._run(change, note=note, forward_only=forward_only, describe=describe)
+        except RuntimeError as error:  # what is written in place there was made for no gradient
+            if WRITTEN_IN_PLACE not in str(error) or self._keeps_saved:
+                raise
+            self._keeps_saved = True
+            try:
+                return self._run(change, note=note, forward_only=forward_only, describe=describe)
+            finally:
+                self._keeps_saved = False
+
+    def _run(
+        self, change: Change, *, note: Callable[[Site], None] | None, forward_only: bool, describe: bool
+    ) -> Evidence:
         evidence: Evidence = {}
         given: list[torch.Tensor] = []
-        mode = Changed(change, note, Replay.run.__code__, self.most)
+        mode = Changed(change, note, Replay._run.__code__, self.most)
         if change.held is not None:
             mode.held = change.held(self)
         if describe:
@@ -161,7 +178,7 @@ class Replay:
                 stack.callback(self._unwrite, before)
             versions = {name: (x, x._version) for name, x in self.module.named_buffers() if name in replaced}
             stack.enter_context(torch.enable_grad() if self.backward else torch.no_grad())
-            if change.apply is left_on:  # what is written in place there was made for no gradient
+            if self._keeps_saved or change.apply is left_on:
                 stack.enter_context(torch.autograd.graph.allow_mutation_on_saved_tensors())
             if self.in_float64:
                 stack.enter_context(in_float64())
