@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ..inside.localise import Look
 
 
+GRAD = "grad"
 STOP = "stop_gradient"
 SUMS = ("add", "radd", "iadd", "sub", "subtract", "rsub", "isub", "sum")
 MOST_WRITTEN = 100  # of the port's variables, among which those of wrong buffers are looked for
@@ -157,7 +158,8 @@ class Ways:
         """What the reference makes of what the port has, and the port never: there they part."""
         for each in self.made:
             check(limit)
-            if each.name.strip("_") in SUMS and cancel(each.given, each.results):
+            of_graph = each.name == GRAD  # what it gives hangs on more than on what it is given
+            if of_graph or (each.name.strip("_") in SUMS and cancel(each.given, each.results)):
                 continue
             if not all(map(self._has, each.results)) and all(map(self._has, each.given)):
                 yield each

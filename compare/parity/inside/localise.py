@@ -29,6 +29,7 @@ from .steps import pairs_of_other_counts, regrouped
 from .suspects import Activation, Suspect, What, finding_of, source_of
 from .torch_calls import recorded
 
+ROUNDING = 2.0**-50  # of a gradient, a sum of which may be off by so much
 LEAST_GRADIENT = 1e-3  # of the largest of the model: an error of 1e-13 of that is rounding, as of a bias before a norm
 
 
@@ -340,7 +341,7 @@ class Look:
                 continue
             scale = None if largest is None else max(magnitude(wanted), LEAST_GRADIENT * largest)
             found = difference(ours[name], wanted, scale)
-            if found.equal:
+            if found.equal or (scale is not None and self._cancels(name, found.error * scale)):
                 continue
             users = [self.holder(alias) for alias in self.aliases(name)]
             guilty = next((path for path in users if path in self.suspects), users[0])
@@ -351,6 +352,13 @@ class Look:
                 continue
             number = at.number if at is not None and at.path == guilty else 0
             self._blame(guilty, finding_of(what, name, found), number)
+
+    def _cancels(self, name: str, error: float) -> bool:
+        """Whether so much is the rounding of gradients that come to the module that holds a parameter, whose sum is
+        next to nothing."""
+        calls = (self.calls[self.matches[at]] for at in self.calls_holding(name) if at in self.matches)
+        sizes = [np.abs(x).max(initial=0.0) for call in calls for x in call.cotangents.values()]
+        return error <= ROUNDING * max(filter(np.isfinite, sizes), default=0.0)
 
     def _user_around(self, name: str) -> CallId | None:
         """The call around the module that holds a parameter, where its calls add to the gradient what the reference's
