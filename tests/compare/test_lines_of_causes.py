@@ -58,3 +58,29 @@ def test_the_line_of_exchanged_indices_under_a_mask_is_that_which_indexes():
     (divergence,) = check(case, hasty=True, compiled=False).divergences
     assert [cause.id for cause in divergence.causes] == ["index-order"]
     assert [each.partition(" ")[0] for each in divergence.astray.port] == lines_with(__file__, "the cells")
+
+
+class Classes(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = torch.nn.Linear(6, 5)
+
+    def forward(self, x, shares):
+        return torch.nn.functional.cross_entropy(self.head(x), shares.softmax(-1))
+
+
+class ClassesPort(nnx.Module):
+    def __init__(self, rngs):
+        self.head = gm.nn.Linear(6, 5, rngs=rngs)
+
+    def __call__(self, x, shares):
+        found = jax.nn.log_softmax(self.head(x))
+        lost = -found * jax.nn.softmax(shares)
+        return lost.mean()  # of the classes, too
+
+
+def test_what_a_function_of_pytorch_computes_inside_is_no_line():
+    inputs = lambda rng: (rng.standard_normal((7, 6)), rng.standard_normal((7, 5)))  # noqa: E731
+    case = Case(name="c", summary="s", reference=Classes, model=ClassesPort, inputs=inputs, adversarial=())
+    (divergence,) = check(case, hasty=True, compiled=False).divergences
+    assert [each.partition(" ")[0] for each in divergence.astray.port] == lines_with(__file__, "of the classes, too")

@@ -3,8 +3,8 @@
 Every value that the module of the reference computes is laid beside every value that the port's computes from the same
 inputs. Back from what is wrong, through what the reference never has, this comes to operations that take nothing but
 what the reference has, too: there the port leaves its way. That says where, and of why no more than what the reference
-does with the same values. What one function of PyTorch computes inside cannot be seen: of a port that writes out such
-a function, and goes wrong in it, the line is where that begins.
+does with the same values. Of what one function of PyTorch computes inside, the operations that it calls are seen, and
+nothing within one of these: of a port that writes out such a one, and goes wrong in it, the line is where that begins.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ LONGEST_S = 30.0
 SAME = ("broadcast_in_dim", "convert_element_type", "reshape", "squeeze", "split")  # what hands on all that it is given
 COUNTS = "iota"
 LARGEST = "reduce_max"
+BACKWARD = "transpose("  # in the stack of names
 LENGTHS = "reduce_prod"
 SUMS = ("add", "sub", "reduce_sum")
 INDICES = {"gather": slice(1, 2), "dynamic_slice": slice(1, None)}  # which of what an operation is given are indices
@@ -95,7 +96,7 @@ def _alike(look: Look, divergence: Divergence, limit: Limit) -> Astray | None:
         same = [step for step in own if any(map(values.have_whole, step.results))]
         computing = [step for step in same if step.operation.eqn.primitive.name not in (*MOVING, "stop_gradient")]
         if computing:
-            found = _lines((step.operation.source, step.operation.eqn.primitive.name) for step in computing)
+            found = _lines(map(_told, computing))
             return Astray(port=found, reference=[]) if found else None
     return None
 
@@ -122,7 +123,7 @@ def _astray(look: Look, divergence: Divergence, limit: Limit, others: Sequence[L
         computing = [step for step in first if step not in computing] + computing
     # a mask of what is padded has no counterpart by nature
     computing.sort(key=lambda step: (not _is_floating(step), is_fixed(step)))
-    lines = _lines((step.operation.source, step.operation.eqn.primitive.name) for step in computing)
+    lines = _lines(map(_told, computing))
     if not lines:
         return None
     used = Values(value for step in first for value in step.given)
@@ -143,8 +144,8 @@ def _towards(both: Ways, theirs: Values, first: list[Step], changed: Sequence[np
     Raises:
       LateError: where the time is over.
     """
-    values = Values(changed)
-    made = [step for step in both.own if any(map(values.have_whole, step.results))]
+    values, numbers = Values(changed), Values(x for x in changed if x.size == 1)
+    made = [step for step in both.own if any(values.have_whole(x) or numbers.have_element(x) for x in step.results)]
     for step in () if made else both.own:
         check(limit)
         own = [value for value in step.results if not theirs.have(value)]
@@ -339,6 +340,13 @@ def _has_several(array: np.ndarray) -> bool:
 
 def _is_floating(step: Step) -> bool:
     return any(as_array(value).dtype.kind == "f" for value in step.results)
+
+
+def _told(step: Step) -> tuple[str, str]:
+    """The line of an operation, and its name; what goes back through a gradient in the model has the forward line."""
+    eqn = step.operation.eqn
+    is_derivative = BACKWARD in str(eqn.source_info.name_stack)
+    return step.operation.source, f"{eqn.primitive.name} in its derivative" if is_derivative else eqn.primitive.name
 
 
 def _lines(places: Iterable[tuple[str, str]]) -> list[str]:

@@ -25,6 +25,7 @@ from ..inside.lanes import in_all_lanes
 from ..inside.packed import unpacked
 from ..yardstick import difference
 from .change import Change, Site
+from .computed_inside import ComputedInside
 from .graph import Graph, Operation, Run, Visit
 from .limit import Limit
 from .replay import Replay
@@ -197,8 +198,10 @@ def _made(look: Look, at: CallId) -> tuple[list[Made], list[Any]]:
     """The reference's function calls in the counterpart of a call, and all values that it has there."""
     forced = {look.matches[call] for call in look.run.forced}
     replay = Replay(look.judge.module, look.calls, look.matches[at], forced, backward=False)
-    made = _reference(replay)
-    return made, list(itertools.chain(look.calls[look.matches[at]].inputs.values(), _constants(replay), *_all(made)))
+    with ComputedInside() as inside:
+        made = _reference(replay)
+    inputs = look.calls[look.matches[at]].inputs.values()
+    return made, list(itertools.chain(inputs, _constants(replay), inside.values, *_all(made)))
 
 
 def _is_within(path: str, module: str) -> bool:
