@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+import torch.utils._pytree as pytree
 
+from ..dispatch_mode import DispatchMode
+from ..observation import Observation
 from ..trees import is_floating
 from .call_limit import CountedCalls
 from .causes.graph import Graph, Operation, Run
@@ -49,7 +52,7 @@ def overflows(exam: Examination, variant: str, port: PortSide, question: Questio
         state_dict = {**exam.judge.state_dict, **{name: exam.judge.state_dict[name] * TIMES for name in large}}
         with CountedCalls() as usual:
             exam.judge.exact.run(question.inputs, question.mode)
-        with usual.limit:
+        with usual.limit, _Overflows() as overflowing:
             theirs = side.run(question.inputs, question.mode)
         other = exam.port_with(variant, "float64", state_dict)
         other.take_graphs(port)
@@ -58,14 +61,37 @@ def overflows(exam: Examination, variant: str, port: PortSide, question: Questio
         line, name = _first(other, question) if lost else ("", "")
     except Exception:  # such weights are no weights of the model's
         return ""
-    if not lost:
-        return ""
+    if not lost or (name in overflowing.names and _is_partly_lost(theirs)):
+        return ""  # the reference keeps it from nothing: only zeros of masks, say, hide what it gives
     at = f" at {line}" if line else ""
     reason = REASONS.get(name, f"{name} is the first that makes of finite numbers what is not" if name else "")
     says = (
         f"with weights {TIMES:g} times as large the reference is finite in {', '.join(lost)}, and the port is not{at}"
     )
     return f"{says}: {reason}" if reason else says
+
+
+class _Overflows(DispatchMode):
+    """Notes the names of operations that make of finite numbers what is not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = func(*args, **(kwargs or {}))
+        if not _all_finite(given) and _all_finite((args, kwargs)):
+            self.names.add(func.overloadpacket.__name__.rstrip("_"))
+        return given
+
+
+def _all_finite(tree: Any) -> bool:
+    leaves = (x for x in pytree.tree_leaves(tree) if isinstance(x, torch.Tensor) and x.is_floating_point())
+    return all(bool(x.isfinite().all()) for x in leaves)
+
+
+def _is_partly_lost(theirs: Observation) -> bool:
+    return not all(np.isfinite(x).all() for x in theirs.outputs.values() if is_floating(x))
 
 
 def _is_lost(ours: np.ndarray | None, theirs: np.ndarray) -> bool:

@@ -126,8 +126,7 @@ class Rounding:
 
     def _run_without_exact_values(self, question: Question, inputs: Inputs, seed: int, amount: float) -> Observation:
         exact = self.judge.exact
-        # what keeps the buffers inside keeps moved ones
-        with Snapshot.of_buffers(exact.module).restored(), NoExactValues(amount, self.judge.seed + seed):
+        with _kept(exact), NoExactValues(amount, self.judge.seed + seed):
             return exact.run(inputs, question.mode, question.cotangents)
 
     def unsteady(self, truth: Truth, key: Key) -> np.ndarray:
@@ -137,7 +136,7 @@ class Rounding:
         found = np.zeros(wanted.shape)
         with quiet():
             for i in range(MOVES):
-                with MovedResults(self.judge.dtype, self.judge.seed + i):
+                with _kept(self.judge.usual), MovedResults(self.judge.dtype, self.judge.seed + i):
                     moved = _run(self.judge.usual, question, self.jittered(question, i))
                 array = moved.find(key) if moved else None
                 if array is not None and array.shape == wanted.shape:
@@ -151,7 +150,7 @@ class Rounding:
 
     def _run_shaken(self, question: Question, *, alike: bool = False) -> Observation | None:
         """What it gives where what each operation gives is moved."""
-        with MovedResults("float64", self.judge.seed, alike=alike):
+        with _kept(self.judge.exact), MovedResults("float64", self.judge.seed, alike=alike):
             return _run(self.judge.exact, question)
 
     def _beside(self, question: Question, index: int, amount: float) -> Inputs:
@@ -199,6 +198,12 @@ def _is_of_few(leaf: np.ndarray) -> np.ndarray:
         is_whole = is_whole & ~is_whole.all()
         is_repeated &= 2 * is_repeated.sum() < leaf.size  # in few digits most are
     return is_whole | is_repeated
+
+
+def _kept(side: TorchSide) -> contextlib.AbstractContextManager[None]:
+    """Afterwards its buffers are as they were, where a run would keep moved ones, and its parameters, which forward may
+    write in place, such as those that it holds within bounds."""
+    return Snapshot([*side.module.parameters(), *side.module.buffers()], side.module).restored()
 
 
 def _run(side: TorchSide, question: Question, inputs: Inputs | None = None) -> Observation | None:

@@ -8,6 +8,8 @@ import torch
 from flax import nnx
 from told_causes import causes
 
+import graphmode as gm
+
 ROWS, WIDTH = 12, 4
 
 
@@ -72,6 +74,28 @@ def test_what_is_done_with_a_bag_is_named(port, id, says):
             return self.bag(rows, offsets)
 
     assert (id, says) in causes(Bags, Whole, bags)
+
+
+class Padded(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.bag = torch.nn.EmbeddingBag(ROWS, WIDTH, mode="mean", padding_idx=0)
+
+    def forward(self, rows):
+        return self.bag(rows)
+
+
+class OverAll(nnx.Module):
+    def __init__(self, rngs):
+        self.bag = gm.nn.Embedding(ROWS, WIDTH, padding_idx=0, rngs=rngs)
+
+    def __call__(self, rows):
+        return self.bag(rows).mean(1)
+
+
+def test_a_mean_that_counts_what_pads_a_bag_is_named():
+    found = causes(Padded, OverAll, lambda rng: (rng.integers(0, 3, (6, 4)),))
+    assert found == [("padding-index", "divides by the number of all rows of a bag, those of row 0, too")]
 
 
 class Waves(torch.nn.Module):

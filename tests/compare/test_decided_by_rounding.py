@@ -65,7 +65,7 @@ def test_a_sum_that_is_zero_but_for_rounding_is_told(port, is_told):
 
 
 class Counting(torch.nn.Module):
-    """A kink, and what is kept from call to call."""
+    """A kink, a parameter that forward holds within a norm, and what is kept from call to call."""
 
     def __init__(self):
         super().__init__()
@@ -73,6 +73,7 @@ class Counting(torch.nn.Module):
         self.register_buffer("mean", torch.zeros(WIDTH))
 
     def forward(self, x):
+        self.slope.data.mul_((WIDTH / self.slope.data.norm()).clamp(max=1.0))
         h = torch.relu(x * self.slope)
         with torch.no_grad():
             self.mean += 0.1 * (h.mean(0) - self.mean)
@@ -91,10 +92,12 @@ def test_what_is_near_a_kink_leaves_the_reference_as_it_was():
     )
     exam = Examination(case, seed=0, draws=1, locate=False)
     truth = exam.truths[0]
-    key = "parameter_gradient", "slope"
+    key, slope = ("parameter_gradient", "slope"), exam.judge.exact.module.slope.tolist()
+    exam.judge.rounding.unrest(truth)
     for far in (1, 1e-9):  # that little, it changes smoothly, too
         assert not exam.judge.rounding.is_at_a_kink(truth, key, truth.reference.get(key) + far)
     assert not exam.judge.exact.module.mean.any()
+    assert exam.judge.exact.module.slope.tolist() == slope
 
 
 class Listwise(torch.nn.Module):

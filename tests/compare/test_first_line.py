@@ -737,3 +737,33 @@ class PortOfFiltered(nnx.Module):
 def test_what_a_transform_is_divided_by_is_not_told():
     told, _ = checked(Filtered, PortOfFiltered, lambda rng: (rng.standard_normal((4, 6)),), modes=("inference",))
     assert [line.partition(" ")[0] for line in told.port] == lines_with("in place of a sine")
+
+
+class Windows(torch.nn.Module):
+    """What is written into a tensor part by part, as the modes of a Fourier layer are."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = (torch.nn.Parameter(torch.randn(2, 2)) for _ in range(2))
+
+    def forward(self, x):
+        out = torch.zeros_like(x)
+        out[:, :3, :2] = x[:, :3, :2] @ self.first
+        out[:, -3:, :2] = x[:, -3:, :2] @ self.last
+        return torch.tanh(out)
+
+
+class WindowsPort(nnx.Module):
+    def __init__(self, rngs):
+        self.first, self.last = nnx.Param(jnp.zeros((2, 2))), nnx.Param(jnp.zeros((2, 2)))
+
+    def __call__(self, x):
+        out = jnp.zeros_like(x).at[:, :3, :2].set(x[:, :3, :2] @ self.first[...])
+        out = out.at[:, 3:6, :2].set(x[:, -3:, :2] @ self.last[...])  # window
+        return jnp.tanh(out)
+
+
+def test_what_is_written_part_by_part_is_had_between():
+    found, _ = checked(Windows, WindowsPort, lambda rng: (rng.standard_normal((2, 8, 4)),))
+    (line,) = lines_with("window")
+    assert found.port == [f"{line} (concatenate)"], found

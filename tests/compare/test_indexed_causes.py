@@ -56,6 +56,33 @@ def test_indices_the_other_way_round_are_named(port):
     assert found == [("index-order", "takes the indices of axes 0 and 1 the other way round")]
 
 
+class Resampled(torch.nn.Module):
+    """Weights of which the forward pass has no trace: each is divided by itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.score = torch.nn.Parameter(torch.randn(TIME))
+
+    def forward(self, x, index):
+        weights = torch.softmax(x * self.score, 1)
+        picked = weights.gather(1, index)
+        return (weights * x).sum(1), torch.log(picked / picked.detach()) - x
+
+
+class AsTheyLie(nnx.Module):
+    def __init__(self, rngs):
+        self.score = nnx.Param(jnp.zeros(TIME))
+
+    def __call__(self, x, index):
+        weights = jax.nn.softmax(x * self.score[...], axis=1)
+        return (weights * x).sum(1), jnp.log(weights / jax.lax.stop_gradient(weights)) - x
+
+
+def test_a_gather_that_is_left_out_is_named():
+    found = causes(Resampled, AsTheyLie, lambda rng: (rng.standard_normal((4, TIME)), rng.integers(0, TIME, (4, TIME))))
+    assert found == [("index-missing", "leaves the gather out: takes each where it lies")]
+
+
 class Normaliser(torch.nn.Module):
     """The sum over all paths, of which each step adds up the tags before."""
 

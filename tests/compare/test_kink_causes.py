@@ -245,6 +245,32 @@ def test_statistics_over_the_batch_are_named_for_an_instance_norm():
     assert found == ("norm-axis", "takes the statistics over the batch, too, as BatchNorm")
 
 
+class Normed(torch.nn.Module):
+    """Of a batch of one, what comes back to the norm is in channels last order."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = torch.nn.InstanceNorm2d(4)
+
+    def forward(self, x, w):
+        return torch.einsum("bchw,ck->bhwk", self.norm(x), w)
+
+
+class NormedPort(nnx.Module):
+    def __init__(self, rngs):
+        self.norm = gm.nn.InstanceNorm2d(4, data_format="NCHW")
+
+    def __call__(self, x, w):
+        return jnp.einsum("bchw,ck->bhwk", self.norm(x), w)
+
+
+def test_a_gradient_that_pytorch_itself_has_wrong_is_said_to_be_so():
+    def inputs(rng):
+        return rng.standard_normal((1, 4, 3, 5)), rng.standard_normal((4, 2))
+
+    assert cause_of(Normed, NormedPort, inputs)[0] == "reference-gradient"
+
+
 class Ranked(torch.nn.Module):
     """What comes first counts most; of what ties, PyTorch says nothing."""
 

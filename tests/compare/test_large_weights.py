@@ -87,6 +87,36 @@ def test_an_exponential_that_overflows_is_said(port, wrong, name, why):
         assert [f"finite in {name}, " in each and f"test_large_weights.py:{line}:" in each for each in told] == [True]
 
 
+class Masked(torch.nn.Module):
+    """Overflows likewise, but for what is masked."""
+
+    def __init__(self):
+        super().__init__()
+        self.log_scale = torch.nn.Parameter(torch.rand(2, WIDTH))
+
+    def forward(self, x, mask):
+        h = torch.exp(self.log_scale)[0] * x
+        return torch.softmax(h, 1).masked_fill(mask, 0.0)
+
+
+class PortMasks(nnx.Module):
+    def __init__(self, rngs):
+        self.log_scale = nnx.Param(jnp.zeros((2, WIDTH)))
+
+    def __call__(self, x, mask):
+        return jax.nn.softmax(jnp.exp(self.log_scale[0]) * x, axis=1) * (1.0 - mask)
+
+
+def test_what_overflows_in_the_reference_too_is_not_said():
+    def inputs(rng):
+        return rng.standard_normal((16, WIDTH)), rng.random((16, WIDTH)) < 0.5
+
+    case = Case(name="c", summary="s", reference=Masked, model=PortMasks, inputs=inputs, modes=("inference",))
+    (parity,) = check(case).parity
+    assert parity.equal
+    assert not [warning for warning in parity.warnings if "times as large" in warning]
+
+
 class Waits(torch.nn.Module):
     """Ends at once with weights as they are, and never with large ones."""
 

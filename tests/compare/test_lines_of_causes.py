@@ -84,3 +84,34 @@ def test_what_a_function_of_pytorch_computes_inside_is_no_line():
     case = Case(name="c", summary="s", reference=Classes, model=ClassesPort, inputs=inputs, adversarial=())
     (divergence,) = check(case, hasty=True, compiled=False).divergences
     assert [each.partition(" ")[0] for each in divergence.astray.port] == lines_with(__file__, "of the classes, too")
+
+
+class Doubled(torch.nn.Module):
+    """What one network chooses is judged by another."""
+
+    def __init__(self):
+        super().__init__()
+        self.online, self.target = torch.nn.Linear(4, 3), torch.nn.Linear(4, 3)
+
+    def forward(self, now, later):
+        best = self.online(later).argmax(1)
+        value = self.target(later).gather(1, best[:, None])[:, 0]
+        return self.online(now), value
+
+
+class DoubledPort(nnx.Module):
+    def __init__(self, rngs):
+        self.online, self.target = gm.nn.Linear(4, 3, rngs=rngs), gm.nn.Linear(4, 3, rngs=rngs)
+
+    def __call__(self, now, later):
+        best = jnp.argmax(self.target(later), axis=1)  # by the other one
+        value = jnp.take_along_axis(self.target(later), best[:, None], axis=1)[:, 0]
+        return self.online(now), value
+
+
+def test_two_of_one_kind_that_are_called_as_often_as_each_other_are_not_exchanged():
+    inputs = lambda rng: (rng.standard_normal((8, 4)), rng.standard_normal((8, 4)))  # noqa: E731
+    case = Case(name="c", summary="s", reference=Doubled, model=DoubledPort, inputs=inputs, adversarial=())
+    (divergence,) = check(case, hasty=True, compiled=False).divergences
+    assert not divergence.module
+    assert [each.partition(" ")[0] for each in divergence.astray.port] == lines_with(__file__, "by the other one")

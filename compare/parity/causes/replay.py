@@ -266,7 +266,8 @@ class Replay:
         heads += [(x, np.zeros(x.shape)) for x in given if x.requires_grad]
         found: Sequence[torch.Tensor | None] = [None] * len(wanted)
         if heads:
-            starts = [torch.tensor(g).to(x) for x, g in heads]
+            # in the order in memory in which it came back
+            starts = [torch.from_numpy(np.array(g, order="K")).to(x) for x, g in heads]
             found = torch.autograd.grad([x for x, _ in heads], wanted, starts, allow_unused=True)
         names = [("input_gradient", n) for n in leaves] + [
             ("parameter_gradient", self.full(n)) for n in self.parameters

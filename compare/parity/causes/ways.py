@@ -226,7 +226,10 @@ def _reference(replay: Replay) -> list[Made]:
     found: list[Made] = []
 
     def note(site: Site) -> None:
-        given, results = (_arrays(tree) for tree in ((site.args, site.kwargs), site.result))
+        # what is assigned to has no result: it is what it holds then
+        writes = site.name == "__setitem__"
+        args, result = (site.args[1:], site.args[0]) if writes else (site.args, site.result)
+        given, results = (_arrays(tree) for tree in ((args, site.kwargs), result))
         if results:
             found.append(Made(instruction(site), source(site), given, results))
 

@@ -213,7 +213,7 @@ class _Matcher:
 
     def _zip(self, ours: Sequence[Node], theirs: Sequence[Node]) -> None:
         for a, b in zip(ours, theirs, strict=True):
-            if _may_match(a, b):
+            if _may_match(a, b) and not _hold_others(a, b):
                 self._take(a.path, b.path, "order")
 
     def _take(self, port: str, reference: str, how: How) -> None:
@@ -319,6 +319,11 @@ def _aligned(ours: Sequence[Node], theirs: Sequence[Node]) -> Iterator[tuple[Nod
 
 def _may_match(a: Node, b: Node) -> bool:
     return a.calls == b.calls
+
+
+def _hold_others(a: Node, b: Node) -> bool:
+    """Whether each holds weights, and none that the other does."""
+    return bool(a.keys) and bool(b.keys) and a.keys.isdisjoint(b.keys)
 
 
 def _kind(name: str) -> str:

@@ -29,6 +29,9 @@ def bag(call: Called) -> Iterator[Variant | Fit]:
     if padding is not None:
         says, fix = f"counts row {padding} in, the one of padding", f"leave row {padding} out, and count the others"
         yield Variant("padding-index", says, fix, call.with_(padding_idx=None))
+        if usual == "mean" and call.get("offsets") is None:
+            says = f"divides by the number of all rows of a bag, those of row {padding}, too"
+            yield Variant("padding-index", says, fix, _over_all(call))
     for mode in MODES:
         if mode != usual and (weights is None or mode == "sum"):
             says = f"takes the {mode} of a bag's rows for the {usual}"
@@ -42,6 +45,11 @@ def bag(call: Called) -> Iterator[Variant | Fit]:
         says = "divides by the number of a bag's rows + {value}"
         fix = "divide by the number, or by 1 where it is 0: jnp.maximum(n, 1)"
         yield Fit("constant", says, fix, 0.0, _more_rows, (1e-8, 1e-6, 1e-5, 1.0))
+
+
+def _over_all(call: Called) -> Any:
+    summed = call.with_(mode="sum")
+    return lambda func, args, kwargs: summed(func, args, kwargs) / args[0].shape[1]
 
 
 def _shifted(call: Called, *, first: bool) -> Any:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+import torch.utils._pytree as pytree
 
 from ..variants import Called, Variant, after, of, signature
 
@@ -105,6 +106,20 @@ def looked_up(call: Called) -> Iterator[Variant]:
                     "list the pairs in the reference's order: the lower triangle's is not the upper one's transposed",
                     _along(second, first),
                 )
+
+
+@of("gather", "take_along_dim", "index_select", "__getitem__")
+def reordered(call: Called) -> Iterator[Variant]:
+    x, result = call.args[0], call.site.result
+    index = [each for each in pytree.tree_leaves(call.args[1:]) if isinstance(each, torch.Tensor)]
+    if not (index and isinstance(x, torch.Tensor) and isinstance(result, torch.Tensor) and result.shape == x.shape):
+        return
+    yield Variant(
+        "index-missing",
+        f"leaves the {'indexing' if call.name == '__getitem__' else call.name} out: takes each where it lies",
+        "take those that the reference's indices say, the gradient's way, too",
+        lambda func, args, kwargs: args[0].clone(),
+    )
 
 
 def _along(first: int, second: int) -> Callable[[Any, Any, Any], Any]:

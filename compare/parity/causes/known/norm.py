@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from ..variants import Called, Fit, Variant, instead, of, signature
+from ..variants import Called, Fit, Variant, after, instead, of, signature
 
 signature("layer_norm", "input normalized_shape weight bias eps")
 signature("rms_norm", "input normalized_shape weight eps")
@@ -41,6 +41,32 @@ def epsilon(call: Called) -> Iterator[Variant | Fit]:
         lambda value: call.with_(eps=value),
         EPSILONS,
     )
+
+
+@of("instance_norm")
+def backward_in_order(call: Called) -> Iterator[Variant]:
+    """Of a batch of one PyTorch takes a gradient in channels last order for one in the usual order."""
+    x = call.args[0]
+    if x.dim() < 4 or len(x) > 1:
+        return
+    yield Variant(
+        "reference-gradient",
+        "has the gradient of instance_norm, where PyTorch's own is wrong: of a batch of one it takes what comes back "
+        "in channels last order for another order",
+        "give the reference a batch of two, or let the gradient come back in order there: "
+        "y.register_hook(lambda g: g.contiguous()); PyTorch trains with the wrong one",
+        after(_InOrder.apply),
+    )
+
+
+class _InOrder(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        return gradient.contiguous()
 
 
 def _class_of(call: Called) -> str:
