@@ -114,4 +114,9 @@ def test_two_of_one_kind_that_are_called_as_often_as_each_other_are_not_exchange
     case = Case(name="c", summary="s", reference=Doubled, model=DoubledPort, inputs=inputs, adversarial=())
     (divergence,) = check(case, hasty=True, compiled=False).divergences
     assert not divergence.module
+    (cause,) = divergence.causes
+    assert (cause.id, cause.says) == (
+        "layer-repeated",
+        "calls target where the reference calls online, in call 1 of it",
+    )
     assert [each.partition(" ")[0] for each in divergence.astray.port] == lines_with(__file__, "by the other one")

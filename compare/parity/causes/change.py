@@ -77,6 +77,7 @@ class Change:
       given: a module inside, by its path in the model, and a function of each floating tensor that it gives.
       rewired: the argument of a call, and the earlier tensor that takes its place, by its number.
       called: a module inside, and the one that is called in its place, by their paths in the model.
+      called_in: the number of the call in which that is so; all where None.
       moved: modules inside that are called elsewhere.
       replaced: tensors that are taken for others, by some calls.
       cut: the path of a module inside, whose output of this name hands no gradient on; all where it is empty.
@@ -94,6 +95,7 @@ class Change:
     given: tuple[str, Callable[[torch.Tensor], torch.Tensor]] | None = None
     rewired: tuple[int, int, int] | None = None
     called: tuple[str, str] | None = None
+    called_in: int | None = None
     moved: tuple[Moved, ...] = ()
     replaced: tuple[Replaced, ...] = ()
     cut: tuple[str, str] | None = None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -348,7 +349,8 @@ class Replay:
             )
         if mode.change.called is not None:
             left_out, instead = map(self.model.get_submodule, mode.change.called)
-            patched[left_out] = functools.partial(type(instead).forward, instead)  # itself, and no record of it
+            other = functools.partial(type(instead).forward, instead)  # itself, and no record of it
+            patched[left_out] = _in_call(left_out.forward, patched.get(left_out), other, mode.change.called_in)
         for moved in mode.change.moved:
             self._move(patched, mode, moved)
         for module, forward in patched.items():
@@ -394,6 +396,23 @@ def _is_within(calls: Calls, call: CallId, at: CallId) -> bool:
     while parent is not None and parent != at:
         parent = calls[parent].parent
     return parent == at
+
+
+def _in_call(
+    own: Callable[..., Any], recorded: Callable[..., Any] | None, other: Callable[..., Any], number: int | None
+) -> Callable[..., Any]:
+    """A module's forward that is another one's in the call of this number, in all where it is None; what was recorded
+    of the module, if anything, is handed on call by call."""
+    if number is None:
+        return other
+    count = itertools.count()
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        is_other = next(count) == number
+        given = None if is_other and recorded is None else (recorded or own)(*args, **kwargs)
+        return other(*args, **kwargs) if is_other else given
+
+    return forward
 
 
 def _in_order(forward: Callable[..., Any], order: tuple[int, ...] | None) -> Callable[..., Any]:

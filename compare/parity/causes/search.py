@@ -49,6 +49,7 @@ LONG_S = 4.0  # that these take, from which on it is found first where the two s
 PARTING_S = 20.0  # for where the two sides part
 MOST_PARTING = 8  # instructions
 MOST_ENDS = 8  # calls where they part, of which each may be given something else
+FEW_CALLS = 4  # of a module, in each of which another one may be called
 FEW_SIBLINGS = 40  # pairs, that are tried before the calls of functions
 KINDS = ("missing", "usual", "guess")  # of variants
 MOST = 3  # causes that are told, where an input cannot tell them apart
@@ -241,7 +242,12 @@ class Search:
 
     def _try_called(self, left_out: str, instead: str) -> None:
         says = f"calls {instead} where the reference calls {left_out}"
-        self.trial.vary("layer-repeated", says, f"call {left_out} there", Change(called=(left_out, instead)))
+        fix, called = f"call {left_out} there", (left_out, instead)
+        self.trial.vary("layer-repeated", says, fix, Change(called=called))
+        count = sum(call.path == left_out for call in self.look.calls)
+        for number in range(count) if 1 < count <= FEW_CALLS and not self.trial.found else ():
+            told = f"{says}, in call {number + 1} of it"
+            self.trial.vary("layer-repeated", told, fix, Change(called=called, called_in=number))
 
     def _single(self, sites: list[Site]) -> None:
         """A call in another form, in all turns of the loop and all modules that it is in, or in one of those; first
