@@ -408,7 +408,7 @@ class _Looks:
                 found, cause = backward() if is_of_a_stop else (None, None)
                 if divergence.causes and (found is None or found.gradient != "stops"):
                     found = alike(seen.first, divergence, deadline, seconds=seconds) or found
-                if found is None:
+                if found is None and not is_of_a_stop:
                     found, cause = backward()
                 if cause is not None and self._does_otherwise(seen.first, found, place_of(divergence), deadline):
                     found, cause = found and replace(found, gradient="differs"), None

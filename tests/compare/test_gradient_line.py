@@ -13,6 +13,7 @@ from graphmode.compare import Case, check
 from graphmode.compare.parity.causes import astray_backward
 from graphmode.compare.report.divergence_text import leaves
 from looked_into import look
+from told_lines import divergence_of, lines_of
 from told_lines import lines_with as marked
 
 import graphmode as gm
@@ -125,7 +126,7 @@ def test_the_line_of_a_wrong_derivative_is_told_without_a_cause():
         report = check(case_with("backward"), hasty=True)
     (divergence,) = report.divergences
     assert not divergence.causes
-    assert [each.partition(" ")[0] for each in divergence.astray.port] == lines_with("its backward is wrong")
+    assert lines_of(divergence) == lines_with("its backward is wrong")
     assert "its gradient leaves the reference's" in str(report)
 
 
@@ -174,20 +175,15 @@ class ReversesHalf(nnx.Module):
         return self.last(jnp.concatenate([reverse(h[:8], scale), h[8:]]))  # reverses half
 
 
+def of_rows(rng):
+    return (rng.standard_normal((16, 6)),)
+
+
 def test_what_only_the_first_call_stops_is_not_told_to_be_stopped():
-    case = Case(
-        name="reversing",
-        summary="a factor that grows from 0",
-        reference=Reversing,
-        model=ReversesHalf,
-        inputs=lambda rng: (rng.standard_normal((16, 6)),),
-        modes=("forward_backward",),
-        adversarial=(),
-    )
-    (divergence,) = check(case, hasty=True).divergences
+    divergence = divergence_of(Reversing, ReversesHalf, of_rows, modes=("forward_backward",))
     assert not divergence.causes
     assert divergence.astray.gradient == "differs"
-    assert [each.partition(" ")[0] for each in divergence.astray.port] == lines_with("reverses half")
+    assert lines_of(divergence) == lines_with("reverses half")
 
 
 class Penalty(torch.nn.Module):
@@ -213,15 +209,6 @@ class PenaltyOfNothing(nnx.Module):
 
 
 def test_the_line_of_a_known_stop_is_that_which_stops_it():
-    case = Case(
-        name="penalty",
-        summary="a stop too many",
-        reference=Penalty,
-        model=PenaltyOfNothing,
-        inputs=lambda rng: (rng.standard_normal((16, 6)),),
-        modes=("forward_backward",),
-        adversarial=(),
-    )
-    (divergence,) = check(case, hasty=True).divergences
+    divergence = divergence_of(Penalty, PenaltyOfNothing, of_rows, modes=("forward_backward",))
     assert [cause.id for cause in divergence.causes] == ["stop-gradient"]
-    assert [each.partition(" ")[0] for each in divergence.astray.port] == lines_with("stops the lengths")
+    assert lines_of(divergence) == lines_with("stops the lengths")

@@ -4,8 +4,7 @@ import jax
 import jax.numpy as jnp
 import torch
 from flax import nnx
-from graphmode.compare import Case, check
-from told_lines import lines_with
+from told_lines import divergence_of, lines_of, lines_with
 
 import graphmode as gm
 
@@ -54,10 +53,9 @@ def test_the_line_of_exchanged_indices_under_a_mask_is_that_which_indexes():
         boxes = rng.uniform(0, 1, (3, 5, 2))
         return rng.standard_normal((3, GRID, GRID, 6)), boxes, rng.random((3, 5)) < 0.6
 
-    case = Case(name="c", summary="s", reference=Assigned, model=AssignedPort, inputs=inputs, adversarial=())
-    (divergence,) = check(case, hasty=True, compiled=False).divergences
+    divergence = divergence_of(Assigned, AssignedPort, inputs)
     assert [cause.id for cause in divergence.causes] == ["index-order"]
-    assert [each.partition(" ")[0] for each in divergence.astray.port] == lines_with(__file__, "the cells")
+    assert lines_of(divergence) == lines_with(__file__, "the cells")
 
 
 class Classes(torch.nn.Module):
@@ -81,9 +79,8 @@ class ClassesPort(nnx.Module):
 
 def test_what_a_function_of_pytorch_computes_inside_is_no_line():
     inputs = lambda rng: (rng.standard_normal((7, 6)), rng.standard_normal((7, 5)))  # noqa: E731
-    case = Case(name="c", summary="s", reference=Classes, model=ClassesPort, inputs=inputs, adversarial=())
-    (divergence,) = check(case, hasty=True, compiled=False).divergences
-    assert [each.partition(" ")[0] for each in divergence.astray.port] == lines_with(__file__, "of the classes, too")
+    divergence = divergence_of(Classes, ClassesPort, inputs)
+    assert lines_of(divergence) == lines_with(__file__, "of the classes, too")
 
 
 class Doubled(torch.nn.Module):
@@ -111,12 +108,11 @@ class DoubledPort(nnx.Module):
 
 def test_two_of_one_kind_that_are_called_as_often_as_each_other_are_not_exchanged():
     inputs = lambda rng: (rng.standard_normal((8, 4)), rng.standard_normal((8, 4)))  # noqa: E731
-    case = Case(name="c", summary="s", reference=Doubled, model=DoubledPort, inputs=inputs, adversarial=())
-    (divergence,) = check(case, hasty=True, compiled=False).divergences
+    divergence = divergence_of(Doubled, DoubledPort, inputs)
     assert not divergence.module
     (cause,) = divergence.causes
     assert (cause.id, cause.says) == (
         "layer-repeated",
         "calls target where the reference calls online, in call 1 of it",
     )
-    assert [each.partition(" ")[0] for each in divergence.astray.port] == lines_with(__file__, "by the other one")
+    assert lines_of(divergence) == lines_with(__file__, "by the other one")

@@ -9,6 +9,7 @@ import torch
 from flax import nnx
 from graphmode.compare import Case, check
 from looked_into import look
+from told_lines import divergence_of
 
 
 class Causal(torch.nn.Module):
@@ -297,15 +298,7 @@ class WrongMagnitude(nnx.Module):
 
 
 def test_a_gradient_at_a_kink_that_goes_no_further_hides_no_cause():
-    case = Case(
-        name="magnitude",
-        summary="s",
-        reference=Magnitude,
-        model=WrongMagnitude,
-        inputs=lambda rng: (rng.standard_normal((5, 6)),),
-        modes=("forward_backward",),
-        adversarial=(),
-    )
-    (divergence,) = check(case, hasty=True).divergences
+    inputs = lambda rng: (rng.standard_normal((5, 6)),)  # noqa: E731
+    divergence = divergence_of(Magnitude, WrongMagnitude, inputs, modes=("forward_backward",))
     assert [finding.tensor for finding in divergence.findings] == ["scale"]
     assert [cause.id for cause in divergence.causes] == ["stop-gradient"]

@@ -11,6 +11,7 @@ import torch
 from flax import nnx
 from graphmode.compare import Case, check
 from told_causes import causes
+from told_lines import divergence_of
 
 WIDTH = 4
 
@@ -369,7 +370,7 @@ class Renormed(torch.nn.Module):
         x = self.fc(x)
         std = x.std(0) + 1.0
         most = 1 + self.calls / 3
-        ratio = (std.detach() / self.scale).clamp(1 / most, most)
+        ratio = (std.detach() / self.scale).clamp(1 / most, most)  # which is kept from a gradient
         if self.training:
             self.scale += 0.1 * (std.detach() - self.scale)
             self.calls += 1
@@ -397,8 +398,33 @@ class RenormedPort(nnx.Module):
 def test_a_gradient_by_what_is_written_in_place_is_named(late):
     inputs = lambda rng: (rng.standard_normal((7, WIDTH)) * 2,)  # noqa: E731
     reference = lambda: Renormed(late)  # noqa: E731
-    fields = {"modes": ("forward_backward",), "adversarial": ()}
-    case = Case(name="c", summary="s", reference=reference, model=RenormedPort, inputs=inputs, **fields)
-    (divergence,) = check(case, hasty=True).divergences
+    divergence = divergence_of(reference, RenormedPort, inputs, modes=("forward_backward",))
     assert ("later" in divergence.input or "again" in divergence.input) == late
     assert [cause.id for cause in divergence.causes] == ["stop-gradient"]
+
+
+class Twice(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = Renormed(late=False)
+
+    def forward(self, x):
+        return self.norm(x) + self.norm(x * 0.5)
+
+
+class TwicePort(nnx.Module):
+    def __init__(self, rngs):
+        self.norm = RenormedPort(rngs)
+
+    def __call__(self, x):
+        return self.norm(x) + self.norm(x * 0.5)
+
+
+def test_likewise_in_each_of_several_calls():
+    inputs = lambda rng: (rng.standard_normal((7, WIDTH)) * 2,)  # noqa: E731
+    divergence = divergence_of(Twice, TwicePort, inputs, modes=("forward_backward",))
+    (cause,) = divergence.causes
+    assert (cause.says, cause.reference) == (
+        "lets the gradient through where the reference detaches",
+        place_of("# which is kept from a gradient"),
+    )

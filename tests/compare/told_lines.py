@@ -10,6 +10,18 @@ explaining = importlib.import_module("graphmode.compare.parity.causes.explain")
 SOON_S = 2.0
 
 
+def divergence_of(reference, port, inputs, **fields):
+    """The only divergence of a wrong port, on the case's own inputs."""
+    case = Case(name="c", summary="s", reference=reference, model=port, inputs=inputs, adversarial=(), **fields)
+    (divergence,) = check(case, hasty=True).divergences
+    return divergence
+
+
+def lines_of(divergence):
+    """`file.py:12` of each line of the port that is told."""
+    return [each.partition(" ")[0] for each in divergence.astray.port]
+
+
 def checked(reference, port, inputs, **fields):
     """Where the port leaves the reference's way, of its only divergence, and all that is told."""
     case = Case(name="c", summary="s", reference=reference, model=port, inputs=inputs, adversarial=(), **fields)

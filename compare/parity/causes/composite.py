@@ -146,8 +146,9 @@ def _shares(sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
                 yield variant, Change(variant.apply, some)
 
 
-def other_shares(sites: list[Site]) -> Iterator[tuple[Fit, Callable[[float], Change]]]:
-    """Another number for the two shares of a mean, which are one together: wherever they are, and in one mean."""
+def other_shares(sites: list[Site]) -> Iterator[tuple[Fit, frozenset[int]]]:
+    """Another number for the two shares of a mean, which are one together, and the numbers of the calls: wherever they
+    are, and in one mean."""
     shares = {site.number: share for site in sites if (share := _share(site)) is not None}
     both = {site.number for site in sites if site.name in LERP}  # in one number
     for kept in dict.fromkeys(round(max(share, 1 - share), 12) for share in shares.values()):
@@ -164,11 +165,7 @@ def other_shares(sites: list[Site]) -> Iterator[tuple[Fit, Callable[[float], Cha
         for some in [frozenset(every), *(of_each if len(of_each) > 1 else ())]:
             of_what = {n: shares[n] > 0.5 for n in some}
             if abs(kept - 0.5) > WITHIN and (some & both or len(set(of_what.values())) == 2):
-                yield fit, functools.partial(_with_number, fit, some)
-
-
-def _with_number(fit: Fit, at: frozenset[int], value: float) -> Change:
-    return Change(fit.apply(value), at)
+                yield fit, some
 
 
 def _with_shares(kept: float, value: float) -> Callable[..., Any]:

@@ -39,19 +39,11 @@ class EveryCall(Replay):
         unseen: Collection[CallId] = (),
     ):
         super().__init__(model, calls, at[0], forced, backward)
-        self.unseen = unseen
+        self.count = len(at)
+        self.hidden = frozenset(number for number, each in enumerate(at) if each in unseen)
         self.further = [Replay(model, calls, each, forced, backward) for each in at[1:]]
         for each in self.further:
             each.goes_on = True
-
-    @property
-    def count(self) -> int:
-        return 1 + len(self.further)
-
-    @property
-    def hidden(self) -> frozenset[int]:
-        calls = [self.call, *(each.call for each in self.further)]
-        return frozenset(number for number, call in enumerate(calls) if call.id in self.unseen)
 
     def run(self, change: Change, *, forward_only: bool = False, **how: Any) -> Evidence:
         total: Evidence = {}

@@ -50,6 +50,8 @@ class Replay:
       backward: whether gradients are found, too.
 
     Attributes:
+      count: how many calls it is of.
+      hidden: the numbers of those of which nothing is shown but what they leave in buffers.
       goes_on: whether the module's buffers stay as a run leaves them.
       before_the_step: what buffers and parameters held before the model began, of those that it wrote before the call.
       most: calls that a run may make, once the calls of an unchanged one are known.
@@ -58,6 +60,8 @@ class Replay:
     """
 
     goes_on = False
+    count = 1
+    hidden: frozenset[int] = frozenset()
     _keeps_saved = False  # whether what is saved for the backward pass is kept where it is written to
     of_other_length: frozenset[CallId] = frozenset()
 
@@ -87,16 +91,6 @@ class Replay:
         while parent is not None and parent not in forced and parent != self.call.id:
             parent = self.calls[parent].parent
         return parent
-
-    @property
-    def count(self) -> int:
-        """How many calls it is of."""
-        return 1
-
-    @property
-    def hidden(self) -> frozenset[int]:
-        """The numbers of those of which nothing is shown but what they leave in buffers."""
-        return frozenset()
 
     @property
     def inside(self) -> list[str]:
@@ -136,11 +130,15 @@ class Replay:
         describe: bool = False,
     ) -> Evidence:
         """What the module gives, takes and hands to those inside, with this change."""
+        writes_on = self.goes_on and self.backward and not forward_only
+        before = Snapshot.of_buffers(self.module) if writes_on else None
         try:
             return self._run(change, note=note, forward_only=forward_only, describe=describe)
         except RuntimeError as error:  # what is written in place there was made for no gradient
             if WRITTEN_IN_PLACE not in str(error) or self._keeps_saved:
                 raise
+            if before is not None:
+                before.restore()
             self._keeps_saved = True
             try:
                 return self._run(change, note=note, forward_only=forward_only, describe=describe)

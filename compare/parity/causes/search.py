@@ -355,8 +355,8 @@ class Search:
     def _fits(self, sites: list[Site]) -> None:
         single = constructs(sites)
         self._fits_of(single + [same for same in groups(sites) if same not in single])
-        for fit, shared in other_shares(sites):
-            self.trial.fit(fit, shared)
+        for fit, shares in other_shares(sites):
+            self.trial.fit(fit, functools.partial(_with_number, fit, shares))
 
     def _fits_of(self, groups: list[list[Site]]) -> None:
         for same in groups:
