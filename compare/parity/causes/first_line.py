@@ -20,9 +20,10 @@ from jax.extend import core as jex
 
 from ...report.records import Astray, Divergence
 from ..inside.calls import CallId, is_inside
-from .limit import Limit
+from .limit import LateError, Limit, check
+from .port_way import Step
 from .values import NUMBERS, WHOLE, Lacking, Values, as_array, cancel, has_rows
-from .ways import LateError, Made, Step, Ways, check, ways
+from .ways import Made, Ways, ways
 
 if TYPE_CHECKING:
     from ..inside.localise import Look

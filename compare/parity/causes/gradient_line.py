@@ -17,11 +17,10 @@ import numpy as np
 
 from ...report.records import Astray, Cause, Divergence
 from ..inside.calls import CallId
-from .limit import Limit
+from .limit import LateError, Limit, check
 from .port_gradients import Key, PortGradients, Spot, Use, Wrong, spot_of, stops
 from .reference_gradients import Theirs, reference_gradients
 from .values import Laid, Pairs
-from .ways import LateError, check
 
 if TYPE_CHECKING:
     from ..inside.localise import Look

@@ -32,3 +32,12 @@ class Limit:
     def taken(self) -> float:
         """Seconds by the clock."""
         return time.monotonic() - self._start
+
+
+class LateError(Exception):
+    """The time is over."""
+
+
+def check(limit: Limit) -> None:
+    if limit.is_over:
+        raise LateError

@@ -18,9 +18,10 @@ import numpy as np
 from ...report.records import Cause, Divergence, Finding, Tensor
 from ..inside.calls import ROOT
 from .graph import Run
-from .limit import Limit
+from .limit import LateError, Limit
+from .port_way import Step
 from .values import LARGEST
-from .ways import LateError, Step, port_way
+from .ways import way_of_port
 
 if TYPE_CHECKING:
     from ..inside.localise import Look
@@ -55,7 +56,7 @@ def nan_gradients(look: Look, tensors: Sequence[Tensor], deadline: float) -> lis
     found: dict[str, dict[tuple[str, str], int]] = {}
     with contextlib.suppress(LateError):
         limit = Limit(LONGEST_S, deadline)
-        for step in port_way(look, at, limit).reached(limit)[::-1]:
+        for step in way_of_port(look, at, limit).reached(limit)[::-1]:
             if not step.operation.has_rule and (count := without_derivative(step)):
                 places = found.setdefault(step.operation.module, {})
                 place = step.operation.source, step.operation.eqn.primitive.name

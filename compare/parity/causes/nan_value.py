@@ -14,9 +14,10 @@ import numpy as np
 
 from ...report.records import Cause, Divergence
 from ..inside.calls import CallId
-from .limit import Limit
+from .limit import LateError, Limit, check
+from .port_way import Step
 from .values import as_array
-from .ways import LateError, Step, check, ways
+from .ways import ways
 
 if TYPE_CHECKING:
     from ..inside.localise import Look

@@ -14,10 +14,10 @@ import numpy as np
 
 from ...report.records import Cause
 from .graph import Graph, Operation, Run
-from .limit import Limit
+from .limit import LateError, Limit, check
 from .nan_gradient import SAFE, without_derivative
+from .port_way import Step
 from .values import as_array
-from .ways import LateError, Step, check
 
 if TYPE_CHECKING:
     from ...jax_side import PortSide

@@ -22,9 +22,9 @@ from ..inside.localise import named_border
 from ..inside.port_backward import BackwardPass
 from .first_line import MOVING
 from .graph import Graph, Operation, Run
-from .limit import Limit
+from .limit import Limit, check
+from .port_way import STOP
 from .values import LARGEST
-from .ways import STOP, check
 
 if TYPE_CHECKING:
     from ..inside.localise import Look

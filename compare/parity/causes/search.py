@@ -26,7 +26,7 @@ from .held import buffer_variants, own_buffers
 from .known.gradient import kept_on, kept_on_and_on, stops_gradients
 from .known.mask import chooses, compares_distances, compares_integers
 from .later import rewired_in_turns, taken_later
-from .limit import Limit
+from .limit import LateError, Limit
 from .loops import not_carried, one_turn_behind
 from .origins import Origin, differs_in, origins
 from .parameters import own_parameters, parameter_variants, read_from_inside
@@ -37,7 +37,7 @@ from .tables import has_tables, tables
 from .target import EXPLAINED
 from .trial import Trial
 from .variants import Fit, Variant, variants
-from .ways import LateError, Ways
+from .ways import Ways
 from .wiring import exchanged, indexed_by, moved, multiplied, rewired, stopped, stopped_before, unused, unwritten
 from .wrong_call import WrongCall
 

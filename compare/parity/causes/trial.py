@@ -18,10 +18,11 @@ from ...report.records import Cause
 from .change import WRITES, Change, Site
 from .fit import plain, solve
 from .limit import Limit
+from .port_way import Step
 from .sites import is_floating, source
 from .target import EXPLAINED
 from .variants import Fit
-from .ways import Step, Ways
+from .ways import Ways
 from .wrong_call import Again, WrongCall
 
 IN_PART = " (judged before rounding grows: what follows is chaotic)"

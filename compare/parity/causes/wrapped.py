@@ -11,9 +11,8 @@ import numpy as np
 
 from ...report.records import Cause
 from .graph import DTYPES, Graph, Operation, Run
-from .limit import Limit
+from .limit import LateError, Limit, check
 from .values import as_array
-from .ways import LateError, check
 
 if TYPE_CHECKING:
     from ...jax_side import PortSide
