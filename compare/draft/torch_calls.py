@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import inspect
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -36,6 +37,8 @@ _INITIAL = frozenset(("uniform_", "normal_", "zero_", "fill_", "trunc_normal_", 
 # functions that take weights, which PyTorch has the other way round
 _WEIGHED = frozenset(("gru_cell", "lstm_cell", "rnn_tanh_cell", "rnn_relu_cell", "bilinear"))
 
+# functions that an expression calls by their bare names
+_CALLED = re.compile(r"(?<![\w.])\w+(?=\()")
 _LEFT = ("has no counterpart that is known here", "is called otherwise in JAX")
 _KERNELS = {
     f"{name}{dims}d": axes
@@ -257,7 +260,7 @@ class TorchCalls(NewTensors):
             del given["p"]
         made = self._by_choice(rule, name, given)
         text = rule.filled(given) if made is None else made[0]
-        self.model.helpers |= {name} & HELPERS if text is not None else set()
+        self.model.helpers |= {name} & HELPERS & {*_CALLED.findall(text or "")}
         return text
 
     def _by_choice(self, rule: Rule, name: str, given: dict[str, str]) -> tuple[str | None] | None:
