@@ -75,6 +75,7 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.setdefault("XLA_FLAGS", as_flags(QUICKLY))
         if limit_s := config.getoption("record_slow"):
             config.pluginmanager.register(Recorder(limit_s))
+        config.pluginmanager.register(Failures(config))
     for name, value in {CACHE: os.environ[CACHE], **CACHE_ALL}.items():
         jax.config.update(name.lower(), value)
 
@@ -82,6 +83,18 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_unconfigure() -> None:
     if not IS_WORKER:
         shutil.rmtree(os.environ[CACHE], ignore_errors=True)
+
+
+class Failures:
+    """A plugin that names a test as soon as it fails: a run of half an hour may be broken off before its summary."""
+
+    def __init__(self, config: pytest.Config):
+        self.config = config
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        reporter = self.config.pluginmanager.get_plugin("terminalreporter")
+        if report.failed and reporter is not None:
+            reporter.write_line(f" {report.when} failed: {report.nodeid}")
 
 
 @pytest.fixture(autouse=True)
