@@ -61,16 +61,16 @@ class Snapshot:
       pairs: each tensor, and a copy of what it held.
     """
 
-    def __init__(self, tensors: Sequence[torch.Tensor], module: torch.nn.Module | None = None):
+    def __init__(self, tensors: Sequence[torch.Tensor], modules: Iterable[torch.nn.Module] = ()):
         self.pairs = [(tensor, tensor.detach().clone()) for tensor in tensors]
-        inside = [] if module is None else [m for m in module.modules() if not isinstance(m, torch.jit.ScriptModule)]
+        inside = [m for m in modules if not isinstance(m, torch.jit.ScriptModule)]
         holders: list[Any] = [*(m._buffers for m in inside), *(m._parameters for m in inside)]
         self._held = [(holder, dict(holder)) for holder in holders]
 
     @classmethod
     def of_buffers(cls, module: torch.nn.Module) -> Snapshot:
         """Of a module's buffers, also of those that forward assigns anew (`self.mean = ...`)."""
-        return cls(list(module.buffers()), module)
+        return cls(list(module.buffers()), module.modules())
 
     @torch.no_grad()
     def restore(self) -> None:
@@ -195,7 +195,7 @@ class TorchSide:
     def set_mode(self, mode: Mode) -> torch.nn.Module:
         """Evaluation mode for inference; training mode otherwise, dropout being off in both."""
         if mode == "train_step" and self._start is None:
-            self._start = Snapshot([*self.module.parameters(), *self.module.buffers()], self.module)
+            self._start = Snapshot([*self.module.parameters(), *self.module.buffers()], self.module.modules())
         note_mode(mode)
         self._kept.forget(self.dtype_name)
         self.module.train(mode != "inference")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -22,6 +23,15 @@ COARSE: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.nn.functional.hardsigmoid: lambda input, inplace=False: torch.nn.functional.relu6(input + 3) / 6,
 }
 """Functions of PyTorch whose float64 has no more digits than float32, and the same with all digits."""
+
+
+class _Silent(threading.local):
+    """Whether what runs is in float64 already, and nobody is to be told what is asked for."""
+
+    is_on = False
+
+
+_silent = _Silent()
 
 
 class _Widening(TorchFunctionMode):
@@ -56,24 +66,27 @@ def _wider(value: Any) -> Any:
 
 @contextlib.contextmanager
 def in_float64(
-    asked: Callable[[torch.dtype], None] = lambda dtype: None, coarse: Callable[[], None] | None = None
+    asked: Callable[[torch.dtype], None] | None = None, coarse: Callable[[], None] | None = None
 ) -> Iterator[None]:
     """PyTorch's default dtype and every float32 that is asked for are float64; `asked` is called with the dtype where
-    one is, or a narrower one, which stays, and `coarse` where one of `COARSE` is called."""
-    before = torch.get_default_dtype()
+    one is, or a narrower one, which stays, and `coarse` where one of `COARSE` is called. Where it is given neither,
+    modules that were widened before tell nobody either, inside."""
+    before, was_on = torch.get_default_dtype(), _silent.is_on
     torch.set_default_dtype(torch.float64)
+    _silent.is_on = was_on or asked is coarse is None
     try:
-        with _Widening(asked, coarse):
+        with _Widening(asked or (lambda dtype: None), coarse):
             yield
     finally:
         torch.set_default_dtype(before)
+        _silent.is_on = was_on
 
 
 def widen(
     module: torch.nn.Module, asked: Callable[[torch.dtype], None], coarse: Callable[[], None] | None = None
 ) -> None:
     """Lets a module's forward run so from now on."""
-    _run_in(module, lambda: in_float64(asked, coarse))
+    _run_in(module, lambda: contextlib.nullcontext() if _silent.is_on else in_float64(asked, coarse))
 
 
 def refine(module: torch.nn.Module) -> None:

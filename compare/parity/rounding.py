@@ -203,7 +203,7 @@ def _is_of_few(leaf: np.ndarray) -> np.ndarray:
 def _kept(side: TorchSide) -> contextlib.AbstractContextManager[None]:
     """Afterwards its buffers are as they were, where a run would keep moved ones, and its parameters, which forward may
     write in place, such as those that it holds within bounds."""
-    return Snapshot([*side.module.parameters(), *side.module.buffers()], side.module).restored()
+    return Snapshot([*side.module.parameters(), *side.module.buffers()], side.module.modules()).restored()
 
 
 def _run(side: TorchSide, question: Question, inputs: Inputs | None = None) -> Observation | None:

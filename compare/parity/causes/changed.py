@@ -13,6 +13,8 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
+from graphmode.weights import as_numpy
+
 from ..call_limit import NeverEnds
 from ..inside.calls import CallId
 from .autograd_functions import intercepted
@@ -23,6 +25,16 @@ Key = tuple[str, str]  # what it is, and the name of the tensor
 Evidence = dict[Key, np.ndarray]
 SILENT = {"__get__", "__set__", "dim", "size", "numel", "stride", "is_floating_point", "is_complex", "item", "__len__"}
 MANY_INTEGERS = 16
+
+
+unseen = torch._C.DisableTorchFunction
+"""Within it no mode is asked, as each is for every attribute of a tensor: a run notes hundreds."""
+
+
+def kept(x: torch.Tensor) -> np.ndarray:
+    """A copy of what a tensor holds now."""
+    with unseen():
+        return as_numpy(x.detach().clone())
 
 
 class Inside(NamedTuple):
@@ -72,9 +84,10 @@ class Changed(TorchFunctionMode):
         """Notes a tensor that another may be taken for; of integers many, since a few are alike by chance."""
         if not isinstance(value, torch.Tensor):
             return
-        dtype = value.dtype  # asked once: the modes around see each question
-        if dtype.is_floating_point or (dtype != torch.bool and value.numel() >= MANY_INTEGERS):
-            self.tensors.append((words, self.count, value))
+        with unseen():
+            dtype = value.dtype
+            if dtype.is_floating_point or (dtype != torch.bool and value.numel() >= MANY_INTEGERS):
+                self.tensors.append((words, self.count, value))
 
     def begin_anew(self) -> None:
         """Calls are numbered from 0: the module runs on another line, and tells nothing that the first one told."""
@@ -115,7 +128,10 @@ class Changed(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = getattr(func, "__name__", "")
-        if self.paused or name in SILENT:
+        if name in SILENT:
+            with unseen():
+                return func(*args, **(kwargs or {}))
+        if self.paused:
             return func(*args, **(kwargs or {}))
         return self._call(name, func, args, kwargs or {})
 
@@ -178,8 +194,10 @@ class Changed(TorchFunctionMode):
 def _called(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What a call gives; where it writes by `out=` and gradients flow that do not in the reference, it copies."""
     out = kwargs.get("out")
+    if not isinstance(out, torch.Tensor):
+        return func(*args, **kwargs)
     given = (x for x in pytree.tree_leaves(args) if isinstance(x, torch.Tensor))
-    if not isinstance(out, torch.Tensor) or not (torch.is_grad_enabled() and any(x.requires_grad for x in given)):
+    if not (torch.is_grad_enabled() and any(x.requires_grad for x in given)):
         return func(*args, **kwargs)
     return out.copy_(func(*args, **{name: value for name, value in kwargs.items() if name != "out"}))
 

@@ -17,7 +17,7 @@ from ...trees import named_leaves
 from ..inside.calls import Call
 from ..inside.packed import PackedLayout, unpacked
 from .change import Change
-from .changed import Changed, Evidence, Inside
+from .changed import Changed, Evidence, Inside, kept, unseen
 
 END: Any = object()  # of a queue
 
@@ -48,6 +48,24 @@ def stub(
       writes: whether it runs, too, for what it leaves in its buffers.
     """
 
+    def handed_on(call: Call, tensors: list[torch.Tensor]) -> Any:
+        if mode.change.cut_before in ((call.id.path, None), call.id):
+            tensors = [x.detach() for x in tensors]
+        flat, structure = pytree.tree_flatten(call.result)
+        places = [i for i, x in enumerate(flat) if isinstance(x, torch.Tensor)]
+        own = functools.partial(_own_gradient, module, call)
+        given = _Recorded.apply(call, evidence, own, len(tensors), anchor, *tensors, *(flat[i] for i in places))
+        outputs.extend(given)
+        by_name = dict(zip(call.outputs, given, strict=True))
+        named = {name: by_name[call.merged_outputs.get(name, name)] for name in by_name}
+        given = tuple(_cut(x, name, call, mode.change) for name, x in named.items())
+        for tensor in given:
+            mode.keep(tensor, f"what {call.id} gives")
+        for i, tensor in zip(places, given, strict=True):
+            flat[i] = _changed(tensor, call, mode.change)
+        mode.inside_calls.append(Inside(call.id.path, mode.count, tensors, [flat[i] for i in places]))
+        return pytree.tree_unflatten(flat, structure)
+
     def forward(*args: Any, **kwargs: Any) -> Any:
         before, mode.paused = mode.paused, True
         try:
@@ -57,33 +75,21 @@ def stub(
             if call is None:
                 mode.paused = before
                 return type(module).forward(module, *args, **kwargs)
-            args, kwargs = mode.taken((args, kwargs), mode.count - 0.5)  # after the function call before it
-            tensors = [x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
-            if _is_of_another_length(tensors, call):
+            with unseen():
+                args, kwargs = mode.taken((args, kwargs), mode.count - 0.5)  # after the function call before it
+                tensors = [x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
+                is_of_another_length = _is_of_another_length(tensors, call)
+            if is_of_another_length:
                 mode.of_other_length.add(call.id)
                 evidence.update({("received", f"{name} of {call.id}"): array for name, array in call.inputs.items()})
                 return type(module).forward(module, *args, **kwargs)
-            given_to_it = {n: as_numpy(x.detach().clone()) for n, x in zip(call.inputs, tensors, strict=False)}
+            given_to_it = {n: kept(x) for n, x in zip(call.inputs, tensors, strict=False)}
             for name, array in _unpacked(given_to_it, call).items():
                 evidence["received", f"{name} of {call.id}"] = array
             if writes:
                 _write(module, args, kwargs)
-            if mode.change.cut_before in ((call.id.path, None), call.id):
-                tensors = [x.detach() for x in tensors]
-            flat, structure = pytree.tree_flatten(call.result)
-            places = [i for i, x in enumerate(flat) if isinstance(x, torch.Tensor)]
-            own = functools.partial(_own_gradient, module, call)
-            given = _Recorded.apply(call, evidence, own, len(tensors), anchor, *tensors, *(flat[i] for i in places))
-            outputs.extend(given)
-            by_name = dict(zip(call.outputs, given, strict=True))
-            named = {name: by_name[call.merged_outputs.get(name, name)] for name in by_name}
-            given = tuple(_cut(x, name, call, mode.change) for name, x in named.items())
-            for tensor in given:
-                mode.keep(tensor, f"what {call.id} gives")
-            for i, tensor in zip(places, given, strict=True):
-                flat[i] = _changed(tensor, call, mode.change)
-            mode.inside_calls.append(Inside(call.id.path, mode.count, tensors, [flat[i] for i in places]))
-            return pytree.tree_unflatten(flat, structure)
+            with unseen():
+                return handed_on(call, tensors)
         finally:
             mode.paused = before
 

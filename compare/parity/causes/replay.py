@@ -26,7 +26,7 @@ from ...widened import in_float64
 from ..inside.calls import CallId, Calls
 from ..inside.steps import Regrouped
 from .change import Change, Moved, Site
-from .changed import Changed, Evidence
+from .changed import Changed, Evidence, kept, unseen
 from .input_names import input_words
 from .known.gradient import left_on
 from .recorded import stub
@@ -70,6 +70,7 @@ class Replay:
         self.path = at.path
         self.most: int | None = None
         self.module = model.get_submodule(at.path)
+        self._modules = dict(self.module.named_modules())  # found once: a search runs the module by the thousand
         self.parameters = {name: p for name, p in self.module.named_parameters() if p.requires_grad}
         floating = [x for x in pytree.tree_leaves(self.call.arguments) if isinstance(x, torch.Tensor)]
         floating += model.parameters()
@@ -115,6 +116,15 @@ class Replay:
         }
         return {**dict(self.module.named_parameters()), **dict(self.module.named_buffers()), **plain}
 
+    def _buffers(self) -> dict[str, torch.Tensor]:
+        """As `named_buffers()` has them now."""
+        found: dict[int, tuple[str, torch.Tensor]] = {}
+        for path, module in self._modules.items():
+            for name, x in module._buffers.items():
+                if x is not None:
+                    found.setdefault(id(x), (f"{path}.{name}" if path else name, x))
+        return dict(found.values())
+
     def sites(self) -> list[Site]:
         """The function calls of an unchanged run, in order."""
         seen: list[Site] = []
@@ -131,7 +141,7 @@ class Replay:
     ) -> Evidence:
         """What the module gives, takes and hands to those inside, with this change."""
         writes_on = self.goes_on and self.backward and not forward_only
-        before = Snapshot.of_buffers(self.module) if writes_on else None
+        before = self._snapshot() if writes_on else None
         try:
             return self._run(change, note=note, forward_only=forward_only, describe=describe)
         except RuntimeError as error:  # what is written in place there was made for no gradient
@@ -161,13 +171,14 @@ class Replay:
         for name, tensor in zip(self.call.inputs, taken, strict=False):
             mode.keep(tensor, words[name])
         self.tensors, self.inside_calls = mode.tensors, mode.inside_calls
-        before = {name: x.clone() for name, x in self.module.named_buffers() if name in change.unwritten}
-        replaced = {name: x for name, x in self.module.named_buffers() if name in change.parameters}
+        buffers = self._buffers()
+        before = {name: x.clone() for name, x in buffers.items() if name in change.unwritten}
+        replaced = {name: x for name, x in buffers.items() if name in change.parameters}
         with contextlib.ExitStack() as stack:
             if not self.goes_on:
-                stack.enter_context(Snapshot.of_buffers(self.module).restored())
+                stack.enter_context(self._snapshot().restored())
                 stack.enter_context(self._as_it_began())
-            stack.callback(_without_history, self.module)
+            stack.callback(self._without_history)
             stack.enter_context(self._stubs(evidence, given, mode))
             if change.other_mode:
                 stack.enter_context(_in_other_mode(self.module))
@@ -175,7 +186,7 @@ class Replay:
                 stack.enter_context(_another(self.module, name, make))
             if before:
                 stack.callback(self._unwrite, before)
-            versions = {name: (x, x._version) for name, x in self.module.named_buffers() if name in replaced}
+            versions = {name: (x, x._version) for name, x in self._buffers().items() if name in replaced}
             stack.enter_context(torch.enable_grad() if self.backward else torch.no_grad())
             if self._keeps_saved or change.apply is left_on:
                 stack.enter_context(torch.autograd.graph.allow_mutation_on_saved_tensors())
@@ -196,13 +207,14 @@ class Replay:
                 outputs = pytree.tree_map(
                     lambda x: at_output(x) if isinstance(x, torch.Tensor) and x.is_floating_point() else x, outputs
                 )
-            tensors = [x for x in pytree.tree_leaves(outputs) if isinstance(x, torch.Tensor)]
-            named = dict(zip(self.call.outputs, tensors, strict=False))
-            evidence.update({("output", name): as_numpy(x.detach()) for name, x in named.items()})
-            for name, buffer in self.module.named_buffers():
-                is_written = name not in replaced or versions[name] != (buffer, buffer._version)
-                kept = before.get(name, buffer if is_written or change.stays else replaced[name])
-                evidence["buffer", self.full(name)] = as_numpy(kept.detach().clone())
+            with unseen():
+                tensors = [x for x in pytree.tree_leaves(outputs) if isinstance(x, torch.Tensor)]
+                named = dict(zip(self.call.outputs, tensors, strict=False))
+                evidence.update({("output", name): as_numpy(x.detach()) for name, x in named.items()})
+                for name, buffer in self._buffers().items():
+                    is_written = name not in replaced or versions[name] != (buffer, buffer._version)
+                    left = before.get(name, buffer if is_written or change.stays else replaced[name])
+                    evidence["buffer", self.full(name)] = kept(left)
             if self.backward and not forward_only:
                 self._gradients(named, given, leaves, evidence)
         return evidence
@@ -224,10 +236,22 @@ class Replay:
             self.run(dataclasses.replace(change, apply=noted), forward_only=True)
         return found
 
+    def _snapshot(self) -> Snapshot:
+        return Snapshot(list(self._buffers().values()), self._modules.values())
+
+    def _without_history(self) -> None:
+        """Buffers are of no graph, whatever was written into them."""
+        for buffer in self._buffers().values():
+            if not buffer.is_leaf:
+                buffer.detach_()
+
     @contextlib.contextmanager
     def _as_it_began(self) -> Iterator[None]:
         """With what buffers and parameters held when the call began: the model may have written them before."""
-        named = {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
+        if not self.call.held:
+            yield
+            return
+        named = {**dict(self.module.named_parameters()), **self._buffers()}
         with Snapshot([named[name] for name in self.call.held if name in named]).restored():
             with torch.no_grad():
                 for name, held in self.call.held.items():
@@ -427,13 +451,6 @@ def _in_other_mode(module: torch.nn.Module) -> Iterator[None]:
         yield
     finally:
         module.training = not module.training
-
-
-def _without_history(module: torch.nn.Module) -> None:
-    """Buffers are of no graph, whatever was written into them."""
-    for buffer in module.buffers():
-        if not buffer.is_leaf:
-            buffer.detach_()
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -48,6 +49,7 @@ def operator(name: str) -> str:
     return OPERATORS.get(bare) or OPERATORS.get(bare[1:], "")  # from the right, or in place
 
 
+@functools.cache
 def spelled(name: str) -> str:
     """A function's name, as people write it."""
     return operator(name) or {"to": "Tensor.to"}.get(name, name)
