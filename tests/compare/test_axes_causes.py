@@ -20,6 +20,7 @@ COUNT = np.arange(48).reshape(1, 2, 2, 3, 4, 1)
 X = torch.arange(24).reshape(2, 3, 4)
 HERE = (slice(None), 0)
 ALL = slice(None)
+ENDS, COUNTS = torch.tensor([0, 3]), torch.tensor([2, 1, 2])
 
 
 @pytest.mark.parametrize(
@@ -53,6 +54,12 @@ ALL = slice(None)
         ),
         (torch.argmax, (X, 1), {}, "reduction", X.numpy().argmin(1)),
         (torch.argmax, (X, 1), {}, "index-offset", X.numpy().argmax(1) + 1),
+        (torch.gather, (torch.arange(4.0), 0, ENDS), {}, "index-offset", [1.0, 3.0]),
+        (torch.gather, (torch.arange(4.0), 0, ENDS), {}, "index-offset", [1.0, 0.0]),
+        (torch.gather, (torch.arange(4.0), 0, ENDS), {}, "index-offset", [0.0, 2.0]),
+        (torch.Tensor.__getitem__, (torch.arange(4.0), torch.tensor([-1, -2, 1])), {}, "index-offset", [0.0, 3.0, 2.0]),
+        (torch.repeat_interleave, (torch.arange(3.0), COUNTS), {"dim": 0}, "search-side", [0.0, 0, 0, 1, 2]),
+        (torch.repeat_interleave, (torch.arange(3.0), COUNTS), {"dim": 0}, "search-side", [0.0, 1, 2, 2, 2]),
         (torch.sum, (X.double(), (1, 2)), {"keepdim": True}, "axis", X.numpy().sum((0, 2))),
         (torch.sum, (X.double(), [1, 2]), {}, "axis", X.numpy().sum(1)),
         (torch.sigmoid, (X.double(),), {}, "activation", X.double().softmax(2)),

@@ -10,6 +10,7 @@ from graphmode.compare import Case, check
 from told_causes import causes
 
 import graphmode as gm
+from graphmode import nn
 
 TAGS, TIME = 5, 6
 
@@ -460,3 +461,47 @@ class SunkTooEarly(nnx.Module):
 def test_a_part_that_is_taken_too_early_is_told_as_it_is_written():
     found = causes(Sunk, SunkTooEarly, lambda rng: (rng.standard_normal((4, TIME)),), modes=("inference",))
     assert ("calls-order", "calls x[...] before softmax, which the reference calls first") in found
+
+
+class LastOfEach(torch.nn.Module):
+    """What the last step of each line gives, of lines that are as long as they are."""
+
+    def __init__(self):
+        super().__init__()
+        self.cell = torch.nn.Linear(TAGS, TAGS)
+
+    def forward(self, x, lengths):
+        steps = torch.tanh(self.cell(x)).cumsum(1)
+        return steps[torch.arange(len(x)), lengths - 1]
+
+
+class OneBeyond(nnx.Module):
+    def __init__(self, rngs, gathers):
+        self.cell, self.gathers = nn.Linear(TAGS, TAGS, rngs=rngs), gathers
+
+    def __call__(self, x, lengths):
+        steps = jnp.cumsum(jnp.tanh(self.cell(x)), axis=1)
+        if self.gathers:
+            at = jnp.minimum(lengths, TIME - 1)[:, None, None]
+            return jnp.take_along_axis(steps, jnp.broadcast_to(at, (len(x), 1, TAGS)), axis=1)[:, 0]
+        return steps[jnp.arange(len(x)), lengths]
+
+
+class LastGathered(LastOfEach):
+    def forward(self, x, lengths):
+        steps = torch.tanh(self.cell(x)).cumsum(1)
+        return steps.gather(1, (lengths - 1)[:, None, None].expand(-1, 1, TAGS))[:, 0]
+
+
+def lines(rng):
+    return rng.standard_normal((6, TIME, TAGS)), np.array([TIME, 1, 3, TIME, 2, 4])
+
+
+@pytest.mark.parametrize("reference", [LastOfEach, LastGathered])
+def test_an_index_one_beyond_which_jax_clips_at_the_end_is_named(reference):
+    def port(rngs):
+        return OneBeyond(rngs, reference is LastGathered)
+
+    told = causes(reference, port, lines)
+    assert {id for id, _ in told} == {"index-offset"}
+    assert all(says.startswith("takes the element at i+1 for i, and ") for _, says in told)

@@ -70,7 +70,8 @@ class Replay:
         self.path = at.path
         self.most: int | None = None
         self.module = model.get_submodule(at.path)
-        self._modules = dict(self.module.named_modules())  # found once: a search runs the module by the thousand
+        # found once: a search runs the module by the thousand
+        self._modules = {f"{path}." if path else "": module for path, module in self.module.named_modules()}
         self.parameters = {name: p for name, p in self.module.named_parameters() if p.requires_grad}
         floating = [x for x in pytree.tree_leaves(self.call.arguments) if isinstance(x, torch.Tensor)]
         floating += model.parameters()
@@ -119,10 +120,10 @@ class Replay:
     def _buffers(self) -> dict[str, torch.Tensor]:
         """As `named_buffers()` has them now."""
         found: dict[int, tuple[str, torch.Tensor]] = {}
-        for path, module in self._modules.items():
-            for name, x in module._buffers.items():
-                if x is not None:
-                    found.setdefault(id(x), (f"{path}.{name}" if path else name, x))
+        for prefix, module in self._modules.items():
+            for name, x in module._buffers.items() if module._buffers else ():
+                if x is not None and id(x) not in found:
+                    found[id(x)] = prefix + name, x
         return dict(found.values())
 
     def sites(self) -> list[Site]:
@@ -141,7 +142,7 @@ class Replay:
     ) -> Evidence:
         """What the module gives, takes and hands to those inside, with this change."""
         writes_on = self.goes_on and self.backward and not forward_only
-        before = self._snapshot() if writes_on else None
+        before = Snapshot.of_buffers(self.module) if writes_on else None
         try:
             return self._run(change, note=note, forward_only=forward_only, describe=describe)
         except RuntimeError as error:  # what is written in place there was made for no gradient
@@ -176,7 +177,7 @@ class Replay:
         replaced = {name: x for name, x in buffers.items() if name in change.parameters}
         with contextlib.ExitStack() as stack:
             if not self.goes_on:
-                stack.enter_context(self._snapshot().restored())
+                stack.enter_context(Snapshot(list(buffers.values()), self._modules.values()).restored())
                 stack.enter_context(self._as_it_began())
             stack.callback(self._without_history)
             stack.enter_context(self._stubs(evidence, given, mode))
@@ -235,9 +236,6 @@ class Replay:
         with contextlib.suppress(Exception):  # of a change that asks which function it is
             self.run(dataclasses.replace(change, apply=noted), forward_only=True)
         return found
-
-    def _snapshot(self) -> Snapshot:
-        return Snapshot(list(self._buffers().values()), self._modules.values())
 
     def _without_history(self) -> None:
         """Buffers are of no graph, whatever was written into them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,9 +35,14 @@ class Aim:
     reference: np.ndarray
     scale: float
 
-    @property
+    @functools.cached_property
     def error(self) -> float:
         return difference(self.port, self.reference, self.scale).error
+
+    @functools.cached_property
+    def wrong(self) -> np.ndarray:
+        """Where the port's elements are off."""
+        return self.off(self.reference) > SHARE
 
     def off(self, found: np.ndarray | None, other: np.ndarray | None = None) -> np.ndarray:
         """How far each element is from the port's, or from another's, as a fraction of the scale."""
@@ -85,9 +91,9 @@ class Target:
         """Of the elements that are off, how many are right here."""
         off = right = 0
         for key, aim in self.aims.items():
-            wrong = aim.off(aim.reference) > SHARE
-            off += int(wrong.sum())
-            right += int((wrong & (aim.off(found.get(key)) <= EXPLAINED)).sum())
+            if aim.wrong.any():
+                off += int(aim.wrong.sum())
+                right += int((aim.wrong & (aim.off(found.get(key)) <= EXPLAINED)).sum())
         return right / off if off else 0.0
 
     def residual_where_stable(self, found: Evidence, nearby: Sequence[Evidence]) -> float:
@@ -100,11 +106,10 @@ class Target:
         off = stable_off = 0
         largest = 0.0
         for key, aim in self.aims.items():
-            wrong = aim.off(aim.reference) > SHARE
             moved = np.maximum.reduce([aim.off(found.get(key), other.get(key)) for other in nearby])
             stable = np.broadcast_to(moved.max(axis=-1, keepdims=True) if moved.ndim else moved, moved.shape) <= STABLE
-            off += int(wrong.sum())
-            stable_off += int((wrong & stable).sum())
+            off += int(aim.wrong.sum())
+            stable_off += int((aim.wrong & stable).sum())
             largest = max(largest, float(aim.off(found.get(key))[stable].max(initial=0.0)))
         return largest if off and stable_off >= TELLING * off else np.inf
 

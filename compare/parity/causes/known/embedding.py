@@ -15,9 +15,7 @@ SHIFTS = (1, -1, 2, -2)  # in the order in which they are likely
 signature("embedding", "input weight padding_idx max_norm norm_type scale_grad_by_freq sparse")
 signature("arange", "start end step")
 signature("cumsum", "input dim")
-signature("gather", "input dim index")
 signature("one_hot", "input num_classes")
-signature("index_select", "input dim index")
 
 
 @of("embedding")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.utils._pytree as pytree
@@ -120,6 +121,81 @@ def reordered(call: Called) -> Iterator[Variant]:
         "take those that the reference's indices say, the gradient's way, too",
         lambda func, args, kwargs: args[0].clone(),
     )
+
+
+signature("gather index_select", "input dim index")
+signature("take_along_dim", "input indices dim")
+
+
+@of("gather", "take_along_dim", "index_select")
+def beside(call: Called) -> Iterator[Variant]:
+    """The next place or the one before, along the axis."""
+    index, dim = ("indices" if call.name == "take_along_dim" else "index"), call.get("dim")
+    for each in () if dim is None else _beside(call.args[0].shape[dim]):
+        yield _taken(each, call.with_(**{"input": functools.partial(each.source, dim=dim), index: each.place}))
+
+
+@of("__getitem__")
+def looked_up_beside(call: Called) -> Iterator[Variant]:
+    """Likewise of what is taken by an array of integers, or by several, of which one counts from another place."""
+    x, index = call.args[:2]
+    parts = index if isinstance(index, tuple) else (index,)
+    given = [axis for axis, part in enumerate(parts) if _is_of_places(part)]
+    if not isinstance(x, torch.Tensor) or any(part is None or part is Ellipsis for part in parts):
+        return
+    for axis in given:
+        for each in _beside(x.shape[axis]):
+
+            def run(func: Any, args: Any, kwargs: Any, each: _Beside = each, axis: int = axis) -> Any:
+                parts = args[1] if isinstance(args[1], tuple) else (args[1],)
+                return func(
+                    each.source(args[0], dim=axis), (*parts[:axis], each.place(parts[axis]), *parts[axis + 1 :])
+                )
+
+            yield _taken(each, run, f", along axis {axis}" if len(given) > 1 else "")
+
+
+def _is_of_places(part: Any) -> bool:
+    return (
+        isinstance(part, torch.Tensor) and part.dim() > 0 and not part.is_floating_point() and part.dtype != torch.bool
+    )
+
+
+class _Beside(NamedTuple):
+    """What is done, where an element is then taken from, and at which index."""
+
+    says: str
+    source: Callable[..., torch.Tensor]
+    place: Callable[[torch.Tensor], torch.Tensor]
+
+
+def _beside(length: int) -> Iterator[_Beside]:
+    """A negative index counts from the end, here as in JAX."""
+
+    def usual(x: torch.Tensor, dim: int) -> torch.Tensor:
+        return x
+
+    def with_end_again(x: torch.Tensor, dim: int) -> torch.Tensor:
+        return torch.cat([x, x.narrow(dim, length - 1, 1).detach()], dim)
+
+    def clipped(i: torch.Tensor, shift: int) -> torch.Tensor:
+        return torch.where(i < 0, (i + shift).clamp(min=-length), (i + shift).clamp(0, length - 1)) % length
+
+    def round_the_end(i: torch.Tensor, shift: int) -> torch.Tensor:
+        return (i + shift) % length
+
+    says = "takes the element at i+1 for i"
+    of_jax = ", and beyond the end the last, without its gradient"
+    yield _Beside(says + of_jax, with_end_again, lambda i: torch.where(i < -1, i + 1 + length, i + 1))
+    for shift in (1, -1):
+        says = f"takes the element at i{shift:+d} for i"
+        yield _Beside(f"{says}, and none beyond an end", usual, functools.partial(clipped, shift=shift))
+        yield _Beside(f"{says}, round the end", usual, functools.partial(round_the_end, shift=shift))
+
+
+def _taken(each: _Beside, apply: Callable[[Any, Any, Any], Any], where: str = "") -> Variant:
+    fix = "take the element at i: of an index beyond an end JAX says nothing, and x[i] clips it"
+    return Variant("index-offset", each.says + where, fix, apply)
 
 
 def _along(first: int, second: int) -> Callable[[Any, Any, Any], Any]:

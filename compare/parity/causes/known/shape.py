@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ..variants import Called, Variant, of, other_orders, signature
+from ..variants import Called, Variant, after, of, other_orders, signature
 
 MOST_HEADS = 32
 MOST_PIECES = 4  # whose orders are all tried
@@ -171,6 +171,25 @@ def repeated(call: Called) -> Iterator[Variant]:
                 "repeat the whole: jnp.tile",
                 lambda func, args, kwargs, a=axis, s=others: args[0].repeat_interleave(times[a], a).repeat(s),
             )
+
+
+@of("repeat_interleave")
+def runs(call: Called) -> Iterator[Variant]:
+    """Each element as often as is said of it, in places that are off by one."""
+    counts, dim = call.args[1] if len(call.args) > 1 else call.site.kwargs.get("repeats"), call.site.kwargs.get("dim")
+    dim = call.args[2] if len(call.args) > 2 else dim
+    if not isinstance(counts, torch.Tensor) or counts.numel() < 2 or dim is None:
+        return
+    fix = 'jnp.repeat(x, counts, total_repeat_length=n), or jnp.searchsorted(ends, places, side="right")'
+
+    def late(x: torch.Tensor) -> torch.Tensor:
+        return torch.cat([x.narrow(dim, 0, 1), x.narrow(dim, 0, x.shape[dim] - 1)], dim)
+
+    def early(x: torch.Tensor) -> torch.Tensor:
+        return torch.cat([x.narrow(dim, 1, x.shape[dim] - 1), x.narrow(dim, -1, 1)], dim)
+
+    yield Variant("search-side", "ends each run of equal elements one place late", fix, after(late))
+    yield Variant("search-side", "ends each run of equal elements one place early", fix, after(early))
 
 
 @of("meshgrid")
