@@ -18,7 +18,6 @@ from ..trees import is_floating
 from .further import Further, further
 from .judge import Judge, Truth
 from .more_draws import on_more_draws
-from .scales import Scales
 from .second_call import second_call
 
 if TYPE_CHECKING:
@@ -109,7 +108,7 @@ def _examined_by(exam: Examination, judge: Judge, truths: list[Truth]) -> Examin
     if not truths:
         return None
     other = copy.copy(exam)
-    other.judge, other.truths, other.scales = judge, truths, Scales(truths)
+    other.judge, other.truths, other.scales = judge, truths, exam.scales.beside(truths)
     other._ports, other._sound, other._fine = {}, set(exam._sound), set(exam._fine)
     return other
 

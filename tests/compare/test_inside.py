@@ -130,6 +130,47 @@ def test_an_output_that_a_hook_keeps_is_used_by_others():
     assert not look(case).divergences()
 
 
+class Pair(torch.nn.Module):
+    """Two outputs, of which nobody uses the second."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(6))
+
+    def forward(self, x):
+        return x * self.weight.detach() + self.weight, x - self.weight
+
+
+class First(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.pair = Pair()
+
+    def forward(self, x):
+        return self.pair(x)[0]
+
+
+class PairPort(nnx.Module):
+    def __init__(self, rngs):
+        self.weight = nnx.Param(jnp.zeros(6))
+
+    def __call__(self, x):
+        return x * self.weight[...] + self.weight[...], x - self.weight[...]
+
+
+class FirstPort(nnx.Module):
+    def __init__(self, rngs):
+        self.pair = PairPort(rngs)
+
+    def __call__(self, x):
+        return self.pair(x)[0]
+
+
+def test_an_output_that_leads_nowhere_has_no_gradient_to_cancel():
+    found = look(Case(name="pair", summary="s", reference=First, model=FirstPort, inputs=_rows))
+    assert {each.module for each in found.divergences()} == {"pair"}
+
+
 def test_a_wrong_to_model_is_no_modules_fault():
     case = block_sample.case(to_model=lambda given: (jnp.moveaxis(given[0], 1, -1)[:, ::-1],))
     (found,) = look(case, "inference").divergences()

@@ -2,11 +2,13 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 import pytest
 import torch
 from flax import nnx
 from graphmode.compare import Case, check
+from graphmode.compare.draw import random_inputs
 
 LABEL = "random 0, other weights"
 FIRST, SECOND = 1.54, 0.66  # what PyTorch draws with the seeds 0 and 1, about
@@ -194,3 +196,35 @@ def test_the_weights_after_steps_are_asked_before_the_optimizer_is_accused():
     assert report.divergences, report
     assert all(each.input.endswith(", after steps of training") for each in report.divergences), report
     assert "scale" in {cause.id for each in report.divergences for cause in each.causes}
+
+
+class Cancels(torch.nn.Module):
+    """Whose terms cancel but for their rounding where it is given one, as it is on some draws."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(3))
+
+    def forward(self, x, y, s):
+        scale = torch.exp(self.weight)
+        return scale * x + scale * y - scale * (x + y) * s
+
+
+class PortOfCancels(nnx.Module):
+    def __init__(self, rngs):
+        self.weight = nnx.Param(jnp.zeros(3))
+
+    def __call__(self, x, y, s):
+        return jnp.exp(self.weight[...]) * ((x + y) - (x + y) * s)
+
+
+def test_what_cancels_on_one_draw_is_judged_beside_the_others():
+    def inputs(rng):
+        return *rng.standard_normal((2, 4, 3)), np.float64(rng.integers(1, 3))
+
+    made = Case(name="a", summary="s", reference=Cancels, model=PortOfCancels, inputs=inputs, adversarial=())
+    drawn = [random_inputs(made, 0, i)[2] for i in range(3)]
+    assert drawn[0] == 1 < max(drawn)
+    report = check(made)
+    assert report.passed, report
+    assert asked(report) == [LABEL]

@@ -357,7 +357,8 @@ class Look:
         """Whether so much is the rounding of gradients that come to the module that holds a parameter, whose sum is
         next to nothing."""
         calls = (self.calls[self.matches[at]] for at in self.calls_holding(name) if at in self.matches)
-        sizes = [np.abs(x).max(initial=0.0) for call in calls for x in call.cotangents.values()]
+        reached = (x for call in calls for x in call.cotangents.values() if x is not None)  # some lead nowhere
+        sizes = [np.abs(x).max(initial=0.0) for x in reached]
         return error <= ROUNDING * max(filter(np.isfinite, sizes), default=0.0)
 
     def _user_around(self, name: str) -> CallId | None:
