@@ -166,6 +166,45 @@ class FirstPort(nnx.Module):
         return self.pair(x)[0]
 
 
+class Normed(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.fc = torch.nn.LayerNorm(6), torch.nn.Linear(6, 6)
+
+    def forward(self, x):
+        return self.fc(self.norm(x))
+
+
+class Residual(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.block, self.head = Normed(), torch.nn.Linear(6, 6)
+
+    def forward(self, x):
+        return self.head(self.block(x) + x)
+
+
+class NormedPort(nnx.Module):
+    def __init__(self, rngs):
+        self.norm, self.fc = nn.LayerNorm(6), nn.Linear(6, 6, rngs=rngs)
+
+    def __call__(self, x):
+        return self.fc(self.norm(x))
+
+
+class ResidualPort(nnx.Module):
+    def __init__(self, rngs):
+        self.block, self.head = NormedPort(rngs), nn.Linear(6, 6, rngs=rngs)
+
+    def __call__(self, x):
+        return self.head(self.block(x) + self.block.norm(x))
+
+
+def test_who_calls_a_module_of_anothers_once_more_is_to_blame_for_its_gradients():
+    found = look(Case(name="residual", summary="s", reference=Residual, model=ResidualPort, inputs=_rows))
+    assert {each.module for each in found.divergences()} == {""}
+
+
 def test_an_output_that_leads_nowhere_has_no_gradient_to_cancel():
     found = look(Case(name="pair", summary="s", reference=First, model=FirstPort, inputs=_rows))
     assert {each.module for each in found.divergences()} == {"pair"}

@@ -21,7 +21,7 @@ from ..causes.replay import Replay
 from ..judge import Question, largest_beside_inputs
 from ..yardstick import Difference, difference, magnitude
 from .borders import Backward, Seen
-from .calls import ROOT, CallId, Calls, counts
+from .calls import ROOT, CallId, Calls, counts, is_inside
 from .matching import Node, match_modules, port_nodes, reference_nodes, stacked_layers, uncounted
 from .no_further import going_no_further
 from .port_calls import PortRun
@@ -372,7 +372,13 @@ class Look:
         if path not in self._own:
             self._own[path] = self.run.own_gradients(self.matches, self.calls, path)
         scale = max(magnitude(self.observed.parameter_gradients[name]), LEAST_GRADIENT * self.largest_gradient)
-        return around if difference(self._own[path][name], self.gradient_by_calls(name), scale).equal else None
+        if not difference(self._own[path][name], self.gradient_by_calls(name), scale).equal:
+            return None
+        made = self.run.made_in.items()
+        # a part of it may be called from outside, too
+        callers = {user for at, user in made if user and at.path != path and is_inside(at.path, path)}
+        callers = {user for user in callers if not is_inside(user.path, path)}
+        return callers.pop() if len(callers) == 1 else around
 
     def gradient_by_calls(self, name: str) -> np.ndarray:
         """What the calls of the module that holds a parameter add to its gradient in the reference."""
