@@ -210,6 +210,59 @@ def test_an_output_that_leads_nowhere_has_no_gradient_to_cancel():
     assert {each.module for each in found.divergences()} == {"pair"}
 
 
+class Scaled(torch.nn.Module):
+    """Its scale is a parameter, or the average of another one's."""
+
+    def __init__(self, averages=False):
+        super().__init__()
+        scale = torch.linspace(1, 2, 6)
+        self.scale = torch.nn.Parameter(scale)
+        if averages:
+            del self.scale
+            self.register_buffer("scale", torch.ones(6))
+
+    def forward(self, x):
+        return torch.sin(x * self.scale)
+
+
+class Averaging(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net, self.average = Scaled(), Scaled(averages=True)
+
+    def forward(self, x):
+        if self.training:
+            self.average.scale.lerp_(self.net.scale.detach(), 0.1)
+        return self.net(x), self.average(x)
+
+
+class ScaledPort(nnx.Module):
+    def __init__(self, variable):
+        self.scale = variable(jnp.ones(6))
+
+    def __call__(self, x):
+        return jnp.sin(x * self.scale[...])
+
+
+class AveragingPort(nnx.Module):
+    def __init__(self, rngs):
+        self.net, self.average = ScaledPort(nnx.Param), ScaledPort(nnx.BatchStat)
+        self.training = True
+
+    def __call__(self, x):
+        if self.training:
+            new = jax.lax.stop_gradient(self.net.scale[...])
+            self.average.scale[...] = 0.1 * self.average.scale[...] + 0.9 * new
+        return self.net(x), self.average(x)
+
+
+def test_who_writes_anothers_buffer_is_to_blame_for_it():
+    case = Case(name="averaging", summary="s", reference=Averaging, model=AveragingPort, inputs=_rows)
+    found = look(case).divergences()
+    assert {each.module for each in found} == {""}
+    assert {finding.tensor for each in found for finding in each.findings} == {"average.scale"}
+
+
 def test_a_wrong_to_model_is_no_modules_fault():
     case = block_sample.case(to_model=lambda given: (jnp.moveaxis(given[0], 1, -1)[:, ::-1],))
     (found,) = look(case, "inference").divergences()

@@ -320,6 +320,8 @@ class Look:
     def _judge(self, seen: Seen, found: Difference) -> None:
         if found.equal:
             return
+        if self.question.mode == "forward_backward" and self._reads_what_is_wrong(seen.at):
+            return  # told as the buffer
         finding = finding_of(seen.what, f"{seen.name} of {seen.at}", found)
         if seen.what in ("output", "input_gradient"):
             self._blame(seen.at.path, finding, seen.at.number)
@@ -343,6 +345,9 @@ class Look:
             found = difference(ours[name], wanted, scale)
             if found.equal or (scale is not None and self._cancels(name, found.error * scale)):
                 continue
+            if what == "buffer" and (writer := self._written_from(name)) is not None:
+                self._blame(writer, finding_of(what, name, found), 0)
+                continue
             users = [self.holder(alias) for alias in self.aliases(name)]
             guilty = next((path for path in users if path in self.suspects), users[0])
             at = self.call_holding(name)
@@ -352,6 +357,23 @@ class Look:
                 continue
             number = at.number if at is not None and at.path == guilty else 0
             self._blame(guilty, finding_of(what, name, found), number)
+
+    def _written_from(self, name: str) -> str | None:
+        """The module that writes a buffer of another one in the reference, as a model does that keeps an average of its
+        weights; None where the module that holds it does, or several do."""
+        paths = {self.matching.to_port(path) for path in self.calls.writers.get(name, ())}
+        path = paths.pop() if len(paths) == 1 else None
+        return None if path is None or is_inside(path, self.holder(name)) else path
+
+    def _reads_what_is_wrong(self, at: CallId) -> bool:
+        """Whether a call reads a buffer that another module has written before it, and wrongly."""
+        there = self.matches[at]
+        names = [f"{there.path}.{name}" for name in self.calls[there].held] if self.calls.writers and there.path else []
+        return any(
+            self._written_from(name) is not None and not difference(self.buffers[name], self.observed.buffers[name]).equal
+            for name in names
+            if name in self.buffers and name in self.observed.buffers
+        )
 
     def _cancels(self, name: str, error: float) -> bool:
         """Whether so much is the rounding of gradients that come to the module that holds a parameter, whose sum is

@@ -40,6 +40,16 @@ def recorded(module: torch.nn.Module) -> Iterator[Calls]:
     written = WrittenInputs()
     versions = {id(x): x._version for x in _held(module).values()}
 
+    places = [(f"{path}.{key}".lstrip("."), m._buffers, key) for path, m in module.named_modules() for key in m._buffers]
+    seen_so = {name: _state(held[key]) for name, held, key in places}
+
+    def note_written(path: str) -> None:
+        """What was written since this was asked last is written by the module of this path."""
+        for name, held, key in places:
+            if seen_so[name] != (now := _state(held.get(key))):
+                seen_so[name] = now
+                calls.writers.setdefault(name, set()).add(path)
+
     began: dict[int, dict[str, torch.Tensor]] = {}  # by identity of a module, what it holds as a call of it begins
 
     def hold(child: torch.nn.Module, args: Any) -> None:
@@ -49,6 +59,7 @@ def recorded(module: torch.nn.Module) -> Iterator[Calls]:
 
     def before(path: str) -> Any:
         def hook(child: torch.nn.Module, args: Any, kwargs: Any) -> Any:
+            note_written(running[-1][0].id.path if running else path)
             call = Call(CallId(path, numbers[path]), type(child).__name__, running[-1][0].id if running else None)
             call.in_no_grad = not torch.is_grad_enabled()
             call.frozen = frozenset(name for name, p in child.named_parameters() if not p.requires_grad)
@@ -81,6 +92,7 @@ def recorded(module: torch.nn.Module) -> Iterator[Calls]:
 
     def after(child: torch.nn.Module, args: Any, kwargs: Any, outputs: Any) -> Any:
         call, copies = running.pop()
+        note_written(call.id.path)
         for copy in copies:
             if copy.copy._version != copy.version:
                 written.paused = True
@@ -107,6 +119,11 @@ def recorded(module: torch.nn.Module) -> Iterator[Calls]:
     finally:
         for handle in handles:
             handle.remove()
+
+
+def _state(buffer: torch.Tensor | None) -> tuple[int, int]:
+    """Which is another one as soon as it is written."""
+    return (0, 0) if buffer is None else (id(buffer), buffer._version)
 
 
 def _held(module: torch.nn.Module) -> dict[str, torch.Tensor]:
