@@ -228,6 +228,7 @@ class Examination:
                     warnings += [lost for q in asked[:1] if (lost := overflows(self, variant, exact, q))]
             tensors += left.tensors + others.tensors
             notes += others.notes
+            warnings += others.warnings
         if side == "jax" and usual is not None:
             warnings += self._untold(usual, truths, tensors)  # type: ignore[arg-type]
         if apart.trained:

@@ -15,6 +15,7 @@ import numpy as np
 
 from ..case import CaseError
 from ..trees import is_floating
+from .built_otherwise import built_otherwise
 from .further import Further, further
 from .judge import Judge, Truth
 from .more_draws import on_more_draws
@@ -48,6 +49,7 @@ def with_other_weights(exam: Examination, variant: str, port: PortSide) -> Furth
     exact = other.port_side(variant, "float64")
     exact.take_graphs(port)
     found = further(other, variant, exact)
+    found.warnings = built_otherwise(exam, variant, other.judge, but=copies)
     if copies and not found.tensors:
         again = second_call(other, exact)
         found.tensors, found.divergences = again.tensors, again.divergences

@@ -228,3 +228,58 @@ def test_what_cancels_on_one_draw_is_judged_beside_the_others():
     report = check(made)
     assert report.passed, report
     assert asked(report) == [LABEL]
+
+
+class Scheduled(torch.nn.Module):
+    """Reads a table that it computes, and one that it draws."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(3))
+        self.register_buffer("table", torch.linspace(0, 1, 3))
+        self.register_buffer("noise", torch.randn(3))
+        self.register_buffer("count", torch.ones(()))
+
+    def forward(self, x):
+        return x * self.weight + self.table + self.noise * self.count
+
+
+class PortOfScheduled(nnx.Module):
+    table, count = (0.0, 0.5, 1.0), 1.0
+
+    def __init__(self, rngs):
+        self.weight = nnx.Param(jnp.zeros(3))
+        self.table, self.noise = nnx.BatchStat(jnp.array(self.table)), nnx.BatchStat(jnp.arange(3.0))
+        self.count = nnx.BatchStat(jnp.array(self.count))
+
+    def __call__(self, x):
+        return x * self.weight[...] + self.table[...] + self.noise[...] * self.count[...]
+
+
+class OtherTable(PortOfScheduled):
+    table = (0.0, 0.25, 0.75)
+
+
+class OtherCount(PortOfScheduled):
+    count = 0.0
+
+
+class Placeholder(PortOfScheduled):
+    table = (0.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("port", "told"),
+    [
+        (PortOfScheduled, ""),
+        (Placeholder, ""),
+        (OtherTable, "builds table (0.25 for 0.5 at [1])"),
+        (OtherCount, "builds count (0 for 1)"),
+    ],
+)
+def test_a_buffer_that_the_port_builds_otherwise_is_told(port, told):
+    report = check(case(Scheduled, port))
+    assert report.passed, report
+    found = [each for each in report.parity[0].warnings if "with other values than the reference" in each]
+    assert len(found) == bool(told)
+    assert all(told in each for each in found), found

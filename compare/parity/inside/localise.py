@@ -369,11 +369,9 @@ class Look:
         """Whether a call reads a buffer that another module has written before it, and wrongly."""
         there = self.matches[at]
         names = [f"{there.path}.{name}" for name in self.calls[there].held] if self.calls.writers and there.path else []
-        return any(
-            self._written_from(name) is not None and not difference(self.buffers[name], self.observed.buffers[name]).equal
-            for name in names
-            if name in self.buffers and name in self.observed.buffers
-        )
+        known = [name for name in names if name in self.buffers and name in self.observed.buffers]
+        wrong = [name for name in known if not difference(self.buffers[name], self.observed.buffers[name]).equal]
+        return any(self._written_from(name) is not None for name in wrong)
 
     def _cancels(self, name: str, error: float) -> bool:
         """Whether so much is the rounding of gradients that come to the module that holds a parameter, whose sum is

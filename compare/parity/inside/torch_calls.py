@@ -40,7 +40,8 @@ def recorded(module: torch.nn.Module) -> Iterator[Calls]:
     written = WrittenInputs()
     versions = {id(x): x._version for x in _held(module).values()}
 
-    places = [(f"{path}.{key}".lstrip("."), m._buffers, key) for path, m in module.named_modules() for key in m._buffers]
+    modules = dict(module.named_modules())
+    places = [(f"{path}.{key}".lstrip("."), m._buffers, key) for path, m in modules.items() for key in m._buffers]
     seen_so = {name: _state(held[key]) for name, held, key in places}
 
     def note_written(path: str) -> None:
