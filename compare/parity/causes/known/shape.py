@@ -185,6 +185,19 @@ def grids(call: Called) -> Iterator[Variant]:
         lambda func, args, kwargs: func(*args, **{**kwargs, "indexing": other}),
     )
 
+    def read_on(func: Any, args: Any, kwargs: Any) -> Any:
+        """In the other order, and taken for what lies in this one, as where points are one axis then."""
+        right, wrong = func(*args, **kwargs), func(*args, **{**kwargs, "indexing": other})
+        return tuple(b.reshape(a.shape) for a, b in zip(right, wrong, strict=True))
+
+    yield Variant(
+        "grid-order",
+        f"has the grid's points in the order of indexing='{other}'"
+        + (", jnp.meshgrid's default" if other == "xy" else ""),
+        f"give indexing='{usual}'",
+        read_on,
+    )
+
 
 @of("pixel_shuffle", "pixel_unshuffle")
 def shuffled(call: Called) -> Iterator[Variant]:
