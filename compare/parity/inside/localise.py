@@ -320,10 +320,11 @@ class Look:
     def _judge(self, seen: Seen, found: Difference) -> None:
         if found.equal:
             return
-        if self.question.mode == "forward_backward" and self._reads_what_is_wrong(seen.at):
+        gives = seen.what in ("output", "input_gradient")
+        if gives and self.question.mode == "forward_backward" and self._reads_what_is_wrong(seen.at):
             return  # told as the buffer
         finding = finding_of(seen.what, f"{seen.name} of {seen.at}", found)
-        if seen.what in ("output", "input_gradient"):
+        if gives:
             self._blame(seen.at.path, finding, seen.at.number)
         elif seen.around is None:
             self.outside.append(finding)
