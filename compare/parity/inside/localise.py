@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -96,6 +96,7 @@ class Look:
         self.read_from: dict[str, CallId] = {}
         self.ways: dict[CallId, Any] = {}  # what the search for causes keeps of a call
         self.changed: dict[CallId, list[np.ndarray]] = {}  # what the calls give that its first cause changes
+        self.made_of: dict[CallId, Callable[[], list[np.ndarray]]] = {}  # likewise, what is made of it at first
         self._own: dict[str, Mapping[str, np.ndarray]] = {}
         self._recorded: dict[str, Evidence] = {}
         self._free = {(seen.at, seen.what, seen.name): seen for seen in self.run.inherited(self.matches, self.calls)}
