@@ -13,7 +13,7 @@ from ..quiet import quiet
 from .adversarial.ties import ORDERS, Reordered, TiesNoted
 from .further import Further, further
 from .scales import Scales
-from .yardstick import difference, magnitude
+from .yardstick import SMALLEST_SCALE, difference, magnitude
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from ..jax_side import PortSide
     from .examination import Examination
     from .judge import Question
+
+    Outputs = Mapping[str, np.ndarray]
 
 MOST = 40  # draws
 LONGEST_S = 1.0  # for all of them
@@ -57,12 +59,13 @@ def on_more_draws(exam: Examination, variant: str, port: PortSide, before: Furth
     except Exception:  # the reference does not answer with gradients there
         return nothing
     other = copy.copy(exam)
-    other.truths, other.scales = truths, Scales(truths)
+    other.truths, other.scales = truths, Scales([*exam.truths, *truths])  # what is zero but for rounding has none of its own
     return further(other, variant, port)
 
 
 def _where_they_differ(exam: Examination, port: PortSide, first: Question) -> Question | None:
     known = next(t.reference.outputs for t in exam.truths if t.question is first)
+    least = {n: SMALLEST_SCALE * exam.scales.magnitude(first.mode, ("output", n)) for n in known}
     end = time.monotonic() + (LONGER_S if any(x.dtype.kind in "iub" for x in known.values()) else LONGEST_S)
     for number in range(MOST):
         inputs = exam.judge.other_inputs(first, number)
@@ -73,23 +76,29 @@ def _where_they_differ(exam: Examination, port: PortSide, first: Question) -> Qu
             ours = port.run(inputs, first.mode, first.cotangents).outputs
         except Exception:  # outside of what one side is defined for, as a random input may be
             continue
-        if not _agree(ours, theirs) and not _hang_on_order(exam, inputs, first, theirs):
+        if not _agree(ours, theirs, least) and not _hang_on_order(exam, inputs, first, theirs, least):
             label = f"{first.label}, draw {number + 1} of more"
             return next(iter(exam.judge.questions([(label, inputs, True)], [first.mode])))
     return None
 
 
-def _agree(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray]) -> bool:
-    pairs = ((ours[name], wanted) for name, wanted in theirs.items() if name in ours)
-    return all(difference(given, wanted, magnitude(wanted)).equal for given, wanted in pairs)
+def _agree(ours: Outputs, theirs: Outputs, least: Mapping[str, float]) -> bool:
+    """Whether they are equal, each beside its own scale, or beside this least one."""
+    return all(
+        difference(ours[name], wanted, max(magnitude(wanted), least.get(name, 0.0))).equal
+        for name, wanted in theirs.items()
+        if name in ours
+    )
 
 
-def _hang_on_order(exam: Examination, inputs: Inputs, first: Question, theirs: Mapping[str, np.ndarray]) -> bool:
+def _hang_on_order(
+    exam: Examination, inputs: Inputs, first: Question, theirs: Outputs, least: Mapping[str, float]
+) -> bool:
     """Whether the reference answers otherwise with another order of what is equal, of which PyTorch promises none."""
     with TiesNoted() as ties:
         exam.judge.exact.outputs(inputs, first.mode)
     for order in ORDERS if ties.why else ():
         with Reordered(order):
-            if not _agree(exam.judge.exact.outputs(inputs, first.mode), theirs):
+            if not _agree(exam.judge.exact.outputs(inputs, first.mode), theirs, least):
                 return True
     return False
