@@ -18,7 +18,9 @@ from ..trees import is_floating
 if TYPE_CHECKING:
     import torch
 
-    from .judge import Truth
+    from .judge import Question, Truth
+
+    Later = Callable[[Question], Sequence[Mapping[str, np.ndarray]]]
 
 NAMED = 3  # of the tensors that one warning is about
 STRICT = ("<", ">=")  # what is equal is on the upper side
@@ -212,6 +214,7 @@ def coverage_warnings(
     sides: Sides,
     without_effect: Callable[[Truth, Sequence[str]], Sequence[str]] = lambda _, names: names,
     is_told: Callable[[str, float, float], bool] = lambda *_: True,
+    later: Later = lambda _: (),
 ) -> list[str]:
     """One line for each thing that cannot be told, with what input would tell it.
 
@@ -222,6 +225,7 @@ def coverage_warnings(
       sides: what its activations were seen to do.
       without_effect: of parameters without a gradient, those without which the answer would be the same.
       is_told: whether the answers tell another limit in a line from its own.
+      later: the outputs of further calls, one after the other, the last of them on the question's own inputs.
     """
     truths = [truth for truth in truths if not truth.question.is_timed]
     first_mode = truths[0].question.mode if truths else ""
@@ -235,7 +239,7 @@ def coverage_warnings(
             "tell what one does; draw them from the generator that it is given"
         )
     elif len(randoms) > 1:
-        found += _constant_outputs(truths)
+        found += _constant_outputs(truths, later)
     found += _constant_inputs(asked)
     found += _batch_of_one(asked)
     found += _zero_gradients([t for t in truths if t.question.mode == "forward_backward"], without_effect)
@@ -268,13 +272,17 @@ def nan_notes(truths: Sequence[Truth]) -> Iterable[str]:
             )
 
 
-def _constant_outputs(truths: Sequence[Truth]) -> Iterable[str]:
-    """Those with the same elements for every input, in each mode."""
+def _constant_outputs(truths: Sequence[Truth], later: Later = lambda _: ()) -> Iterable[str]:
+    """Those with the same elements for every input, in each mode, and in later calls."""
+    firsts = list({truth.question.mode: truth.question for truth in reversed(truths)}.values())
     by_mode: dict[str, list[Mapping[str, np.ndarray]]] = {}
     for truth in truths:
         by_mode.setdefault(truth.question.mode, []).append(truth.reference.outputs)
     for name in next(iter(by_mode.values()))[0]:
         if all(_is_constant(name, outputs) for outputs in by_mode.values()):
+            calls = [[by_mode[first.mode][0], *later(first)] for first in firsts]
+            if any(len(each) > 1 and not _is_constant(name, each) for each in calls):
+                continue
             yield (
                 f"the output {name} is the same for every input: a port that returns it as a constant would pass; add "
                 "an input for which it is another"
