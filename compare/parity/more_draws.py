@@ -59,7 +59,8 @@ def on_more_draws(exam: Examination, variant: str, port: PortSide, before: Furth
     except Exception:  # the reference does not answer with gradients there
         return nothing
     other = copy.copy(exam)
-    other.truths, other.scales = truths, Scales([*exam.truths, *truths])  # what is zero but for rounding has none of its own
+    # what is zero but for rounding there has no scale of its own
+    other.truths, other.scales = truths, Scales([*exam.truths, *truths])
     return further(other, variant, port)
 
 
