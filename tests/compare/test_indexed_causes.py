@@ -526,3 +526,35 @@ def test_a_part_without_elements_is_no_cause():
     """With nothing of it, what it is multiplied by and divided by would be one."""
     ((id, says),) = causes(Expected, DividedAfter, lambda rng: (rng.standard_normal((4, 6)),))
     assert (id, says) == ("calls-order", "calls cumsum before div, which the reference calls first")
+
+
+class Corrected(torch.nn.Module):
+    """Means that start at zero, corrected for it in each turn."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(6, 6)
+
+    def forward(self, x):
+        mean = 0.0
+        for t in range(3):
+            mean = 0.9 * mean + 0.1 * self.fc(x)
+            x = x - mean / (1 - 0.9 ** (t + 1))
+        return x
+
+
+class NotCorrected(nnx.Module):
+    def __init__(self, rngs):
+        self.fc = nnx.Linear(6, 6, rngs=rngs)
+
+    def __call__(self, x):
+        mean = 0.0
+        for _ in range(3):
+            mean = 0.9 * mean + 0.1 * self.fc(x)
+            x = x - mean
+        return x
+
+
+def test_a_constant_that_is_another_in_each_turn_is_told_so():
+    ((id, says),) = causes(Corrected, NotCorrected, lambda rng: (rng.standard_normal((4, 6)),))
+    assert (id, says) == ("scale-missing", "leaves out the constant 0.1, 0.19, 0.271 in turn")

@@ -116,3 +116,35 @@ def test_two_of_one_kind_that_are_called_as_often_as_each_other_are_not_exchange
         "calls target where the reference calls online, in call 1 of it",
     )
     assert lines_of(divergence) == lines_with(__file__, "by the other one")
+
+
+class Kept(torch.nn.Module):
+    """The least weights go: the first of an order."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(6, 6)
+
+    def forward(self, x):
+        order = self.fc.weight.detach().abs().flatten().argsort()
+        mask = torch.ones(36, dtype=x.dtype)
+        mask[order[:9]] = 0
+        return torch.nn.functional.linear(x, self.fc.weight * mask.view(6, 6))
+
+
+class KeptByRank(nnx.Module):
+    """One more goes: by the rank of each, of which the reference has the inverse alone."""
+
+    def __init__(self, rngs):
+        self.fc = gm.nn.Linear(6, 6, rngs=rngs)
+
+    def __call__(self, x):
+        weight = self.fc.weight[...].T
+        rank = jnp.argsort(jnp.argsort(jnp.abs(jax.lax.stop_gradient(weight)).reshape(-1)))
+        on = rank > 9  # one more
+        return x @ (weight * on.reshape(6, 6)).T
+
+
+def test_an_order_by_its_inverse_is_the_references():
+    divergence = divergence_of(Kept, KeptByRank, lambda rng: (rng.standard_normal((4, 6)),))
+    assert lines_of(divergence) == lines_with(__file__, "one more")
