@@ -92,6 +92,7 @@ class Look:
         self.matches = {at: there for at, there in matches.items() if not self.calls[there].is_read_written}
         self.written = tuple(dict.fromkeys(at.path for at in matches if at not in self.matches))
         self.suspects: dict[str, Suspect] = {}
+        self._misled: set[str] = set()  # modules that hold what their caller has written, and wrongly
         self.outside: list[Finding] = []
         self.read_from: dict[str, CallId] = {}
         self.ways: dict[CallId, Any] = {}  # what the search for causes keeps of a call
@@ -350,8 +351,26 @@ class Look:
                 self.read_from[name] = user
                 self._blame(user.path, finding_of(what, name, found), user.number)
                 continue
+            if what == "buffer" and (writer := self._writer_around(name)) is not None:
+                self._misled.add(users[0])  # what it makes of that is not its own
+                self.suspects.pop(users[0], None)
+                self._blame(writer.path, finding_of(what, name, found), writer.number)
+                continue
             number = at.number if at is not None and at.path == guilty else 0
             self._blame(guilty, finding_of(what, name, found), number)
+
+    def _writer_around(self, name: str) -> CallId | None:
+        """The call around the only call of the module that holds a buffer, where the reference writes it there, as by a
+        method that it calls, and the module leaves it as it is."""
+        at = self.call_holding(name)
+        if at is None or not at.path:
+            return None
+        there = self.matches[at]
+        held = self.calls[there].held.get(name.removeprefix(f"{there.path}."))
+        first, last = self.judge.buffers.get(name), self.observed.buffers[name]
+        if held is None or first is None or np.array_equal(held, first) or not np.array_equal(held, last):
+            return None
+        return self.run.around(at)
 
     def _cancels(self, name: str, error: float) -> bool:
         """Whether so much is the rounding of gradients that come to the module that holds a parameter, whose sum is
@@ -384,6 +403,8 @@ class Look:
         return found.get(("parameter_gradient", name), self.observed.parameter_gradients[name])
 
     def _blame(self, path: str, finding: Finding, call: int) -> None:
+        if path in self._misled:
+            return
         suspect = self.suspects.setdefault(path, Suspect(path, call))
         suspect.findings.append(finding)
         suspect.call = min(suspect.call, call)
