@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 NAMED = 3  # of the tensors that one warning is about
 STRICT = ("<", ">=")  # what is equal is on the upper side
+NARROW = 0.01  # of the largest of what is limited at zero: likewise
 NEARLY = 0.9  # of the way to the nearest value above a limit, where another is tried
 FAR = 0.25  # of a number that is compared with: so far apart may the nearest values on either side of it lie
 
@@ -42,6 +43,7 @@ class Sides:
       limited: by the function, the line and its limit, the same of what is limited; what is equal to it is on its lower
         side.
       padding: by the path of an embedding that has a padding_idx, that, and whether an input held it.
+      largest: of what is limited, without its sign, by the same as `limited`.
     """
 
     kinks: dict[str, tuple[str, tuple[float, ...]]] = field(default_factory=dict)
@@ -50,6 +52,7 @@ class Sides:
     compared: dict[tuple[str, str, float], tuple[float, float]] = field(default_factory=dict)
     limited: dict[tuple[str, str, float], tuple[float, float]] = field(default_factory=dict)
     padding: dict[str, tuple[int, bool]] = field(default_factory=dict)
+    largest: dict[tuple[str, str, float], float] = field(default_factory=dict)
     _now: dict[tuple[str, float], set[int]] | None = None
 
     @contextlib.contextmanager
@@ -93,8 +96,9 @@ class Sides:
         _narrow(self.compared, (sign, place, number), values, values < number if sign in STRICT else values <= number)
 
     def _note_limited(self, function: str, place: str, x: torch.Tensor, limit: float) -> None:
-        values = x.detach()
-        _narrow(self.limited, (function, place, limit), values, values <= limit)
+        values, at = x.detach(), (function, place, limit)
+        _narrow(self.limited, at, values, values <= limit)
+        self.largest[at] = max(self.largest.get(at, 0.0), float(values.abs().max()))
 
     def _note(self, path: str, x: torch.Tensor, kinks: tuple[float, ...]) -> None:
         low, high = (float(end) for end in x.detach().aminmax())
@@ -178,7 +182,8 @@ class Sides:
         """What another limit would not be told by, though some of what is limited gets beyond it."""
         for (function, place, limit), (low, high) in self.limited.items():
             between = low + 1 if float(low).is_integer() and float(high).is_integer() else None  # counts, as of a mask
-            if not np.isfinite(high - low) or high - low <= FAR * abs(limit) or between in (limit, high):
+            is_near = high - low <= (FAR * abs(limit) if limit else NARROW * self.largest[function, place, limit])
+            if not np.isfinite(high - low) or is_near or between in (limit, high):
                 continue
             if not is_told(place, limit, limit + NEARLY * (high - limit)):
                 yield (

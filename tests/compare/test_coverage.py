@@ -147,6 +147,8 @@ def test_inputs_that_cover_everything_are_not_accused():
     assert warnings(reference=seen) == []  # with another limit it would be another logarithm
     lengths = limited(lambda h: h / (h > 0).float().sum(-1, keepdim=True).clamp(min=1))
     assert not [w for w in warnings(reference=lengths) if "limits" in w]
+    near = limited(lambda h: (h.clamp(min=0) > 1).float() + 0 * h)  # many are near to zero, on either side
+    assert not [w for w in warnings(reference=near) if "limits" in w]
     counts = limited(lambda h: torch.where((h > 0).float() + 1 < 1, 0, h))
     assert not [w for w in warnings(reference=counts) if "no nearer" in w]  # 1 and 2, and a count is nothing between
     limit = limited(lambda h: torch.where(h.clamp(max=0.5) < 0.5, h, 0))
