@@ -321,3 +321,49 @@ def test_a_check_says_where_and_is_quiet_about_right_ports():
     right = check(dataclasses.replace(block_sample.case()), draws=1)
     assert right.passed
     assert right.divergences == []
+
+
+class Turned(torch.nn.Module):
+    """Complex numbers, each turned and shrunk."""
+
+    def __init__(self):
+        super().__init__()
+        self.by = torch.nn.Parameter(torch.randn(5, dtype=torch.cfloat))
+
+    def forward(self, z):
+        return z * self.by / (1 + z.abs())
+
+
+class Spectrum(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.turned = Turned()
+
+    def forward(self, x):
+        z = self.turned(torch.fft.rfft(x))
+        return (z * torch.fft.rfft(x.flip(-1)).conj()).real
+
+
+class TurnedPort(nnx.Module):
+    def __init__(self):
+        self.by = nnx.Param(jnp.zeros(5, jnp.complex64))
+
+    def __call__(self, z):
+        return z * self.by[...] / (1 + jnp.abs(z))
+
+
+class NotConjugate(nnx.Module):
+    def __init__(self, rngs):
+        self.turned = TurnedPort()
+
+    def __call__(self, x):
+        z = self.turned(jnp.fft.rfft(x))
+        return (z * jnp.fft.rfft(x[:, ::-1])).real
+
+
+def test_a_module_of_complex_numbers_is_not_accused_of_its_gradients():
+    case = Case(
+        name="c", summary="s", reference=Spectrum, model=NotConjugate, adversarial=(),
+        inputs=lambda rng: (rng.standard_normal((3, 8)),),
+    )  # fmt: skip
+    assert {each.module for each in check(case, hasty=True).divergences} == {""}

@@ -133,7 +133,7 @@ class BackwardPass:
         gives_its_own = what == "input_gradient" and at in self.giving
 
         def note(reached: Any) -> None:
-            layout, array = pair.layout, np.asarray(reached)
+            layout, array = pair.layout, np.conj(np.asarray(reached))  # JAX gives the conjugate of PyTorch's
             self.seen.append(Seen(at, around, what, pair.name, layout.to_reference(array), gradient))
             if what == "received_cotangent" and isinstance(layout, FixedSizeLayout):
                 beyond = layout.beyond(array)
@@ -145,7 +145,7 @@ class BackwardPass:
                 jax.debug.callback(note, reached)
             else:
                 note(reached)
-            return reached if gives_its_own else pair.layout.gradient_to_port(gradient)
+            return reached if gives_its_own else jnp.conj(pair.layout.gradient_to_port(gradient))
 
         return _in_place_of(right, handed_on)
 
