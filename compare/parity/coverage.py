@@ -18,10 +18,13 @@ from ..trees import is_floating
 if TYPE_CHECKING:
     import torch
 
-    from .judge import Truth
+    from .judge import Question, Truth
+
+    Later = Callable[[Question], Sequence[Mapping[str, np.ndarray]]]
 
 NAMED = 3  # of the tensors that one warning is about
 STRICT = ("<", ">=")  # what is equal is on the upper side
+NARROW = 0.01  # of the largest of what is limited at zero: likewise
 NEARLY = 0.9  # of the way to the nearest value above a limit, where another is tried
 FAR = 0.25  # of a number that is compared with: so far apart may the nearest values on either side of it lie
 
@@ -40,6 +43,7 @@ class Sides:
       limited: by the function, the line and its limit, the same of what is limited; what is equal to it is on its lower
         side.
       padding: by the path of an embedding that has a padding_idx, that, and whether an input held it.
+      largest: of what is limited, without its sign, by the same as `limited`.
     """
 
     kinks: dict[str, tuple[str, tuple[float, ...]]] = field(default_factory=dict)
@@ -48,6 +52,7 @@ class Sides:
     compared: dict[tuple[str, str, float], tuple[float, float]] = field(default_factory=dict)
     limited: dict[tuple[str, str, float], tuple[float, float]] = field(default_factory=dict)
     padding: dict[str, tuple[int, bool]] = field(default_factory=dict)
+    largest: dict[tuple[str, str, float], float] = field(default_factory=dict)
     _now: dict[tuple[str, float], set[int]] | None = None
 
     @contextlib.contextmanager
@@ -91,8 +96,9 @@ class Sides:
         _narrow(self.compared, (sign, place, number), values, values < number if sign in STRICT else values <= number)
 
     def _note_limited(self, function: str, place: str, x: torch.Tensor, limit: float) -> None:
-        values = x.detach()
-        _narrow(self.limited, (function, place, limit), values, values <= limit)
+        values, at = x.detach(), (function, place, limit)
+        _narrow(self.limited, at, values, values <= limit)
+        self.largest[at] = max(self.largest.get(at, 0.0), float(values.abs().max()))
 
     def _note(self, path: str, x: torch.Tensor, kinks: tuple[float, ...]) -> None:
         low, high = (float(end) for end in x.detach().aminmax())
@@ -176,7 +182,8 @@ class Sides:
         """What another limit would not be told by, though some of what is limited gets beyond it."""
         for (function, place, limit), (low, high) in self.limited.items():
             between = low + 1 if float(low).is_integer() and float(high).is_integer() else None  # counts, as of a mask
-            if not np.isfinite(high - low) or high - low <= FAR * abs(limit) or between in (limit, high):
+            is_near = high - low <= (FAR * abs(limit) if limit else NARROW * self.largest[function, place, limit])
+            if not np.isfinite(high - low) or is_near or between in (limit, high):
                 continue
             if not is_told(place, limit, limit + NEARLY * (high - limit)):
                 yield (
@@ -212,6 +219,7 @@ def coverage_warnings(
     sides: Sides,
     without_effect: Callable[[Truth, Sequence[str]], Sequence[str]] = lambda _, names: names,
     is_told: Callable[[str, float, float], bool] = lambda *_: True,
+    later: Later = lambda _: (),
 ) -> list[str]:
     """One line for each thing that cannot be told, with what input would tell it.
 
@@ -222,6 +230,7 @@ def coverage_warnings(
       sides: what its activations were seen to do.
       without_effect: of parameters without a gradient, those without which the answer would be the same.
       is_told: whether the answers tell another limit in a line from its own.
+      later: the outputs of further calls, one after the other, the last of them on the question's own inputs.
     """
     truths = [truth for truth in truths if not truth.question.is_timed]
     first_mode = truths[0].question.mode if truths else ""
@@ -235,7 +244,7 @@ def coverage_warnings(
             "tell what one does; draw them from the generator that it is given"
         )
     elif len(randoms) > 1:
-        found += _constant_outputs(truths)
+        found += _constant_outputs(truths, later)
     found += _constant_inputs(asked)
     found += _batch_of_one(asked)
     found += _zero_gradients([t for t in truths if t.question.mode == "forward_backward"], without_effect)
@@ -268,13 +277,17 @@ def nan_notes(truths: Sequence[Truth]) -> Iterable[str]:
             )
 
 
-def _constant_outputs(truths: Sequence[Truth]) -> Iterable[str]:
-    """Those with the same elements for every input, in each mode."""
+def _constant_outputs(truths: Sequence[Truth], later: Later = lambda _: ()) -> Iterable[str]:
+    """Those with the same elements for every input, in each mode, and in later calls."""
+    firsts = list({truth.question.mode: truth.question for truth in reversed(truths)}.values())
     by_mode: dict[str, list[Mapping[str, np.ndarray]]] = {}
     for truth in truths:
         by_mode.setdefault(truth.question.mode, []).append(truth.reference.outputs)
     for name in next(iter(by_mode.values()))[0]:
         if all(_is_constant(name, outputs) for outputs in by_mode.values()):
+            calls = [[by_mode[first.mode][0], *later(first)] for first in firsts]
+            if any(len(each) > 1 and not _is_constant(name, each) for each in calls):
+                continue
             yield (
                 f"the output {name} is the same for every input: a port that returns it as a constant would pass; add "
                 "an input for which it is another"

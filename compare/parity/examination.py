@@ -42,7 +42,7 @@ from .other_weights import after_steps, with_other_weights
 from .precision import Again as Redrawn
 from .precision import Precision
 from .scales import Scales
-from .second_call import Again, second_call
+from .second_call import Again, in_turns, later_outputs, second_call
 from .subnormal import Subnormal
 from .yardstick import JUDGED_ELEMENTS, Difference
 
@@ -228,6 +228,7 @@ class Examination:
                     warnings += [lost for q in asked[:1] if (lost := overflows(self, variant, exact, q))]
             tensors += left.tensors + others.tensors
             notes += others.notes
+            warnings += others.warnings
         if side == "jax" and usual is not None:
             warnings += self._untold(usual, truths, tensors)  # type: ignore[arg-type]
         if apart.trained:
@@ -330,14 +331,19 @@ class Examination:
         learned = [name for name, p in module.named_parameters() if p.requires_grad]
         effect = without_effect if not self.judge.is_large else lambda _, truth, names: names
         truths = [*self.truths, *self.own.asked]
-        told = functools.partial(is_told, self.judge.exact, truths) if not self.judge.is_large else lambda *_: True
+        asked = [t.question for t in reversed(self.truths) if t.question.is_random and not t.question.is_timed]
+        firsts = {question.mode: question for question in asked if question.mode != "train_step"}
+        turns = [in_turns(self.judge, first) for first in firsts.values()]
+        told = functools.partial(is_told, self.judge.exact, truths, in_turns=turns)
+        later = functools.partial(later_outputs, self.judge)
         return coverage_warnings(
             self.truths,
             self.judge.state_dict,
             learned,
             self.judge.sides,
             functools.partial(effect, self.judge.exact),
-            told,
+            told if not self.judge.is_large else lambda *_: True,
+            later if not self.judge.is_large else lambda _: (),
         )
 
     def _on_own_inputs(

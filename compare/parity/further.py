@@ -26,6 +26,7 @@ class Further:
     tensors: list[Tensor] = field(default_factory=list)
     divergences: list[Divergence] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
 
 
 def further(exam: Examination, variant: str, port: PortSide) -> Further:

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 from ..quiet import quiet
 from .adversarial.ties import ORDERS, Reordered, TiesNoted
 from .further import Further, further
-from .scales import Scales
-from .yardstick import difference, magnitude
+from .yardstick import SMALLEST_SCALE, difference, magnitude
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,8 +56,9 @@ def on_more_draws(exam: Examination, variant: str, port: PortSide, before: Furth
     except Exception:  # the reference does not answer with gradients there
         return nothing
     other = copy.copy(exam)
-    other.truths, other.scales = truths, Scales(truths)
-    return further(other, variant, port)
+    other.truths, other.scales = truths, exam.scales.beside(truths)
+    found = further(other, variant, port)
+    return found if found.tensors else nothing
 
 
 def _where_they_differ(exam: Examination, port: PortSide, first: Question) -> Question | None:
@@ -73,15 +73,21 @@ def _where_they_differ(exam: Examination, port: PortSide, first: Question) -> Qu
             ours = port.run(inputs, first.mode, first.cotangents).outputs
         except Exception:  # outside of what one side is defined for, as a random input may be
             continue
-        if not _agree(ours, theirs) and not _hang_on_order(exam, inputs, first, theirs):
+        if not _agree(exam, first, ours, theirs) and not _hang_on_order(exam, inputs, first, theirs):
             label = f"{first.label}, draw {number + 1} of more"
             return next(iter(exam.judge.questions([(label, inputs, True)], [first.mode])))
     return None
 
 
-def _agree(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray]) -> bool:
-    pairs = ((ours[name], wanted) for name, wanted in theirs.items() if name in ours)
-    return all(difference(given, wanted, magnitude(wanted)).equal for given, wanted in pairs)
+def _agree(
+    exam: Examination, first: Question, ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray]
+) -> bool:
+    """Whether outputs are equal, those that cancel there beside what they are elsewhere."""
+    for name, wanted in theirs.items():
+        scale = max(magnitude(wanted), SMALLEST_SCALE * exam.scales.magnitude(first.mode, ("output", name)))
+        if name in ours and not difference(ours[name], wanted, scale).equal:
+            return False
+    return True
 
 
 def _hang_on_order(exam: Examination, inputs: Inputs, first: Question, theirs: Mapping[str, np.ndarray]) -> bool:
@@ -90,6 +96,6 @@ def _hang_on_order(exam: Examination, inputs: Inputs, first: Question, theirs: M
         exam.judge.exact.outputs(inputs, first.mode)
     for order in ORDERS if ties.why else ():
         with Reordered(order):
-            if not _agree(exam.judge.exact.outputs(inputs, first.mode), theirs):
+            if not _agree(exam, first, exam.judge.exact.outputs(inputs, first.mode), theirs):
                 return True
     return False

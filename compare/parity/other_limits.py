@@ -3,9 +3,10 @@ other: the floor of a logarithm that only zeros get to, which a mask takes out a
 
 from __future__ import annotations
 
+import itertools
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torch.overrides import TorchFunctionMode
@@ -14,6 +15,7 @@ from .function_limits import CLAMPS, place_of
 from .yardstick import difference, magnitude
 
 if TYPE_CHECKING:
+    from ..case import Inputs, Mode
     from ..torch_side import TorchSide
     from .judge import Truth
 
@@ -37,8 +39,16 @@ class _OtherLimit(TorchFunctionMode):
         return self.other if isinstance(value, int | float) and value == self.limit else value
 
 
-def is_told(side: TorchSide, truths: Iterable[Truth], place: str, limit: float, other: float) -> bool:
-    """Whether the reference answers otherwise with another limit; also where there is no time to find out."""
+def is_told(
+    side: TorchSide,
+    truths: Iterable[Truth],
+    place: str,
+    limit: float,
+    other: float,
+    in_turns: Iterable[Sequence[tuple[Mode, Inputs]]] = (),
+) -> bool:
+    """Whether the reference answers otherwise with another limit, on these or in calls one after the other; also where
+    there is no time to find out."""
     until = time.monotonic() + LONGEST_S
     for truth in truths:
         question, answer = truth.question, truth.reference
@@ -55,4 +65,22 @@ def is_told(side: TorchSide, truths: Iterable[Truth], place: str, limit: float, 
                 return True
         if time.monotonic() > until:
             return True
-    return False
+    return any(_is_told_in_turn(side, _OtherLimit(place, limit, other), calls, until) for calls in in_turns)
+
+
+def _is_told_in_turn(
+    side: TorchSide, with_another: _OtherLimit, calls: Sequence[tuple[Mode, Inputs]], until: float
+) -> bool:
+    try:
+        with side.as_it_was():
+            wanted = list(itertools.takewhile(lambda _: time.monotonic() < until, side.each_call(calls)))
+        with side.as_it_was(), with_another:
+            given = list(itertools.islice(side.each_call(calls), len(wanted)))
+    except Exception:
+        return True
+    pairs = zip(given, wanted, strict=True)
+    return time.monotonic() > until or any(
+        not difference(found.get((kind, name)), x, magnitude(x)).equal
+        for found, want in pairs
+        for kind, name, x in want.tensors()
+    )

@@ -15,10 +15,10 @@ import numpy as np
 
 from ..case import CaseError
 from ..trees import is_floating
+from .built_otherwise import built_otherwise
 from .further import Further, further
 from .judge import Judge, Truth
 from .more_draws import on_more_draws
-from .scales import Scales
 from .second_call import second_call
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ def with_other_weights(exam: Examination, variant: str, port: PortSide) -> Furth
     exact = other.port_side(variant, "float64")
     exact.take_graphs(port)
     found = further(other, variant, exact)
+    found.warnings = built_otherwise(exam, variant, other.judge, but=copies)
     if copies and not found.tensors:
         again = second_call(other, exact)
         found.tensors, found.divergences = again.tensors, again.divergences
@@ -109,7 +110,7 @@ def _examined_by(exam: Examination, judge: Judge, truths: list[Truth]) -> Examin
     if not truths:
         return None
     other = copy.copy(exam)
-    other.judge, other.truths, other.scales = judge, truths, Scales(truths)
+    other.judge, other.truths, other.scales = judge, truths, exam.scales.beside(truths)
     other._ports, other._sound, other._fine = {}, set(exam._sound), set(exam._fine)
     return other
 

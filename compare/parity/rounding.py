@@ -46,17 +46,20 @@ class Rounding:
         side.move_parameters(HALF_ULP["float64"], self.judge.seed)
         return side
 
-    def unrest(self, truth: Truth, *, alike: bool = False) -> dict[Key, float]:
-        """How far rounding alone moves each tensor of such an answer in float64: infinitely far, for an integer.
+    def unrest(self, truth: Truth, *, alike: bool = False, finite: bool = False) -> dict[Key, float]:
+        """How far rounding alone moves each tensor of such an answer in float64: infinitely far, for an integer, and
+        where no number is left.
 
         There it may part two right answers: a norm over what is constant divides the rounding of its mean by the root
         of epsilon, and norm after norm does it again. Parameters that move keep what is constant constant, so what
-        each operation gives is moved, too; but for `alike`, what is equal so that it stays equal.
+        each operation gives is moved, too; but for `alike`, what is equal so that it stays equal. With `finite`, how
+        far it moves the elements that stay finite: a difference of what stands in for infinity overflows in some
+        elements and is nothing in others.
         """
         question, reference = truth.question, truth.reference
         with quiet():
-            moved = self.of_parameters(question, reference)
-            shaken = _distances(self._run_shaken(question, alike=alike), reference)
+            answers = _run(self._moved, question), self._run_shaken(question, alike=alike)
+        moved, shaken = (_distances(answer, reference, finite=finite) for answer in answers)
         return {key: max(moved.get(key, 0.0), shaken.get(key, 0.0)) for key in moved | shaken}
 
     def with_unrest(self, truth: Truth, scale: Callable[[Key], float]) -> Truth:
@@ -224,14 +227,16 @@ def _scale(truth: Truth, key: Key) -> float:
     return max(shared, magnitude(truth.reference.get(key)))
 
 
-def _distances(answer: Observation | None, reference: Observation) -> dict[Key, float]:
-    """The largest absolute difference in each tensor: infinite for integers that differ. Empty without an answer."""
-    if answer is None:
-        return {}
-    return {
-        (kind, name): difference(array, reference.get((kind, name)), 1.0).error
-        for kind, name, array in answer.tensors()
-    }
+def _distances(answer: Observation | None, reference: Observation, *, finite: bool = False) -> dict[Key, float]:
+    """The largest absolute difference in each tensor, or of its `finite` elements: infinite for integers that differ.
+    Empty without an answer."""
+    found: dict[Key, float] = {}
+    for kind, name, array in answer.tensors() if answer else ():
+        beside = reference.get((kind, name))
+        if finite and is_floating(array) and array.shape == beside.shape:
+            array = np.where(np.isfinite(array), array, beside)
+        found[kind, name] = difference(array, beside, 1.0).error
+    return found
 
 
 def _elements_off(array: np.ndarray | None, reference: np.ndarray, limit: float) -> int:

@@ -21,6 +21,10 @@ class Scales:
         self._truths = truths
         self._magnitudes: dict[tuple[str, Key], float] = {}
 
+    def beside(self, truths: Sequence[Truth]) -> Scales:
+        """Of these answers, and of those it knows: what cancels on the one input does not on others."""
+        return Scales([*truths, *self._truths])
+
     def of(self, truth: Truth, key: Key) -> float:
         """Of a tensor of one answer; for a gradient, the largest of all parameters'.
 

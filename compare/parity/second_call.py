@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ..jax_side import PortSide
     from .examination import Examination
     from .inside.localise import Look
-    from .judge import Key, Question, Truth
+    from .judge import Judge, Key, Question, Truth
 
 ALL_S = 90.0  # that is looked into what is off
 LONGEST_S = 30.0  # that the causes of a module are looked for
@@ -93,9 +93,7 @@ def _ask_again(exam: Examination, port: PortSide, found: Again) -> None:
     for mode in (mode for mode in exam.case.modes if mode != "train_step"):
         asked = [t for t in exam.truths if t.question.mode == mode and not t.question.is_timed]
         for first in _first(asked):
-            others = (exam.judge.other_inputs(first.question, number) for number in range(EARLIER))
-            drawn = [replace(first.question, inputs=inputs) for inputs in others if inputs is not None]
-            earlier = drawn or [first.question] * EARLIER
+            earlier = calls_before(exam.judge, first.question)
             if not _compare(exam, port, first, earlier[:1], found) or found.tensors:
                 continue
             _compare(exam, port, first, earlier, found)
@@ -110,6 +108,28 @@ def _ask_again(exam: Examination, port: PortSide, found: Again) -> None:
             if mode == "forward_backward" and "inference" in exam.case.modes and not found.tensors:
                 for truth in _first([t for t in exam.truths if t.question.mode == "inference"]):
                     _compare(exam, port, truth, earlier, found)
+
+
+def calls_before(judge: Judge, question: Question) -> list[Question]:
+    """The calls after which it is asked, on other draws where these are others."""
+    others = (judge.other_inputs(question, number) for number in range(EARLIER))
+    return [replace(question, inputs=each) for each in others if each is not None] or [question] * EARLIER
+
+
+def later_outputs(judge: Judge, question: Question) -> Sequence[Mapping[str, np.ndarray]]:
+    """What the reference gives there after other calls; nothing where it cannot be called so often."""
+    if question.mode == "train_step":
+        return []
+    with judge.exact.as_it_was(), contextlib.suppress(Exception):
+        asked = [*calls_before(judge, question), question]
+        return [each.outputs for each in judge.exact.each_call((each.mode, each.inputs) for each in asked)]
+    return []
+
+
+def in_turns(judge: Judge, question: Question) -> list[tuple[Mode, Inputs]]:
+    """Many calls, as both sides are asked for."""
+    drawn = calls_before(judge, question)
+    return [(each.mode, each.inputs) for each in (drawn[i % len(drawn)] for i in range(MANY))]
 
 
 def _first(truths: Sequence[Truth]) -> Sequence[Truth]:

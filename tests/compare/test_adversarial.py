@@ -576,3 +576,38 @@ def test_a_mask_with_holes_alone_is_told_why_it_tells_otherwise():
     report = report_on_pooled(PortByLength, "masks with holes", reference=Parted)
     (told,) = (each for each in report.parity[0].warnings if each.startswith("on 'masks with holes'"))
     assert "takes what a mask leaves for one stretch" in told
+
+
+class Transport(torch.nn.Module):
+    """What stands in for infinity cancels but for its rounding where a mask holds nowhere."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(3, 5)
+
+    def forward(self, x, mask):
+        left = 0.2 * torch.where(mask, 0.0, -1e30).to(x.dtype)[..., None]
+        right = -0.2 * torch.where(mask[:, :1], 0.0, -1e30).to(x.dtype)[..., None]
+        return torch.exp(torch.cat([left + right, -left - right], 1) - torch.cat([self.fc(x) ** 2] * 2, 1))
+
+
+class PortOfTransport(nnx.Module):
+    def __init__(self, rngs):
+        self.fc = nnx.Linear(3, 5, rngs=rngs)
+
+    def __call__(self, x, mask):
+        left = 0.2 * jnp.where(mask, 0.0, -1e30)[..., None]
+        right = -0.2 * jnp.where(mask[:, :1], 0.0, -1e30)[..., None]
+        cost = self.fc(x) ** 2
+        return jnp.exp(jnp.concatenate([left - cost + right, -left - cost - right], axis=1))
+
+
+def test_what_overflows_by_rounding_in_some_elements_is_decided_by_it_in_all():
+    def inputs(rng):
+        return rng.standard_normal((2, 4, 3)), np.arange(4) < rng.integers(4, 5, (2, 1))
+
+    kinds = ("masks of zeros",)
+    report = check(
+        Case(name="c", summary="s", reference=Transport, model=PortOfTransport, inputs=inputs, adversarial=kinds)
+    )
+    assert report.passed, report

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import pytest
 import torch
 from flax import nnx
+from graphmode.compare import Case, check
 from told_causes import causes
 
 WIDTH = 4
@@ -223,3 +224,58 @@ class WritesAtLast(nnx.Module):
 def test_a_write_in_one_turn_that_never_happens_is_told():
     found = causes(Iterated, WritesAtLast, lambda rng: (rng.standard_normal((3, WIDTH)),))
     assert found == [("wiring", "does not write into u by copy_, call 1 of 2")]
+
+
+class Masked(torch.nn.Module):
+    """The least of its weights are left out, once it is told how many."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(6, 6)
+        self.register_buffer("mask", torch.ones(6, 6))
+
+    def prune(self, limit):
+        self.mask.copy_(self.fc.weight.detach().abs() > limit)
+
+    def forward(self, x):
+        return torch.nn.functional.linear(x, self.fc.weight * self.mask, self.fc.bias)
+
+
+class Around(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = Masked()
+
+    def forward(self, x):
+        self.inner.prune(0.2)
+        return torch.tanh(self.inner(x))
+
+
+class MaskedPort(nnx.Module):
+    def __init__(self, rngs):
+        self.fc, self.mask = nnx.Linear(6, 6, rngs=rngs), nnx.BatchStat(jnp.ones((6, 6)))
+
+    def prune(self, limit):
+        self.mask[...] = (jnp.abs(jax.lax.stop_gradient(self.fc.kernel[...].T)) > limit).astype(self.mask.dtype)
+
+    def __call__(self, x):
+        return x @ (self.fc.kernel[...] * self.mask[...].T) + self.fc.bias[...]
+
+
+class AroundPort(nnx.Module):
+    def __init__(self, rngs):
+        self.inner = MaskedPort(rngs)
+
+    def __call__(self, x):
+        self.inner.prune(0.25)
+        return jnp.tanh(self.inner(x))
+
+
+def test_a_module_is_not_accused_of_what_its_caller_writes_into_it():
+    case = Case(
+        name="c", summary="s", reference=Around, model=AroundPort, adversarial=(),
+        inputs=lambda rng: (rng.standard_normal((4, 6)),), modes=("forward_backward",),
+    )  # fmt: skip
+    (divergence,) = check(case, hasty=True).divergences
+    assert not divergence.module
+    assert [finding.tensor for finding in divergence.findings] == ["inner.mask"]

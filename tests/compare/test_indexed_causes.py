@@ -505,3 +505,101 @@ def test_an_index_one_beyond_which_jax_clips_at_the_end_is_named(reference):
     told = causes(reference, port, lines)
     assert {id for id, _ in told} == {"index-offset"}
     assert all(says.startswith("takes the element at i+1 for i, and ") for _, says in told)
+
+
+class Ranked(torch.nn.Module):
+    """Sums of what comes before in the order of size, put back in their places."""
+
+    def put_back(self, sums, order):
+        return sums.gather(1, order.argsort(1))
+
+    def forward(self, x):
+        order = x.argsort(1)
+        return self.put_back(x.gather(1, order).cumsum(1), order) + x
+
+
+class Scattered(Ranked):
+    def put_back(self, sums, order):
+        return torch.zeros_like(sums).scatter_(1, order, sums)
+
+
+class NotPutBack(nnx.Module):
+    def __init__(self, rngs):
+        del rngs
+
+    def __call__(self, x):
+        order = jnp.argsort(x, axis=1)
+        sums = jnp.cumsum(jnp.take_along_axis(x, order, axis=1), axis=1)
+        return jnp.take_along_axis(sums, order, axis=1) + x
+
+
+@pytest.mark.parametrize(
+    ("reference", "says"),
+    [
+        (Ranked, "takes by the inverse of the order that the reference takes by"),
+        (Scattered, "takes by the order by which the reference puts each back"),
+    ],
+)
+def test_what_is_put_back_by_the_order_itself_is_named(reference, says):
+    assert causes(reference, NotPutBack, lambda rng: (rng.standard_normal((4, 6)),)) == [("inverse-order", says)]
+
+
+class Expected(torch.nn.Module):
+    """An expected alignment: by what is left before each."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(6, 6)
+
+    def forward(self, x):
+        p = torch.sigmoid(self.fc(x))
+        left = torch.cat([torch.ones_like(p[:, :1]), 1 - p[:, :-1]], 1).cumprod(1)
+        return p * left * torch.cumsum(x / left, 1)
+
+
+class DividedAfter(nnx.Module):
+    def __init__(self, rngs):
+        self.fc = nnx.Linear(6, 6, rngs=rngs)
+
+    def __call__(self, x):
+        p = jax.nn.sigmoid(self.fc(x))
+        left = jnp.cumprod(jnp.pad(1 - p[:, :-1], ((0, 0), (1, 0)), constant_values=1.0), axis=1)
+        return p * left * jnp.cumsum(x, axis=1) / left
+
+
+def test_a_part_without_elements_is_no_cause():
+    """With nothing of it, what it is multiplied by and divided by would be one."""
+    ((id, says),) = causes(Expected, DividedAfter, lambda rng: (rng.standard_normal((4, 6)),))
+    assert (id, says) == ("calls-order", "calls cumsum before div, which the reference calls first")
+
+
+class Corrected(torch.nn.Module):
+    """Means that start at zero, corrected for it in each turn."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(6, 6)
+
+    def forward(self, x):
+        mean = 0.0
+        for t in range(3):
+            mean = 0.9 * mean + 0.1 * self.fc(x)
+            x = x - mean / (1 - 0.9 ** (t + 1))
+        return x
+
+
+class NotCorrected(nnx.Module):
+    def __init__(self, rngs):
+        self.fc = nnx.Linear(6, 6, rngs=rngs)
+
+    def __call__(self, x):
+        mean = 0.0
+        for _ in range(3):
+            mean = 0.9 * mean + 0.1 * self.fc(x)
+            x = x - mean
+        return x
+
+
+def test_a_constant_that_is_another_in_each_turn_is_told_so():
+    ((id, says),) = causes(Corrected, NotCorrected, lambda rng: (rng.standard_normal((4, 6)),))
+    assert (id, says) == ("scale-missing", "leaves out the constant 0.1, 0.19, 0.271 in turn")

@@ -130,6 +130,139 @@ def test_an_output_that_a_hook_keeps_is_used_by_others():
     assert not look(case).divergences()
 
 
+class Pair(torch.nn.Module):
+    """Two outputs, of which nobody uses the second."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(6))
+
+    def forward(self, x):
+        return x * self.weight.detach() + self.weight, x - self.weight
+
+
+class First(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.pair = Pair()
+
+    def forward(self, x):
+        return self.pair(x)[0]
+
+
+class PairPort(nnx.Module):
+    def __init__(self, rngs):
+        self.weight = nnx.Param(jnp.zeros(6))
+
+    def __call__(self, x):
+        return x * self.weight[...] + self.weight[...], x - self.weight[...]
+
+
+class FirstPort(nnx.Module):
+    def __init__(self, rngs):
+        self.pair = PairPort(rngs)
+
+    def __call__(self, x):
+        return self.pair(x)[0]
+
+
+class Normed(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.fc = torch.nn.LayerNorm(6), torch.nn.Linear(6, 6)
+
+    def forward(self, x):
+        return self.fc(self.norm(x))
+
+
+class Residual(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.block, self.head = Normed(), torch.nn.Linear(6, 6)
+
+    def forward(self, x):
+        return self.head(self.block(x) + x)
+
+
+class NormedPort(nnx.Module):
+    def __init__(self, rngs):
+        self.norm, self.fc = nn.LayerNorm(6), nn.Linear(6, 6, rngs=rngs)
+
+    def __call__(self, x):
+        return self.fc(self.norm(x))
+
+
+class ResidualPort(nnx.Module):
+    def __init__(self, rngs):
+        self.block, self.head = NormedPort(rngs), nn.Linear(6, 6, rngs=rngs)
+
+    def __call__(self, x):
+        return self.head(self.block(x) + self.block.norm(x))
+
+
+def test_who_calls_a_module_of_anothers_once_more_is_to_blame_for_its_gradients():
+    found = look(Case(name="residual", summary="s", reference=Residual, model=ResidualPort, inputs=_rows))
+    assert {each.module for each in found.divergences()} == {""}
+
+
+def test_an_output_that_leads_nowhere_has_no_gradient_to_cancel():
+    found = look(Case(name="pair", summary="s", reference=First, model=FirstPort, inputs=_rows))
+    assert {each.module for each in found.divergences()} == {"pair"}
+
+
+class Scaled(torch.nn.Module):
+    """Its scale is a parameter, or the average of another one's."""
+
+    def __init__(self, averages=False):
+        super().__init__()
+        scale = torch.linspace(1, 2, 6)
+        self.scale = torch.nn.Parameter(scale)
+        if averages:
+            del self.scale
+            self.register_buffer("scale", torch.ones(6))
+
+    def forward(self, x):
+        return torch.sin(x * self.scale)
+
+
+class Averaging(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net, self.average = Scaled(), Scaled(averages=True)
+
+    def forward(self, x):
+        if self.training:
+            self.average.scale.lerp_(self.net.scale.detach(), 0.1)
+        return self.net(x), self.average(x)
+
+
+class ScaledPort(nnx.Module):
+    def __init__(self, variable):
+        self.scale = variable(jnp.ones(6))
+
+    def __call__(self, x):
+        return jnp.sin(x * self.scale[...])
+
+
+class AveragingPort(nnx.Module):
+    def __init__(self, rngs):
+        self.net, self.average = ScaledPort(nnx.Param), ScaledPort(nnx.BatchStat)
+        self.training = True
+
+    def __call__(self, x):
+        if self.training:
+            new = jax.lax.stop_gradient(self.net.scale[...])
+            self.average.scale[...] = 0.1 * self.average.scale[...] + 0.9 * new
+        return self.net(x), self.average(x)
+
+
+def test_who_writes_anothers_buffer_is_to_blame_for_it():
+    case = Case(name="averaging", summary="s", reference=Averaging, model=AveragingPort, inputs=_rows)
+    found = look(case).divergences()
+    assert {each.module for each in found} == {""}
+    assert {finding.tensor for each in found for finding in each.findings} == {"average.scale"}
+
+
 def test_a_wrong_to_model_is_no_modules_fault():
     case = block_sample.case(to_model=lambda given: (jnp.moveaxis(given[0], 1, -1)[:, ::-1],))
     (found,) = look(case, "inference").divergences()
@@ -321,3 +454,49 @@ def test_a_check_says_where_and_is_quiet_about_right_ports():
     right = check(dataclasses.replace(block_sample.case()), draws=1)
     assert right.passed
     assert right.divergences == []
+
+
+class Turned(torch.nn.Module):
+    """Complex numbers, each turned and shrunk."""
+
+    def __init__(self):
+        super().__init__()
+        self.by = torch.nn.Parameter(torch.randn(5, dtype=torch.cfloat))
+
+    def forward(self, z):
+        return z * self.by / (1 + z.abs())
+
+
+class Spectrum(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.turned = Turned()
+
+    def forward(self, x):
+        z = self.turned(torch.fft.rfft(x))
+        return (z * torch.fft.rfft(x.flip(-1)).conj()).real
+
+
+class TurnedPort(nnx.Module):
+    def __init__(self):
+        self.by = nnx.Param(jnp.zeros(5, jnp.complex64))
+
+    def __call__(self, z):
+        return z * self.by[...] / (1 + jnp.abs(z))
+
+
+class NotConjugate(nnx.Module):
+    def __init__(self, rngs):
+        self.turned = TurnedPort()
+
+    def __call__(self, x):
+        z = self.turned(jnp.fft.rfft(x))
+        return (z * jnp.fft.rfft(x[:, ::-1])).real
+
+
+def test_a_module_of_complex_numbers_is_not_accused_of_its_gradients():
+    case = Case(
+        name="c", summary="s", reference=Spectrum, model=NotConjugate, adversarial=(),
+        inputs=lambda rng: (rng.standard_normal((3, 8)),),
+    )  # fmt: skip
+    assert {each.module for each in check(case, hasty=True).divergences} == {""}

@@ -2,7 +2,10 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+import pytest
 import torch
+import torch.nn.functional as F
 from flax import nnx
 from told_lines import divergence_of, lines_of, lines_with
 
@@ -116,3 +119,99 @@ def test_two_of_one_kind_that_are_called_as_often_as_each_other_are_not_exchange
         "calls target where the reference calls online, in call 1 of it",
     )
     assert lines_of(divergence) == lines_with(__file__, "by the other one")
+
+
+class Windowed(torch.nn.Module):
+    """Looks at a window, and at a few that all see, of which the port computes all."""
+
+    def __init__(self):
+        super().__init__()
+        self.q, self.k = torch.nn.Linear(3, 4), torch.nn.Linear(3, 4)
+
+    def forward(self, x, keep, seen):
+        q, k = self.q(x), self.k(x)
+        rows, live = F.pad(k, (0, 0, 1, 1)), F.pad(keep & ~seen, (1, 1))
+        near = torch.stack([(q * rows[:, i : i + x.shape[1]]).sum(-1) for i in range(3)], -1)
+        near = near - 0.3 * (torch.arange(3) - 1).abs()
+        near = near.masked_fill(~live.unfold(1, 3, 1), -1e4)
+        found = []
+        for b in range(len(x)):
+            at = seen[b].nonzero()[:, 0]
+            found.append(torch.cat([q[b] @ k[b, at].t(), near[b]], -1).softmax(-1)[:, len(at) :])
+        return torch.stack(found)
+
+
+class WindowedPort(nnx.Module):
+    def __init__(self, rngs):
+        self.q, self.k = gm.nn.Linear(3, 4, rngs=rngs), gm.nn.Linear(3, 4, rngs=rngs)
+
+    def distances(self):
+        return jnp.abs(jnp.arange(3) - 1)
+
+    def live(self, keep, seen):
+        return keep & ~seen
+
+    def __call__(self, x, keep, seen):
+        q, k = self.q(x), self.k(x)
+        rows = jnp.pad(k, ((0, 0), (1, 1), (0, 0)))
+        live = jnp.pad(self.live(keep, seen), ((0, 0), (1, 1)))  # whom it may see
+        at = np.arange(x.shape[1])[:, None] + np.arange(3)
+        near = jnp.einsum("btd,btwd->btw", q, rows[:, at])
+        bias = 0.3 * self.distances()  # how far it is
+        near = jnp.where(live[:, at], near - bias, -1e4)
+        all_of = jnp.where(seen[:, None], jnp.einsum("btd,bgd->btg", q, k), -jnp.inf)
+        return jax.nn.softmax(jnp.concatenate([all_of, near], axis=-1), axis=-1)[..., x.shape[1] :]
+
+
+class SeesTwice(WindowedPort):
+    def live(self, keep, seen):
+        return keep
+
+
+class Signed(WindowedPort):
+    def distances(self):
+        return jnp.arange(3) - 1
+
+
+@pytest.mark.parametrize(("port", "mark"), [(SeesTwice, "whom it may see"), (Signed, "how far it is")])
+def test_where_the_reference_has_what_the_cause_makes_the_line_is_that_of_what_comes_of_it(port, mark):
+    def inputs(rng):
+        seen = rng.random((3, 8)) < 0.3
+        seen[:, 0] = True
+        return rng.standard_normal((3, 8, 3)), np.arange(8) < rng.integers(4, 9, (3, 1)), seen
+
+    divergence = divergence_of(Windowed, port, inputs)
+    assert divergence.causes
+    assert lines_of(divergence) == lines_with(__file__, mark)
+
+
+class Kept(torch.nn.Module):
+    """The least weights go: the first of an order."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(6, 6)
+
+    def forward(self, x):
+        order = self.fc.weight.detach().abs().flatten().argsort()
+        mask = torch.ones(36, dtype=x.dtype)
+        mask[order[:9]] = 0
+        return torch.nn.functional.linear(x, self.fc.weight * mask.view(6, 6))
+
+
+class KeptByRank(nnx.Module):
+    """One more goes: by the rank of each, of which the reference has the inverse alone."""
+
+    def __init__(self, rngs):
+        self.fc = gm.nn.Linear(6, 6, rngs=rngs)
+
+    def __call__(self, x):
+        weight = self.fc.weight[...].T
+        rank = jnp.argsort(jnp.argsort(jnp.abs(jax.lax.stop_gradient(weight)).reshape(-1)))
+        on = rank > 9  # one more
+        return x @ (weight * on.reshape(6, 6)).T
+
+
+def test_an_order_by_its_inverse_is_the_references():
+    divergence = divergence_of(Kept, KeptByRank, lambda rng: (rng.standard_normal((4, 6)),))
+    assert lines_of(divergence) == lines_with(__file__, "one more")

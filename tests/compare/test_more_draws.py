@@ -86,3 +86,35 @@ def test_what_the_order_of_equal_elements_makes_is_not_held_against_a_port():
     )
     assert check(right, seed=1).passed
     assert not check(replace(right, model=TwoOfLess), seed=1).passed
+
+
+class Lost(torch.nn.Module):
+    """How much of a sum to one is left out: nothing, but for rounding, where all are large enough."""
+
+    def forward(self, x):
+        return ((torch.softmax(x, -1) * (x > -1)).sum() - ROWS).abs()
+
+
+class LostPort(nnx.Module):
+    def __init__(self, rngs):
+        pass
+
+    def __call__(self, x):
+        shares = jnp.exp(x) * (x > -1)
+        return jnp.abs((shares.sum(-1) / jnp.exp(x).sum(-1)).sum() - ROWS)
+
+
+class LostAll(LostPort):
+    """Off by little, on the draws on which nothing is left out, too."""
+
+    def __call__(self, x):
+        return super().__call__(x) + 1e-5
+
+
+def test_what_is_zero_but_for_rounding_on_one_draw_is_judged_beside_what_it_is_on_others():
+    case = Case(
+        name="c", summary="s", reference=Lost, model=LostPort, modes=("inference",), adversarial=(),
+        inputs=lambda rng: (rng.standard_normal((ROWS, WIDTH)),),
+    )  # fmt: skip
+    assert check(case, seed=1).passed
+    assert not check(replace(case, model=LostAll), seed=1).passed

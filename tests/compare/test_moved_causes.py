@@ -133,6 +133,62 @@ def test_a_roll_the_other_way_is_named_however_its_arguments_are_given(given):
     assert causes(Rolled, Back, table) == [("shift", "rolls the other way")]
 
 
+@pytest.mark.parametrize(
+    ("shifts", "says"),
+    [
+        ((2, 1), "rolls each of axes 0, 1 by what is another's"),
+        ((1, -2), "rolls the other way along axis 1"),
+        ((0, 2), "rolls not along axis 0"),
+    ],
+)
+def test_a_roll_that_is_another_along_one_axis_is_named(shifts, says):
+    class Rolled(torch.nn.Module):
+        def forward(self, x):
+            return torch.roll(x, (1, 2), (0, 1)) * x
+
+    class Otherwise(nnx.Module):
+        def __init__(self, rngs):
+            del rngs
+
+        def __call__(self, x):
+            return jnp.roll(x, shifts, (0, 1)) * x
+
+    found = causes(Rolled, Otherwise, lambda rng: (rng.standard_normal((NODES, WIDTH)),))
+    assert found == [("shift", says)]
+
+
+class Momentum(torch.nn.Module):
+    """A step that looks ahead by its momentum."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x, kept):
+        g = self.fc(x)
+        new = 0.9 * kept + g
+        return x - 0.5 * (g + 0.8 * new), new.sum()
+
+
+class NotAhead(nnx.Module):
+    def __init__(self, rngs):
+        self.fc = nnx.Linear(WIDTH, WIDTH, rngs=rngs)
+
+    def __call__(self, x, kept):
+        g = self.fc(x)
+        before = 0.9 * kept
+        return x - 0.5 * (g + before), (before + g).sum()
+
+
+def test_of_two_tensors_of_one_function_the_one_that_is_taken_for_the_other_is_told_by_its_line():
+    draw = lambda rng: (rng.standard_normal((3, WIDTH)), rng.standard_normal((3, WIDTH)))  # noqa: E731
+    ((id, says),) = causes(Momentum, NotAhead, draw)
+    line = Momentum.forward.__code__.co_firstlineno + 2
+    file = "test_moved_causes.py"
+    wanted = f"gives add what mul gives at {file}:{line} where the reference gives that at {file}:{line + 1}"
+    assert (id, says) == ("wiring", wanted)
+
+
 class Grid(torch.nn.Module):
     def forward(self, theta):
         return torch.nn.functional.affine_grid(theta, [theta.shape[0], 1, 5, 4], align_corners=False)

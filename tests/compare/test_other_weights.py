@@ -2,11 +2,13 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 import pytest
 import torch
 from flax import nnx
 from graphmode.compare import Case, check
+from graphmode.compare.draw import random_inputs
 
 LABEL = "random 0, other weights"
 FIRST, SECOND = 1.54, 0.66  # what PyTorch draws with the seeds 0 and 1, about
@@ -194,3 +196,90 @@ def test_the_weights_after_steps_are_asked_before_the_optimizer_is_accused():
     assert report.divergences, report
     assert all(each.input.endswith(", after steps of training") for each in report.divergences), report
     assert "scale" in {cause.id for each in report.divergences for cause in each.causes}
+
+
+class Cancels(torch.nn.Module):
+    """Whose terms cancel but for their rounding where it is given one, as it is on some draws."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(3))
+
+    def forward(self, x, y, s):
+        scale = torch.exp(self.weight)
+        return scale * x + scale * y - scale * (x + y) * s
+
+
+class PortOfCancels(nnx.Module):
+    def __init__(self, rngs):
+        self.weight = nnx.Param(jnp.zeros(3))
+
+    def __call__(self, x, y, s):
+        return jnp.exp(self.weight[...]) * ((x + y) - (x + y) * s)
+
+
+def test_what_cancels_on_one_draw_is_judged_beside_the_others():
+    def inputs(rng):
+        return *rng.standard_normal((2, 4, 3)), np.float64(rng.integers(1, 3))
+
+    made = Case(name="a", summary="s", reference=Cancels, model=PortOfCancels, inputs=inputs, adversarial=())
+    drawn = [random_inputs(made, 0, i)[2] for i in range(3)]
+    assert drawn[0] == 1 < max(drawn)
+    report = check(made)
+    assert report.passed, report
+    assert asked(report) == [LABEL]
+
+
+class Scheduled(torch.nn.Module):
+    """Reads a table that it computes, and one that it draws."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(3))
+        self.register_buffer("table", torch.linspace(0, 1, 3))
+        self.register_buffer("noise", torch.randn(3))
+        self.register_buffer("count", torch.ones(()))
+
+    def forward(self, x):
+        return x * self.weight + self.table + self.noise * self.count
+
+
+class PortOfScheduled(nnx.Module):
+    table, count = (0.0, 0.5, 1.0), 1.0
+
+    def __init__(self, rngs):
+        self.weight = nnx.Param(jnp.zeros(3))
+        self.table, self.noise = nnx.BatchStat(jnp.array(self.table)), nnx.BatchStat(jnp.arange(3.0))
+        self.count = nnx.BatchStat(jnp.array(self.count))
+
+    def __call__(self, x):
+        return x * self.weight[...] + self.table[...] + self.noise[...] * self.count[...]
+
+
+class OtherTable(PortOfScheduled):
+    table = (0.0, 0.25, 0.75)
+
+
+class OtherCount(PortOfScheduled):
+    count = 0.0
+
+
+class Placeholder(PortOfScheduled):
+    table = (0.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("port", "told"),
+    [
+        (PortOfScheduled, ""),
+        (Placeholder, ""),
+        (OtherTable, "builds table (0.25 for 0.5 at [1])"),
+        (OtherCount, "builds count (0 for 1)"),
+    ],
+)
+def test_a_buffer_that_the_port_builds_otherwise_is_told(port, told):
+    report = check(case(Scheduled, port))
+    assert report.passed, report
+    found = [each for each in report.parity[0].warnings if "with other values than the reference" in each]
+    assert len(found) == bool(told)
+    assert all(told in each for each in found), found

@@ -2,8 +2,10 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import torch
 from flax import nnx
+from graphmode.compare.parity.causes.target import Aim, Target
 from told_causes import causes
 
 import graphmode as gm
@@ -66,3 +68,13 @@ def test_arithmetic_that_the_port_has_unchanged_is_not_told_to_be_another_where_
         lambda rng: (rng.standard_normal((6, 5)), rng.standard_normal((6, 5))),
     )
     assert not [says for id, says in found if id.partition("-")[0] in ("factor", "summand", "scale", "constant")]
+
+
+def test_a_loss_and_a_sum_that_it_is_a_term_of_are_one_error():
+    def aim(reference, port):
+        return Aim(np.array(port), np.array(reference), 1.0)
+
+    one = {("output", "0"): aim(3.5, 3.75), ("output", "1"): aim(1.5, 1.75)}
+    assert Target(one).kinds_of_error() == 1
+    assert Target({**one, ("output", "2"): aim(1.5, 1.25)}).kinds_of_error() == 2
+    assert Target({("output", "0"): aim([1.0, 2.0], [1.5, 2.5])}).kinds_of_error() == 2

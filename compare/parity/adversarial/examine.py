@@ -76,7 +76,7 @@ class OwnInputs:
     def __init__(self, exam: Examination):
         self.exam = exam
         self.left_out: dict[str, str] = {}
-        self._unrests: dict[tuple[str, str, bool], dict[Key, float]] = {}
+        self._unrests: dict[tuple[str, str, bool, bool], dict[Key, float]] = {}
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -265,7 +265,10 @@ class OwnInputs:
                 parted.append(f"{name} ({apart.port} for {apart.reference})")
             if apart.error == unrest == np.inf:
                 continue  # the last digit of a number decides an integer, or whether there is a number at all
-            if 0 < unrest < np.inf and unrest >= DECIDED * self._scale(truth, key, reference, share=1.0):
+            if unrest == np.inf and is_floating(reference):  # of what is left where it makes some no numbers
+                left = self._unrest(truth, finite=True).get(key, 0.0)
+                unrest = left if self._decides(truth, key, left) else unrest
+            if self._decides(truth, key, unrest):
                 continue  # likewise all digits, as where norm after norm divides what rounding left by an epsilon
             if 0 < unrest < np.inf:
                 apart = difference(array, reference, max(scale, allowed_unrest(unrest)))
@@ -318,15 +321,19 @@ class OwnInputs:
             return max(truth.shared_scale(key), share * overall)
         return max(magnitude(reference), share * exam.scales.magnitude(mode, key))
 
-    def _unrest(self, truth: Truth, *, alike: bool = False) -> dict[Key, float]:
+    def _unrest(self, truth: Truth, *, alike: bool = False, finite: bool = False) -> dict[Key, float]:
         """How far rounding alone moves what the reference gives there; nothing is known where it moves it out of its
         domain."""
-        key = truth.question.mode, truth.question.label, alike
+        key = truth.question.mode, truth.question.label, alike, finite
         if key not in self._unrests:
             self._unrests[key] = {}
             with contextlib.suppress(Exception), self._calls[truth.question.mode].limit:
-                self._unrests[key] = self.exam.judge.rounding.unrest(truth, alike=alike)
+                self._unrests[key] = self.exam.judge.rounding.unrest(truth, alike=alike, finite=finite)
         return self._unrests[key]
+
+    def _decides(self, truth: Truth, key: Key, unrest: float) -> bool:
+        """Whether rounding moves a tensor there by so much that no digit of it is its own."""
+        return 0 < unrest < np.inf and unrest >= DECIDED * self._scale(truth, key, truth.reference.get(key), share=1.0)
 
     def _is_at_alike(self, truth: Truth, key: Key, array: np.ndarray, scale: float) -> bool:
         """Whether a tensor that is off, and that rounding moves, is off by more than rounding moves it that leaves

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import torch
 
@@ -17,6 +17,7 @@ LAYOUTS = {
     *("reshape", "view", "flatten", "unflatten", "unsqueeze", "squeeze", "permute", "transpose", "swapaxes", "movedim"),
     "contiguous",
 }
+CASTS = {"long", "int", "to", "type", "type_as"}
 FAR, MOST_FAR = 4, 60  # calls between two that are exchanged, and pairs of such
 MOVES = LAYOUTS | {"clone", "expand", "to"}
 BLANK = {"zeros_like", "ones_like", "empty_like", "full_like", "rand_like", "randn_like"}  # take a shape alone
@@ -34,10 +35,10 @@ class _Pair(NamedTuple):
 def orders(sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
     """Two calls of which one takes what the other gives, each before the other: a norm and a mean, say, or a factor and
     the sum that it scales a part of; between them elements may be laid out anew."""
-    made = makers(sites)
+    made = makers(sites, _is_of_numbers)
     pairs: list[_Pair] = []
     for later in sites:
-        for given in filter(is_floating, later.args):
+        for given in filter(_is_of_numbers, later.args):
             first, layout = _made_before_layout(given, made)
             if first is not None:
                 pairs += _exchangeable(first, later, layout)
@@ -62,10 +63,19 @@ def far_orders(sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
     yield from itertools.islice(_in_other_order(pairs), MOST_FAR)
 
 
+def _is_of_numbers(x: Any) -> TypeGuard[torch.Tensor]:
+    """Positions that are counted, and masked, among them."""
+    return isinstance(x, torch.Tensor) and x.dtype != torch.bool and not x.is_complex()
+
+
+def _is_between_integers(site: Site) -> bool:
+    return site.name in CASTS and not is_floating(site.result) and not is_floating(site.args[0])
+
+
 def _made_before_layout(given: torch.Tensor, made: dict[int, Site]) -> tuple[Site | None, list[Site]]:
     """The call that makes a tensor, before it is laid out anew, and the calls that do that."""
     layout: list[Site] = []
-    while (first := made.get(id(given))) is not None and first.name in LAYOUTS:
+    while (first := made.get(id(given))) is not None and (first.name in LAYOUTS or _is_between_integers(first)):
         layout.insert(0, first)
         given = first.args[0]
     return first, layout
@@ -79,7 +89,7 @@ def _exchangeable(first: Site, later: Site, layout: list[Site]) -> Iterator[_Pai
     if any(site.name.endswith("_") and not site.name.endswith("__") for site in (first, later)):
         return  # in place: what it does not write stays as it was
     for source, taken in enumerate(first.args):
-        if is_floating(taken):
+        if _is_of_numbers(taken):
             yield _Pair(first, later, source, layout)
 
 

@@ -80,6 +80,7 @@ def explain(
     causes = Search(trial, look, run_s, both, within).causes()
     if causes and wrong is not None:
         look.changed[port] = trial.changed.get(causes[0].says, [])
+        look.made_of[port] = trial.made_of.get(causes[0].says, list)
     is_cut_short = not causes and trial.is_over
     return Explanation(causes, is_cut_short, limit.taken if is_cut_short else 0.0)
 

@@ -111,7 +111,11 @@ def _astray(look: Look, divergence: Divergence, limit: Limit, others: Sequence[L
         return None
     theirs = both.theirs(others)
     first = _leaving(both, theirs, limit)
-    if changed := [x for x in look.changed.get(at, ()) if not theirs.have(x)]:
+    known = look.changed.get(at, ())
+    changed = [x for x in known if not theirs.have(x)]
+    if known and not changed:  # as of a mask that is left out, where the other is had: what comes of it tells more
+        changed = [x for x in look.made_of.get(at, list)() if not theirs.have(x)]
+    if changed:
         with contextlib.suppress(LateError):
             first = _towards(both, theirs, first, changed, limit.anew())
     computing = [step for step in first if step.operation.eqn.primitive.name not in MOVING] or first

@@ -12,7 +12,7 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -36,6 +36,7 @@ LEAST, TIMES = (
     10,
 )  # calls that every run may make, and times as many as an unchanged one: a change may turn a loop
 
+MOST_MADE, KEPT = 12, 100_000  # tensors of what comes of a change, and numbers in each
 WRITTEN_IN_PLACE = "modified by an inplace operation"  # what autograd says
 
 
@@ -236,6 +237,20 @@ class Replay:
         with contextlib.suppress(Exception):  # of a change that asks which function it is
             self.run(dataclasses.replace(change, apply=noted), forward_only=True)
         return found
+
+    def made_of(self, change: Change) -> list[np.ndarray]:
+        """What the first of the calls after those that a change is at give otherwise with it."""
+        seen: list[list[_Result]] = []
+        with contextlib.suppress(Exception):
+            for each in (Change(), change):
+                results: list[_Result] = []
+                self.run(each, note=functools.partial(_keep_result, results), forward_only=True)
+                seen.append(results)
+        if len(seen) < 2:
+            return []
+        usual = {(each.number, each.name): each.value for each in seen[0]}
+        both = [(usual[each.number, each.name], each.value) for each in seen[1] if (each.number, each.name) in usual]
+        return [other for value, other in both if not np.array_equal(value, other, equal_nan=True)][:MOST_MADE]
 
     def _without_history(self) -> None:
         """Buffers are of no graph, whatever was written into them."""
@@ -469,3 +484,16 @@ def _put(holder: torch.nn.Module, attribute: str, tensor: torch.Tensor) -> None:
     next(place for place in places if attribute in place)[attribute] = tensor
     if isinstance(holder, torch.nn.RNNBase):  # it keeps a list of them, too
         holder._flat_weights = [holder._parameters.get(name) for name in holder._flat_weights_names]
+
+
+class _Result(NamedTuple):
+    number: int
+    name: str
+    value: np.ndarray
+
+
+def _keep_result(results: list[_Result], site: Site) -> None:
+    result = site.result
+    is_kept = isinstance(result, torch.Tensor) and result.layout is torch.strided and result.numel() <= KEPT
+    value = as_numpy(result.detach().clone()) if is_kept else np.zeros(0)
+    results.append(_Result(site.number, site.name, value))

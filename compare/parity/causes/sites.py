@@ -163,12 +163,12 @@ def is_floating(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.is_floating_point()
 
 
-def makers(sites: list[Site]) -> dict[int, Site]:
-    """By the identity of a floating tensor the call that made it: no call that hands on what it was given, such as
-    `contiguous` does."""
+def makers(sites: list[Site], of: Callable[[Any], bool] = is_floating) -> dict[int, Site]:
+    """By the identity of a tensor of this kind, floating as it is, the call that made it: no call that hands on what it
+    was given, such as `contiguous` does."""
     found: dict[int, Site] = {}
     for site in sites:
         handed_on = (given is site.result for given in pytree.tree_leaves((site.args, site.kwargs)))
-        if is_floating(site.result) and not any(handed_on):
+        if of(site.result) and not any(handed_on):
             found.setdefault(id(site.result), site)
     return found

@@ -114,10 +114,14 @@ class Target:
         return largest if off and stable_off >= TELLING * off else np.inf
 
     def kinds_of_error(self, *others: Target) -> int:
-        """How many different values became how many others, here and in others; two stand for more."""
+        """How many different values became how many others, here and in others; two stand for more. Single numbers
+        that are off by the same are one: a loss, and a sum that it is a term of."""
         pairs: set[tuple[Any, Any]] = set()
         for aim in itertools.chain(*(each.aims.values() for each in (self, *others))):
             off = aim.off(aim.reference) > EXPLAINED
+            if aim.port.size == 1 and off.any():
+                pairs.add(("a single number", f"{(aim.port - aim.reference).item():.6g}"))
+                continue
             pairs |= set(itertools.islice(zip(aim.reference[off].tolist(), aim.port[off].tolist(), strict=True), 2))
         return len(pairs)
 

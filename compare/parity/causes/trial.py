@@ -88,6 +88,7 @@ class Trial:
         self.found: list[Cause] = []
         self.choices: list[Cause] = []
         self.changed: dict[str, list[np.ndarray]] = {}  # what the changed calls give, by what the cause says
+        self.made_of: dict[str, Callable[[], list[np.ndarray]]] = {}  # likewise, what is made of it at first
         self._lengths: dict[str, int] = {}  # of the numbers in those, by id
 
     @property
@@ -165,6 +166,7 @@ class Trial:
 
     def _take(self, cause: Cause, change: Change) -> None:
         self.changed[cause.says] = self.replay.changed(change)
+        self.made_of[cause.says] = functools.partial(self.replay.made_of, change)
         if self._is_of_a_choice(change):
             self.choices.append(replace(cause, says=cause.says + OF_A_CHOICE))
         else:

@@ -66,14 +66,14 @@ class Values:
     def _have(self, array: np.ndarray) -> bool:
         if array.dtype.kind not in NUMBERS or not 0 < array.size <= LARGEST:
             return True
-        array = _real(array)
+        inverses, array = _inverses(array), _real(array)
         if array.size > 1 and (array == array.flat[0]).all():
             return True
         if self._has(array):
             return True
         if any(all(map(self._has, parts)) for _, parts in _cuts(array)):
             return True
-        if any(map(self._has, _without_filling(array))):
+        if any(map(self._has, _without_filling(array))) or any(map(self._has, inverses)):
             return True
         return array.size > 1 and self._parts_of(array.size).have(array)
 
@@ -131,6 +131,16 @@ class Values:
                 for axis, length in enumerate(each.array.shape):
                     if length % count == 0:
                         yield from np.split(each.array, count, axis)
+
+
+def _inverses(array: np.ndarray) -> Iterator[np.ndarray]:
+    """Of orders along an axis their inverses: the rank of each in place of the one of each rank."""
+    if array.dtype.kind not in "iu" or array.size > LARGEST_ELEMENTS:
+        return
+    for axis, length in enumerate(array.shape):
+        places = np.expand_dims(np.arange(length), tuple(range(1, array.ndim - axis)))
+        if length > 1 and (np.sort(array, axis) == places).all():
+            yield _real(np.argsort(array, axis))
 
 
 Laid = Callable[[np.ndarray], np.ndarray]  # of what lies as a value of the other side does, as this one's does

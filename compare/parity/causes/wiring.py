@@ -14,7 +14,7 @@ from .ancestry import Ancestry, are_equal, is_dense
 from .change import Change, Moved, Replaced, Site
 from .known.gradient import scaled
 from .replay import Replay
-from .sites import constructs, instruction, is_floating, spelled
+from .sites import constructs, instruction, is_floating, source, spelled
 from .target import EXPLAINED, Target
 from .variants import Fit, Variant
 
@@ -36,21 +36,34 @@ def rewired(ancestry: Ancestry) -> Iterator[tuple[Variant, Change]]:
             if not is_dense(given) or given.is_complex() or given.dtype == torch.bool:
                 continue
             usual = ancestry.words(given)
-            for source, (words, made, tensor) in enumerate(tensors):
-                if words == usual and given.is_floating_point():
-                    continue  # one of several that the same line makes: a loop's turns, which no words tell apart
+            for number, (words, made, tensor) in enumerate(tensors):
+                if words == usual and given.is_floating_point() and _of_one_line(ancestry, tensor, given):
+                    continue  # a loop's turns, which no words tell apart
                 if made > site.number or not is_dense(tensor) or tensor.dtype != given.dtype:
                     continue
                 fits = tensor.shape == given.shape or _counts(tensor, given)
                 if fits and not torch.equal(tensor.expand_as(given), given):
-                    change = Change(rewired=(site.number, place, source))
+                    change = Change(rewired=(site.number, place, number))
                     if place == 0 and _writes(site):  # into something else, and what it is no matter
                         yield Variant("wiring", _unwritten_by(site, usual, ancestry), WRITE_IT, unused), change
                         break
                     says = f"gives {words} to {spelled(site.name)} where the reference gives {usual}"
                     if words == usual:
-                        says = f"gives {spelled(site.name)} another tensor than the reference does, also {words}"
+                        says = f"gives {spelled(site.name)} {_told_apart(ancestry, words, tensor, given)}"
                     yield Variant("wiring", says, HAND_ON, unused), change
+
+
+def _told_apart(ancestry: Ancestry, words: str, one: torch.Tensor, other: torch.Tensor) -> str:
+    lines = [source(maker) if (maker := ancestry.maker(x)) is not None else "" for x in (one, other)]
+    if not all(lines) or lines[0] == lines[1]:
+        return f"another tensor than the reference does, also {words}"
+    return f"{words} at {lines[0]} where the reference gives that at {lines[1]}"
+
+
+def _of_one_line(ancestry: Ancestry, one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether the same instruction makes them, or either is made by none."""
+    a, b = ancestry.maker(one), ancestry.maker(other)
+    return a is None or b is None or instruction(a) == instruction(b)
 
 
 def _writes(site: Site) -> bool:

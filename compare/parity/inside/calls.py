@@ -111,11 +111,20 @@ class Call:
 
 
 class Calls(dict[CallId, Call]):
-    """The calls of a run, in order; `regrouped` are the modules, by path, whose calls are not those that were made."""
+    """The calls of a run, in order.
 
-    def __init__(self, regrouped: Mapping[str, Regrouped] = MappingProxyType({})):
+    Attributes:
+      regrouped: the modules, by path, whose calls are not those that were made.
+      writers: by buffer of the model, the paths of the modules whose own code writes it.
+    """
+
+    def __init__(
+        self,
+        regrouped: Mapping[str, Regrouped] = MappingProxyType({}),
+        writers: Mapping[str, set[str]] = MappingProxyType({}),
+    ):
         super().__init__()
-        self.regrouped = dict(regrouped)
+        self.regrouped, self.writers = dict(regrouped), dict(writers)
 
 
 def counts(ids: Iterator[CallId] | Calls) -> dict[str, int]:

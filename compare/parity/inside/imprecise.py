@@ -176,6 +176,6 @@ def _rounded(calls: Calls, dtype: str, device: str) -> Calls:
     def again(how: Regrouped) -> Regrouped:
         return dataclasses.replace(how, originals=tuple(map(rounded, how.originals)))
 
-    found = Calls({path: again(how) for path, how in calls.regrouped.items()})
+    found = Calls({path: again(how) for path, how in calls.regrouped.items()}, calls.writers)
     found.update({at: rounded(call) for at, call in calls.items()})
     return found

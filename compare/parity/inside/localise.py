@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +21,7 @@ from ..causes.replay import Replay
 from ..judge import Question, largest_beside_inputs
 from ..yardstick import Difference, difference, magnitude
 from .borders import Backward, Seen
-from .calls import ROOT, CallId, Calls, counts
+from .calls import ROOT, CallId, Calls, counts, is_inside
 from .matching import Node, match_modules, port_nodes, reference_nodes, stacked_layers, uncounted
 from .no_further import going_no_further
 from .port_calls import PortRun
@@ -96,6 +96,7 @@ class Look:
         self.read_from: dict[str, CallId] = {}
         self.ways: dict[CallId, Any] = {}  # what the search for causes keeps of a call
         self.changed: dict[CallId, list[np.ndarray]] = {}  # what the calls give that its first cause changes
+        self.made_of: dict[CallId, Callable[[], list[np.ndarray]]] = {}  # likewise, what is made of it at first
         self._own: dict[str, Mapping[str, np.ndarray]] = {}
         self._recorded: dict[str, Evidence] = {}
         self._free = {(seen.at, seen.what, seen.name): seen for seen in self.run.inherited(self.matches, self.calls)}
@@ -320,8 +321,11 @@ class Look:
     def _judge(self, seen: Seen, found: Difference) -> None:
         if found.equal:
             return
+        gives = seen.what in ("output", "input_gradient")
+        if gives and self.question.mode == "forward_backward" and self._reads_what_is_wrong(seen.at):
+            return  # told as the buffer
         finding = finding_of(seen.what, f"{seen.name} of {seen.at}", found)
-        if seen.what in ("output", "input_gradient"):
+        if gives:
             self._blame(seen.at.path, finding, seen.at.number)
         elif seen.around is None:
             self.outside.append(finding)
@@ -343,9 +347,14 @@ class Look:
             found = difference(ours[name], wanted, scale)
             if found.equal or (scale is not None and self._cancels(name, found.error * scale)):
                 continue
+            if what == "buffer" and (writer := self._written_from(name)) is not None:
+                self._blame(writer, finding_of(what, name, found), 0)
+                continue
+            at = self.call_holding(name)
+            if what == "parameter_gradient" and at is not None and self._reads_what_is_wrong(at):
+                continue  # told as the buffer
             users = [self.holder(alias) for alias in self.aliases(name)]
             guilty = next((path for path in users if path in self.suspects), users[0])
-            at = self.call_holding(name)
             if what == "parameter_gradient" and (user := self._user_around(name)) is not None:
                 self.read_from[name] = user
                 self._blame(user.path, finding_of(what, name, found), user.number)
@@ -353,11 +362,27 @@ class Look:
             number = at.number if at is not None and at.path == guilty else 0
             self._blame(guilty, finding_of(what, name, found), number)
 
+    def _written_from(self, name: str) -> str | None:
+        """The module that writes a buffer of another one in the reference, as a model does that keeps an average of its
+        weights; None where the module that holds it does, or several do."""
+        paths = {self.matching.to_port(path) for path in self.calls.writers.get(name, ())}
+        path = paths.pop() if len(paths) == 1 else None
+        return None if path is None or is_inside(path, self.holder(name)) else path
+
+    def _reads_what_is_wrong(self, at: CallId) -> bool:
+        """Whether a call reads a buffer that another module has written before it, and wrongly."""
+        there = self.matches[at]
+        names = [f"{there.path}.{name}" for name in self.calls[there].held] if self.calls.writers and there.path else []
+        known = [name for name in names if name in self.buffers and name in self.observed.buffers]
+        wrong = [name for name in known if not difference(self.buffers[name], self.observed.buffers[name]).equal]
+        return any(self._written_from(name) is not None for name in wrong)
+
     def _cancels(self, name: str, error: float) -> bool:
         """Whether so much is the rounding of gradients that come to the module that holds a parameter, whose sum is
         next to nothing."""
         calls = (self.calls[self.matches[at]] for at in self.calls_holding(name) if at in self.matches)
-        sizes = [np.abs(x).max(initial=0.0) for call in calls for x in call.cotangents.values()]
+        reached = (x for call in calls for x in call.cotangents.values() if x is not None)  # some lead nowhere
+        sizes = [np.abs(x).max(initial=0.0) for x in reached]
         return error <= ROUNDING * max(filter(np.isfinite, sizes), default=0.0)
 
     def _user_around(self, name: str) -> CallId | None:
@@ -371,7 +396,13 @@ class Look:
         if path not in self._own:
             self._own[path] = self.run.own_gradients(self.matches, self.calls, path)
         scale = max(magnitude(self.observed.parameter_gradients[name]), LEAST_GRADIENT * self.largest_gradient)
-        return around if difference(self._own[path][name], self.gradient_by_calls(name), scale).equal else None
+        if not difference(self._own[path][name], self.gradient_by_calls(name), scale).equal:
+            return None
+        made = self.run.made_in.items()
+        # a part of it may be called from outside, too
+        callers = {user for at, user in made if user and at.path != path and is_inside(at.path, path)}
+        callers = {user for user in callers if not is_inside(user.path, path)}
+        return callers.pop() if len(callers) == 1 else around
 
     def gradient_by_calls(self, name: str) -> np.ndarray:
         """What the calls of the module that holds a parameter add to its gradient in the reference."""

@@ -13,7 +13,7 @@ from flax import nnx
 
 from ...port_program import combine, starts
 from .borders import Backward, Matches, Seen, What
-from .calls import Call, CallId, Calls
+from .calls import Call, CallId, Calls, is_inside
 from .fixed_size import FixedSizeLayout
 from .hooking import BORDER, SCOPE, kept_in_memory, numbered, taken_apart, with_theirs
 from .lanes import in_all_lanes
@@ -116,13 +116,19 @@ class BackwardPass:
             let_through = each.name in through and is_traced
             if each.name in gradients or let_through:
                 wanted = gradients.get(each.name)
-                if wanted is None or self.alone not in (None, at.path):
+                if wanted is None or self._is_left_out(at.path, gives=gives):
                     wanted = np.zeros_like(values[each.name])
                 switch = self._switch(at, what, each, replaced[each.index], wanted)
                 replaced[each.index] = switch(ours[each.index])
                 if self._reached is not None:
                     self._reached.append(replaced[each.index])
         return replaced
+
+    def _is_left_out(self, path: str, *, gives: bool) -> bool:
+        """Of the part that one module's calls make: what goes out of it, and all that is not within."""
+        if self.alone is None:
+            return False
+        return not is_inside(path, self.alone) or (gives and path == self.alone)
 
     def _switch(
         self, at: CallId, what: What, pair: Pair, right: jax.Array, gradient: np.ndarray
@@ -133,7 +139,7 @@ class BackwardPass:
         gives_its_own = what == "input_gradient" and at in self.giving
 
         def note(reached: Any) -> None:
-            layout, array = pair.layout, np.asarray(reached)
+            layout, array = pair.layout, np.conj(np.asarray(reached))  # JAX gives the conjugate of PyTorch's
             self.seen.append(Seen(at, around, what, pair.name, layout.to_reference(array), gradient))
             if what == "received_cotangent" and isinstance(layout, FixedSizeLayout):
                 beyond = layout.beyond(array)
@@ -145,7 +151,7 @@ class BackwardPass:
                 jax.debug.callback(note, reached)
             else:
                 note(reached)
-            return reached if gives_its_own else pair.layout.gradient_to_port(gradient)
+            return reached if gives_its_own else jnp.conj(pair.layout.gradient_to_port(gradient))
 
         return _in_place_of(right, handed_on)
 

@@ -58,6 +58,7 @@ class PortRun:
     Attributes:
       cut_short: the loops of `gm.while_loop` that `max_steps` ends, by their lines; `inherited` comes first.
       handed_out: what the case's `to_reference` made of the reference's own outputs, in `forced_forward`.
+      made_in: by call, the one that makes it; found by `kinds`.
       numbers: that modules are handed as arguments.
       unlike: calls that the port hands tensors of other shapes than the reference does, though all before them is
         right, found by `forced_forward`: it works on all lines at once, say, or on as many as there is room for; or
@@ -70,6 +71,7 @@ class PortRun:
         self.program = side.program(question.mode)
         self.batch = side.place(question.inputs, question.mode, question.cotangents)
         self.layouts = layouts or Layouts()
+        self.made_in: dict[CallId, CallId | None] = {}
         self._borders: dict[CallId, Borders] = {}
         self._fits: set[CallId] = set()  # that give the reference's shapes when each has its own inputs
         self._misfits: list[CallId] = []  # that do not, though all before them is right
@@ -111,10 +113,15 @@ class PortRun:
     def kinds(self) -> dict[CallId, str]:
         """The class of each called module, in the order of the calls, without any forcing."""
         found: dict[CallId, str] = {}
+        open_calls: list[CallId] = []
 
         def note(call: CallId, module: nnx.Module, run: Any, args: Any, kwargs: Any) -> Any:
             found[call] = type(module).__name__
-            return run(module, *args, **kwargs)
+            self.made_in[call] = open_calls[-1] if open_calls else None
+            open_calls.append(call)
+            given = run(module, *args, **kwargs)
+            open_calls.pop()
+            return given
 
         self._forward(note)
         return found

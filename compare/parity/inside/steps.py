@@ -321,7 +321,7 @@ def _is_given(replayed: Replayed, calls: Calls, call: Call) -> bool:
 
 def _with(calls: Calls, how: Regrouped, made: Sequence[Call]) -> Calls:
     first, path = how.originals[0].id, how.originals[0].id.path
-    found = Calls(regrouped={**calls.regrouped, path: how})
+    found = Calls(regrouped={**calls.regrouped, path: how}, writers=calls.writers)
     for at, call in calls.items():
         if at == first:
             found.update({each.id: each for each in made})

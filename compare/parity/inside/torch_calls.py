@@ -40,15 +40,29 @@ def recorded(module: torch.nn.Module) -> Iterator[Calls]:
     written = WrittenInputs()
     versions = {id(x): x._version for x in _held(module).values()}
 
+    owners = module.named_modules()
+    places = [(f"{path}.{key}".lstrip("."), m._buffers, key) for path, m in owners for key in m._buffers]
+    seen_so = {name: _state(held[key]) for name, held, key in places}
+
+    def note_written(path: str) -> None:
+        """What was written since this was asked last is written by the module of this path."""
+        for name, held, key in places:
+            if seen_so[name] != (now := _state(held.get(key))):
+                seen_so[name] = now
+                calls.writers.setdefault(name, set()).add(path)
+
     began: dict[int, dict[str, torch.Tensor]] = {}  # by identity of a module, what it holds as a call of it begins
 
     def hold(child: torch.nn.Module, args: Any) -> None:
         """Ahead of the module's own hooks, which may write it, as those of a spectral norm do."""
+        if running:
+            note_written(running[-1][0].id.path)
         held = ((name, x) for name, x in _held(child).items() if versions.get(id(x)) != x._version)
         began[id(child)] = {name: x.detach().clone() for name, x in held}
 
     def before(path: str) -> Any:
         def hook(child: torch.nn.Module, args: Any, kwargs: Any) -> Any:
+            note_written(path)  # by its hooks
             call = Call(CallId(path, numbers[path]), type(child).__name__, running[-1][0].id if running else None)
             call.in_no_grad = not torch.is_grad_enabled()
             call.frozen = frozenset(name for name, p in child.named_parameters() if not p.requires_grad)
@@ -81,6 +95,7 @@ def recorded(module: torch.nn.Module) -> Iterator[Calls]:
 
     def after(child: torch.nn.Module, args: Any, kwargs: Any, outputs: Any) -> Any:
         call, copies = running.pop()
+        note_written(call.id.path)
         for copy in copies:
             if copy.copy._version != copy.version:
                 written.paused = True
@@ -107,6 +122,11 @@ def recorded(module: torch.nn.Module) -> Iterator[Calls]:
     finally:
         for handle in handles:
             handle.remove()
+
+
+def _state(buffer: torch.Tensor | None) -> tuple[int, int]:
+    """Which is another one as soon as it is written."""
+    return (0, 0) if buffer is None else (id(buffer), buffer._version)
 
 
 def _held(module: torch.nn.Module) -> dict[str, torch.Tensor]:

@@ -10,10 +10,12 @@ from typing import Any
 
 import torch
 
+from ..sites import instruction
 from ..variants import Called, Fit, Variant, of, signature
 
 signature("clamp_min clamp_max", "input value")
 signature("dropout dropout1d dropout2d dropout3d alpha_dropout", "input p training inplace")
+MOST_TURNS = 4  # whose constants are told
 MOST_GAPS = 6  # between the values that are compared with a number, on either side of it
 SUMS = ("add", "add_", "sub", "sub_", "__rsub__", "__radd__", "__add__", "__iadd__")
 PRODUCTS = ("mul", "mul_", "div", "div_", "__rdiv__", "__rtruediv__", "true_divide", "matmul", "bmm")
@@ -351,12 +353,22 @@ def inverted(call: Called) -> Iterator[Variant]:
     )
 
 
+def _in_turns(call: Called, known: float) -> list[float]:
+    """The constants that the same instruction has in the turns of a loop; the known one where it is always that."""
+    sites = call.ancestry.sites if call.ancestry is not None else ()
+    here = instruction(call.site)
+    same = (site.args[1] for site in sites if instruction(site) == here and len(site.args) > 1)
+    found = dict.fromkeys(x for x in same if isinstance(x, int | float))
+    return list(itertools.islice(found, MOST_TURNS)) if len(found) > 1 else [known]
+
+
 def _constant(call: Called, known: float, words: str) -> Iterator[Variant | Fit]:
     id = "constant" if "add" in call.name or "sub" in call.name else "scale"
+    turns = _in_turns(call, known)
     yield Variant(
         f"{id}-missing",
-        f"leaves out the constant {known:.6g}",
-        f"use {known:.6g} as the reference does",
+        f"leaves out the constant {', '.join(f'{each:.6g}' for each in turns)}{' in turn' if len(turns) > 1 else ''}",
+        f"use {'the one of the turn' if len(turns) > 1 else f'{known:.6g}'} as the reference does",
         lambda func, args, kwargs: args[0].clone(),
     )
     for near in _near(known):

@@ -13,8 +13,10 @@ import torch.utils._pytree as pytree
 from ..variants import Called, Variant, after, of, signature
 
 signature("index_add index_copy", "input dim index source")
-signature("scatter_add scatter", "input dim index src")
+signature("scatter_add scatter scatter_", "input dim index src")
 signature("scatter_reduce index_reduce", "input dim index src reduce include_self")
+signature("take_along_dim", "input indices dim")
+signature("gather index_select", "input dim index")
 signature("index_put", "input indices values accumulate")
 
 
@@ -123,8 +125,48 @@ def reordered(call: Called) -> Iterator[Variant]:
     )
 
 
-signature("gather index_select", "input dim index")
-signature("take_along_dim", "input indices dim")
+@of("gather", "take_along_dim", "index_select")
+def taken_by_order(call: Called) -> Iterator[Variant]:
+    """Along an axis all of whose places are taken once: by an order, or by its inverse."""
+    name = "indices" if call.name == "take_along_dim" else "index"
+    x, dim, index = call.args[0], call.get("dim"), call.get(name)
+    if isinstance(dim, int) and _is_order(index, x, dim):
+        yield Variant(
+            "inverse-order",
+            "takes by the inverse of the order that the reference takes by",
+            "take by the order itself: jnp.argsort of an order is its inverse",
+            call.with_(**{name: functools.partial(torch.argsort, dim=0 if index.dim() == 1 else dim)}),
+        )
+
+
+@of("scatter", "scatter_")
+def put_by_order(call: Called) -> Iterator[Variant]:
+    dim, index, values = (call.get(name) for name in ("dim", "index", "src"))
+    if isinstance(dim, int) and isinstance(values, torch.Tensor) and _is_order(index, values, dim):
+        yield Variant(
+            "inverse-order",
+            "takes by the order by which the reference puts each back",
+            "take by its inverse, jnp.argsort(order), or set: x.at[order].set(values)",
+            lambda func, args, kwargs: _along_order(_arguments(args, kwargs)),
+        )
+
+
+def _along_order(given: tuple[torch.Tensor, int, torch.Tensor, torch.Tensor]) -> torch.Tensor:
+    _, dim, index, values = given
+    return values.gather(dim, index)
+
+
+def _is_order(index: Any, x: Any, dim: int) -> bool:
+    """Whether an index has each place along an axis of it once, and is not its own inverse."""
+    if not isinstance(index, torch.Tensor) or not isinstance(x, torch.Tensor) or index.dtype != torch.long:
+        return False
+    if index.dim() == 1 and x.dim() > 1:
+        index = _spread(index, x, dim % x.dim())
+    if index.shape != x.shape:
+        return False
+    ordered, inverse = index.sort(dim)
+    places = torch.arange(index.shape[dim]).reshape([-1 if a == dim % x.dim() else 1 for a in range(x.dim())])
+    return bool((ordered == places).all()) and not torch.equal(inverse, index)
 
 
 @of("gather", "take_along_dim", "index_select")

@@ -16,6 +16,7 @@ HIDES = -1e4  # what is added to scores so that nothing is left of them, at most
 
 signature("masked_fill masked_fill_", "input mask value")
 signature("where", "condition input other")
+signature("fill_diagonal_", "input fill_value wrap")
 signature("tril triu tril_ triu_", "input diagonal")
 
 POLARITY = "True means attend in jax.nn.dot_product_attention and SDPA, and ignore in nn.MultiheadAttention: invert it"
@@ -41,6 +42,17 @@ def filled(call: Called) -> Iterator[Variant | Fit]:
             lambda value: call.with_(value=value),
             (-1e4, -1e3, -100.0, -30.0, -10.0, 0.0, 1.0),
         )
+
+
+@of("fill_diagonal_")
+def diagonal(call: Called) -> Iterator[Variant]:
+    """Of what is compared with itself, as each row of a batch is with all in a contrastive loss."""
+    known = call.get("fill_value")
+    fix = f"write {known} on the diagonal"
+    yield Variant("mask-missing", "leaves the diagonal as it is", fix, lambda func, args, kwargs: args[0])
+    for value in (0.0, -1e4, -1e9, float("-inf"), torch.finfo(torch.float32).min, 1.0):
+        if value != known:
+            yield Variant("mask-value", f"has {value:g} on the diagonal", fix, call.with_(fill_value=value))
 
 
 @of("where")

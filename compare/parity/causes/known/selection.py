@@ -170,7 +170,7 @@ def _others(part: Any) -> Iterator[Any]:
                 yield slice(None, -start)  # as many, from the other end
         if isinstance(stop, int):
             yield slice(-stop, None, step) if stop > 0 and start is None else slice(start, stop - 1, step)
-            yield slice(start, stop + 1, step)
+            yield slice(start, None if stop == -1 else stop + 1, step)  # one more than all but the last are all
             if stop < 0:
                 yield slice(-stop, None, step)
         if step and step > 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -204,6 +205,19 @@ def grids(call: Called) -> Iterator[Variant]:
         lambda func, args, kwargs: func(*args, **{**kwargs, "indexing": other}),
     )
 
+    def read_on(func: Any, args: Any, kwargs: Any) -> Any:
+        """In the other order, and taken for what lies in this one, as where points are one axis then."""
+        right, wrong = func(*args, **kwargs), func(*args, **{**kwargs, "indexing": other})
+        return tuple(b.reshape(a.shape) for a, b in zip(right, wrong, strict=True))
+
+    yield Variant(
+        "grid-order",
+        f"has the grid's points in the order of indexing='{other}'"
+        + (", jnp.meshgrid's default" if other == "xy" else ""),
+        f"give indexing='{usual}'",
+        read_on,
+    )
+
 
 @of("pixel_shuffle", "pixel_unshuffle")
 def shuffled(call: Called) -> Iterator[Variant]:
@@ -232,6 +246,15 @@ def rolled(call: Called) -> Iterator[Variant]:
         call.with_(shifts=_negated),
     )
     yield Variant("shift", "does not roll", "roll as the reference does", lambda func, args, kwargs: args[0].clone())
+    shifts, dims = call.get("shifts"), call.get("dims")
+    if not (isinstance(shifts, tuple | list) and isinstance(dims, tuple | list) and len(shifts) > 1):
+        return
+    says = f"rolls each of axes {', '.join(map(str, dims))} by what is another's"
+    yield Variant("shift", says, "give the shifts in the order of their axes", call.with_(shifts=_turned))
+    for place, dim in enumerate(dims):
+        for words, factor in (("the other way along", -1), ("not along", 0)):
+            other = functools.partial(_times, place=place, factor=factor)
+            yield Variant("shift", f"rolls {words} axis {dim}", "roll as the reference does", call.with_(shifts=other))
 
 
 @of("flip")
@@ -255,6 +278,14 @@ def _interleaved(a: torch.Tensor, b: torch.Tensor, dim: int) -> torch.Tensor:
 def _swapped_factors(func: Any, x: torch.Tensor, factor: int) -> torch.Tensor:
     order = torch.arange(x.shape[1]).reshape(-1, factor, factor).transpose(1, 2).reshape(-1)
     return func(x[:, order], factor)
+
+
+def _turned(shifts: Any) -> Any:
+    return (*shifts[1:], shifts[0])
+
+
+def _times(shifts: Any, place: int, factor: int) -> Any:
+    return tuple(factor * s if i == place else s for i, s in enumerate(shifts))
 
 
 def _negated(shifts: Any) -> Any:
