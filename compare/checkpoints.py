@@ -50,32 +50,40 @@ def _is_reentrant(node: Any) -> bool:
 
 
 @contextlib.contextmanager
-def no_checkpoints() -> Iterator[None]:
+def no_checkpoints() -> Iterator[list[str]]:
     """Within it `torch.utils.checkpoint.checkpoint` calls its function once, and keeps what it needs: the same values
     and gradients, in more memory. In the backward pass it would call modules again, which counts twice what they write
-    into buffers. The reentrant form has no gradient where none of its arguments has one, and so it stays."""
+    into buffers. The reentrant form has no gradient where none of its arguments has one, and so it stays.
+
+    Yields:
+      The names of the forms that are called, as they are.
+    """
     # whoever imported `checkpoint` by name has it still: these two are what it calls
     usual = {name: getattr(checkpoint, name) for name in (REENTRANT, NOT_REENTRANT) if hasattr(checkpoint, name)}
-    instead = {REENTRANT: _Reentrant, NOT_REENTRANT: _once}
+    met: list[str] = []
+
+    def once(*args: Any, **kwargs: Any) -> Iterator[None]:
+        """Does nothing before the function, and nothing after it."""
+        met.append(NOT_REENTRANT)
+        yield
+
+    instead = {REENTRANT: _Reentrant(met), NOT_REENTRANT: once}
     for name in usual:
         setattr(checkpoint, name, instead[name])
     try:
-        yield
+        yield met
     finally:
         for name, value in usual.items():
             setattr(checkpoint, name, value)
 
 
 class _Reentrant:
-    @staticmethod
-    def apply(function: Callable[..., Any], preserve: bool, *args: Any) -> Any:
+    def __init__(self, met: list[str]):
+        self.met = met
+
+    def apply(self, function: Callable[..., Any], preserve: bool, *args: Any) -> Any:
         del preserve
+        self.met.append(REENTRANT)
         has_gradient = any(isinstance(x, torch.Tensor) and x.requires_grad for x in args)
         with torch.set_grad_enabled(torch.is_grad_enabled() and has_gradient):
             return function(*args)
-
-
-def _once(*args: Any, **kwargs: Any) -> Iterator[None]:
-    """Does nothing before the function, and nothing after it."""
-    del args, kwargs
-    yield

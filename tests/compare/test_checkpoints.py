@@ -1,5 +1,7 @@
 """A reference that checkpoints is looked into as one that does not."""
 
+from types import SimpleNamespace
+
 import jax
 import numpy as np
 import pytest
@@ -7,6 +9,7 @@ import torch
 from flax import nnx
 from graphmode.compare import Case, check
 from graphmode.compare.checkpoints import no_checkpoints
+from graphmode.compare.parity.remarks import written_twice
 from torch.utils.checkpoint import checkpoint
 
 import graphmode as gm
@@ -109,6 +112,20 @@ def test_statistics_that_a_checkpoint_writes_twice_are_no_ports(reentrant):
     off = {name for parity in report.parity for name in [t.name for t in parity.tensors if not t.equal]}
     assert "norm.num_batches_tracked" in off, str(report)
     assert any("checkpoint calls modules" in note for parity in report.parity for note in parity.notes), str(report)
+
+
+@pytest.mark.parametrize("checkpoints", [False, True])
+def test_no_checkpoint_is_told_of_where_there_is_none(checkpoints):
+    def run(inputs, mode, cotangents):
+        if checkpoints:
+            checkpoint(torch.sin, torch.ones(1), use_reentrant=False)
+        return SimpleNamespace(find=lambda key: np.ones(2))
+
+    question = SimpleNamespace(label="random 0", mode="forward_backward", inputs=(), cotangents=None)
+    truth = SimpleNamespace(question=question, reference=SimpleNamespace(buffers={"norm.mean": np.zeros(2)}))
+    judge = SimpleNamespace(is_large=False, exact=SimpleNamespace(run=run))
+    tensor = SimpleNamespace(kind="buffer", mode="forward_backward", equal=False, input="random 0")
+    assert len([*written_twice(SimpleNamespace(truths=[truth], judge=judge), [tensor])]) == checkpoints
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
