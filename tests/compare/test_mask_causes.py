@@ -68,6 +68,11 @@ class OfPadding(Port):
         return self.causal(mask.shape[1]) & (mask == 0)[:, None]
 
 
+class OfEither(Port):
+    def seen(self, mask):
+        return self.causal(mask.shape[1]) | (mask != 0)[:, None]
+
+
 class SeesAll(Port):
     def hidden(self, mask, dtype):
         return jnp.zeros((), dtype)
@@ -87,6 +92,7 @@ def sentences(rng):
         (SeesTheFuture, "causal-mask", "masks the past"),
         (SeesPadding, "mask-missing", "leaves the second of two masks out"),
         (OfPadding, "mask-polarity", "reads the"),
+        (OfEither, "operator", "combines by | what the reference combines by &"),
         (SeesAll, "mask-missing", "leaves the mask out: adds nothing anywhere"),
     ],
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -92,6 +92,52 @@ def both(call: Called) -> Iterator[Variant]:
             f"reads the {words} of two masks the other way round",
             POLARITY,
             before(lambda mask: ~mask, place),
+        )
+
+
+BITS: dict[str, tuple[str, Callable[..., torch.Tensor]]] = {
+    "and": ("&", torch.bitwise_and),
+    "or": ("|", torch.bitwise_or),
+    "xor": ("^", torch.bitwise_xor),
+    "lshift": ("<<", torch.bitwise_left_shift),
+    "rshift": (">>", torch.bitwise_right_shift),
+}
+OTHERS = {
+    "and": ("or", "xor"),
+    "or": ("and", "xor"),
+    "xor": ("or", "and"),
+    "lshift": ("rshift",),
+    "rshift": ("lshift",),
+}
+
+
+@of(*(f"__{sided}{name}__" for name in BITS for sided in ("", "r", "i")))
+@of(*(f"{kind}_{name}" for kind in ("bitwise", "logical") for name in ("and", "or", "xor")))
+@of("bitwise_left_shift", "bitwise_right_shift")
+def combined(call: Called) -> Iterator[Variant]:
+    """Bits of two masks, or of two integers, by another operator; or those of the one alone."""
+    name = call.name.strip("_").replace("left_shift", "lshift").replace("right_shift", "rshift").rpartition("_")[2]
+    is_reflected = name not in BITS and name[0] == "r"
+    usual = name if name in BITS else name[1:]
+    if any(isinstance(x, torch.Tensor) and x.is_floating_point() for x in call.args):
+        return
+    fix = f"combine them as the reference does: {BITS[usual][0]}"
+    is_mask = call.site.result.dtype == torch.bool
+    for other in OTHERS[usual]:
+        sign, function = BITS[other]
+        yield Variant(
+            "operator",
+            f"combines by {sign} what the reference combines by {BITS[usual][0]}",
+            fix,
+            lambda func, args, kwargs, f=function: f(*(args[:2][::-1] if is_reflected else args[:2])),
+            is_guess=is_mask and other == "xor",  # what nobody writes of masks, and what much else comes to
+        )
+    for place in () if is_mask else range(1 if "shift" in usual else 2):
+        yield Variant(
+            "operator-missing",
+            f"leaves {BITS[usual][0]} out: has the {('first', 'second')[place]} alone",
+            fix,
+            lambda func, args, kwargs, place=place: _like(args[place], func(*args)),
         )
 
 
