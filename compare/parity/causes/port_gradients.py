@@ -243,7 +243,7 @@ class PortGradients:
         return {each for each in wrong if self._is_of_it(*each)}
 
     def _is_of_it(self, what: str, name: str, place: CallId | None) -> bool:
-        return self.look.holder(name) == self.at.path if place is None else place == self.at
+        return self.look.holders.path(name) == self.at.path if place is None else place == self.at
 
 
 def spot_of(use: Use) -> Spot:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -30,6 +29,7 @@ from .changed import Changed, Evidence, kept, unseen
 from .input_names import input_words
 from .known.gradient import left_on
 from .recorded import stub
+from .stand_ins import another, in_call, in_order, in_other_mode
 
 LEAST, TIMES = (
     1000,
@@ -183,9 +183,9 @@ class Replay:
             stack.callback(self._without_history)
             stack.enter_context(self._stubs(evidence, given, mode))
             if change.other_mode:
-                stack.enter_context(_in_other_mode(self.module))
+                stack.enter_context(in_other_mode(self.module))
             for name, make in change.parameters.items():
-                stack.enter_context(_another(self.module, name, make))
+                stack.enter_context(another(self.module, name, make))
             if before:
                 stack.callback(self._unwrite, before)
             versions = {name: (x, x._version) for name, x in self._buffers().items() if name in replaced}
@@ -385,7 +385,7 @@ class Replay:
         if mode.change.called is not None:
             left_out, instead = map(self.model.get_submodule, mode.change.called)
             other = functools.partial(type(instead).forward, instead)  # itself, and no record of it
-            patched[left_out] = _in_call(left_out.forward, patched.get(left_out), other, mode.change.called_in)
+            patched[left_out] = in_call(left_out.forward, patched.get(left_out), other, mode.change.called_in)
         for moved in mode.change.moved:
             self._move(patched, mode, moved)
         for module, forward in patched.items():
@@ -409,7 +409,7 @@ class Replay:
 
     def _move(self, patched: dict[torch.nn.Module, Callable[..., Any]], mode: Changed, each: Moved) -> None:
         module = self.model.get_submodule(each.path)
-        moved = _in_order(patched[module], each.turned)
+        moved = in_order(patched[module], each.turned)
         patched[module] = lambda x, *_, **__: x
         if isinstance(each.to, int):
             mode.moved[each.to] = moved
@@ -431,59 +431,6 @@ def _is_within(calls: Calls, call: CallId, at: CallId) -> bool:
     while parent is not None and parent != at:
         parent = calls[parent].parent
     return parent == at
-
-
-def _in_call(
-    own: Callable[..., Any], recorded: Callable[..., Any] | None, other: Callable[..., Any], number: int | None
-) -> Callable[..., Any]:
-    """A module's forward that is another one's in the call of this number, in all where it is None; what was recorded
-    of the module, if anything, is handed on call by call."""
-    if number is None:
-        return other
-    count = itertools.count()
-
-    def forward(*args: Any, **kwargs: Any) -> Any:
-        is_other = next(count) == number
-        given = None if is_other and recorded is None else (recorded or own)(*args, **kwargs)
-        return other(*args, **kwargs) if is_other else given
-
-    return forward
-
-
-def _in_order(forward: Callable[..., Any], order: tuple[int, ...] | None) -> Callable[..., Any]:
-    if order is None:
-        return forward
-    back = [order.index(axis) for axis in range(len(order))]
-    return lambda x: forward(x.permute(order)).permute(back)
-
-
-@contextlib.contextmanager
-def _in_other_mode(module: torch.nn.Module) -> Iterator[None]:
-    module.training = not module.training
-    try:
-        yield
-    finally:
-        module.training = not module.training
-
-
-@contextlib.contextmanager
-def _another(module: torch.nn.Module, name: str, make: Callable[[torch.Tensor], torch.Tensor]) -> Iterator[None]:
-    """A tensor that the module holds, another for a while: a parameter, a buffer, or a plain attribute."""
-    path, _, attribute = name.rpartition(".")
-    holder = module.get_submodule(path)
-    usual = getattr(holder, attribute)
-    _put(holder, attribute, make(usual))
-    try:
-        yield
-    finally:
-        _put(holder, attribute, usual)
-
-
-def _put(holder: torch.nn.Module, attribute: str, tensor: torch.Tensor) -> None:
-    places: tuple[dict[str, Any], ...] = (holder._parameters, holder._buffers, vars(holder))
-    next(place for place in places if attribute in place)[attribute] = tensor
-    if isinstance(holder, torch.nn.RNNBase):  # it keeps a list of them, too
-        holder._flat_weights = [holder._parameters.get(name) for name in holder._flat_weights_names]
 
 
 class _Result(NamedTuple):

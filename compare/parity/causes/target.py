@@ -200,12 +200,12 @@ def _totals(look: Look, calls: list[CallId]) -> dict[Key, Aim]:
     aims: dict[Key, Aim] = {}
     if look.backward is not None:
         for name in look.observed.parameter_gradients:
-            if name in look.backward.by_parameters and look.calls_holding(name) == calls:
+            if name in look.backward.by_parameters and look.holders.calls(name) == calls:
                 aims["parameter_gradient", name] = _gradient_aim(look, name)
     if look.question.mode == "forward_backward":
         for name, wanted in look.observed.buffers.items():
             counts = name.endswith("num_batches_tracked")  # whatever the statistics are, the module itself counts
-            if name in look.buffers and look.calls_holding(name) == calls and not counts:
+            if name in look.buffers and look.holders.calls(name) == calls and not counts:
                 aims["buffer", name] = Aim(look.buffers[name], wanted, magnitude(wanted))
     return aims
 

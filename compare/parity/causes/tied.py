@@ -30,7 +30,7 @@ def other_uses_missing(look: Look, call: WrongCall) -> Cause | None:
         return None
     residual = 0.0
     for (_, name), aim in wrong.items():
-        own = look.gradient_by_calls(name) if name in look.read_from else aim.reference  # what the call adds
+        own = look.holders.gradient_by_calls(name) if name in look.read_from else aim.reference  # what the call adds
         residual = max(residual, difference(look.backward.by_parameters[name], own, aim.scale).error)
         if difference(look.observed.parameter_gradients[name], own, aim.scale).equal:
             return None
@@ -54,7 +54,7 @@ def other_uses_missing(look: Look, call: WrongCall) -> Cause | None:
 def _frozen_in(look: Look, names: list[str]) -> CallId | None:
     """The first call in which the reference does not train these parameters, of several of which it does in one."""
     for name in names:
-        calls = [look.calls[look.matches[at]] for at in look.calls_holding(name)]
+        calls = [look.calls[look.matches[at]] for at in look.holders.calls(name)]
         frozen = [each for each in calls if name.removeprefix(f"{each.id.path}.") in each.frozen]
         if frozen and len(frozen) < len(calls):
             return frozen[0].id
@@ -70,5 +70,5 @@ def _has_a_copy(look: Look, name: str) -> bool:
     """Whether the port has an array of its own for another name of the parameter."""
     assert look.backward is not None
     gradients = look.backward.by_parameters
-    others = (gradients[alias] for alias in look.aliases(name) if alias != name and alias in gradients)
+    others = (gradients[alias] for alias in look.holders.aliases(name) if alias != name and alias in gradients)
     return any(not np.array_equal(other, gradients[name], equal_nan=True) for other in others)

@@ -78,7 +78,7 @@ class PrecisionLook:
             self._note(look, each)
         for name, gradient in by_parameters.items():
             wanted = look.observed.parameter_gradients.get(name)
-            at = look.call_holding(name)
+            at = look.holders.call(name)
             if wanted is not None and at is not None:
                 self._add(at, ("parameter_gradient", name), gradient, wanted)
 

@@ -15,22 +15,18 @@ from ...jax_side import PortSide
 from ...report.records import Divergence, Finding, ModuleEvidence
 from ...torch_side import TorchSide
 from ..causes.change import Change
-from ..causes.changed import Evidence
-from ..causes.every_call import EveryCall
 from ..causes.replay import Replay
 from ..judge import Question, largest_beside_inputs
 from ..yardstick import Difference, difference, magnitude
 from .borders import Backward, Seen
-from .calls import ROOT, CallId, Calls, counts, is_inside
+from .calls import ROOT, CallId, Calls, counts
+from .holders import LEAST_GRADIENT, Holders
 from .matching import Node, match_modules, port_nodes, reference_nodes, stacked_layers, uncounted
 from .no_further import going_no_further
 from .port_calls import PortRun
 from .steps import pairs_of_other_counts, regrouped
 from .suspects import Activation, Suspect, What, finding_of, source_of
 from .torch_calls import recorded
-
-ROUNDING = 2.0**-50  # of a gradient, a sum of which may be off by so much
-LEAST_GRADIENT = 1e-3  # of the largest of the model: an error of 1e-13 of that is rounding, as of a bias before a norm
 
 
 def named_border(seen: Seen) -> tuple[str, str, CallId | None]:
@@ -60,6 +56,7 @@ class Look:
       suspects: the modules that introduce error, by path.
       read_from: by parameter whose gradient is wrong, the call that reads it from outside of the module that holds it,
         where the fault is there.
+      holders: which modules named tensors are of.
       outside: what is off although no module introduces it: in the case's `to_model`, `to_reference` or `loss`.
       activations: of every matched call.
 
@@ -97,8 +94,7 @@ class Look:
         self.ways: dict[CallId, Any] = {}  # what the search for causes keeps of a call
         self.changed: dict[CallId, list[np.ndarray]] = {}  # what the calls give that its first cause changes
         self.made_of: dict[CallId, Callable[[], list[np.ndarray]]] = {}  # likewise, what is made of it at first
-        self._own: dict[str, Mapping[str, np.ndarray]] = {}
-        self._recorded: dict[str, Evidence] = {}
+        self.holders = Holders(self)
         self._free = {(seen.at, seen.what, seen.name): seen for seen in self.run.inherited(self.matches, self.calls)}
         self.forced, self.buffers = self.run.forced_forward(self.matches, self.calls)
         judged = set(self.run.forced)
@@ -264,7 +260,7 @@ class Look:
         """Whether gradients that these calls give, or their parameters', are wrong."""
         given = [seen for seen in backward.seen if seen.what == "input_gradient" and seen.at in calls]
         paths = {at.path for at in calls}
-        named = {k: v for k, v in self.observed.parameter_gradients.items() if self.holder(k) in paths}
+        named = {k: v for k, v in self.observed.parameter_gradients.items() if self.holders.path(k) in paths}
         ours = backward.by_parameters
         largest = LEAST_GRADIENT * self.largest_gradient
         errors = [difference(ours[k], v, max(magnitude(v), largest)) for k, v in named.items() if k in ours]
@@ -288,41 +284,11 @@ class Look:
             return None
         return ours[port] - sum(theirs[each] for each in self.matching.layers.get(port, [path]))
 
-    def holder(self, name: str) -> str:
-        """The path in the port of the called module that holds this tensor of the reference."""
-        return self._holders(name)[0]
-
-    def call_holding(self, name: str) -> CallId | None:
-        """The call of that module, where it is called once; of stacked layers, that of the layer."""
-        calls = self.calls_holding(name)
-        return calls[0] if len(calls) == 1 else None
-
-    def calls_holding(self, name: str) -> list[CallId]:
-        """All calls of that module, in order."""
-        there = self._holders(name)[1]
-        return [ours for ours, theirs in self.matches.items() if theirs.path == there]
-
-    def _holders(self, name: str) -> tuple[str, str]:
-        """In the port and in the reference."""
-        apart = {*self.unlike, *self.hidden, *self.written}
-        known = {theirs: ours for ours, theirs in self.matching.every if ours not in apart}
-        path = name
-        while path and path not in known:
-            path = path.rpartition(".")[0]
-        return known.get(path, ""), path
-
-    def aliases(self, name: str) -> list[str]:
-        """All names of a tensor of the reference, this one first: a tied weight's gradient is the sum of its uses."""
-        tensors = dict(self.judge.module.named_parameters(remove_duplicate=False))
-        if name not in tensors:
-            return [name]
-        return [name, *(other for other, tensor in tensors.items() if tensor is tensors[name] and other != name)]
-
     def _judge(self, seen: Seen, found: Difference) -> None:
         if found.equal:
             return
         gives = seen.what in ("output", "input_gradient")
-        if gives and self.question.mode == "forward_backward" and self._reads_what_is_wrong(seen.at):
+        if gives and self.question.mode == "forward_backward" and self.holders.is_misled(seen.at):
             return  # told as the buffer
         finding = finding_of(seen.what, f"{seen.name} of {seen.at}", found)
         if gives:
@@ -345,74 +311,22 @@ class Look:
                 continue
             scale = None if largest is None else max(magnitude(wanted), LEAST_GRADIENT * largest)
             found = difference(ours[name], wanted, scale)
-            if found.equal or (scale is not None and self._cancels(name, found.error * scale)):
+            if found.equal or (scale is not None and self.holders.cancels(name, found.error * scale)):
                 continue
-            if what == "buffer" and (writer := self._written_from(name)) is not None:
+            if what == "buffer" and (writer := self.holders.writer_elsewhere(name)) is not None:
                 self._blame(writer, finding_of(what, name, found), 0)
                 continue
-            at = self.call_holding(name)
-            if what == "parameter_gradient" and at is not None and self._reads_what_is_wrong(at):
+            at = self.holders.call(name)
+            if what == "parameter_gradient" and at is not None and self.holders.is_misled(at):
                 continue  # told as the buffer
-            users = [self.holder(alias) for alias in self.aliases(name)]
+            users = [self.holders.path(alias) for alias in self.holders.aliases(name)]
             guilty = next((path for path in users if path in self.suspects), users[0])
-            if what == "parameter_gradient" and (user := self._user_around(name)) is not None:
+            if what == "parameter_gradient" and (user := self.holders.user_around(name)) is not None:
                 self.read_from[name] = user
                 self._blame(user.path, finding_of(what, name, found), user.number)
                 continue
             number = at.number if at is not None and at.path == guilty else 0
             self._blame(guilty, finding_of(what, name, found), number)
-
-    def _written_from(self, name: str) -> str | None:
-        """The module that writes a buffer of another one in the reference, as a model does that keeps an average of its
-        weights; None where the module that holds it does, or several do."""
-        paths = {self.matching.to_port(path) for path in self.calls.writers.get(name, ())}
-        path = paths.pop() if len(paths) == 1 else None
-        return None if path is None or is_inside(path, self.holder(name)) else path
-
-    def _reads_what_is_wrong(self, at: CallId) -> bool:
-        """Whether a call reads a buffer that another module has written before it, and wrongly."""
-        there = self.matches[at]
-        names = [f"{there.path}.{name}" for name in self.calls[there].held] if self.calls.writers and there.path else []
-        known = [name for name in names if name in self.buffers and name in self.observed.buffers]
-        wrong = [name for name in known if not difference(self.buffers[name], self.observed.buffers[name]).equal]
-        return any(self._written_from(name) is not None for name in wrong)
-
-    def _cancels(self, name: str, error: float) -> bool:
-        """Whether so much is the rounding of gradients that come to the module that holds a parameter, whose sum is
-        next to nothing."""
-        calls = (self.calls[self.matches[at]] for at in self.calls_holding(name) if at in self.matches)
-        reached = (x for call in calls for x in call.cotangents.values() if x is not None)  # some lead nowhere
-        sizes = [np.abs(x).max(initial=0.0) for x in reached]
-        return error <= ROUNDING * max(filter(np.isfinite, sizes), default=0.0)
-
-    def _user_around(self, name: str) -> CallId | None:
-        """The call around the module that holds a parameter, where its calls add to the gradient what the reference's
-        do: then the rest comes of what reads the parameter from outside, as the head of a model of words does."""
-        calls = self.calls_holding(name)
-        around = self.run.around(calls[0]) if calls else None
-        if around is None or len(self.aliases(name)) > 1:
-            return None
-        path = calls[0].path
-        if path not in self._own:
-            self._own[path] = self.run.own_gradients(self.matches, self.calls, path)
-        scale = max(magnitude(self.observed.parameter_gradients[name]), LEAST_GRADIENT * self.largest_gradient)
-        if not difference(self._own[path][name], self.gradient_by_calls(name), scale).equal:
-            return None
-        made = self.run.made_in.items()
-        # a part of it may be called from outside, too
-        callers = {user for at, user in made if user and at.path != path and is_inside(at.path, path)}
-        callers = {user for user in callers if not is_inside(user.path, path)}
-        return callers.pop() if len(callers) == 1 else around
-
-    def gradient_by_calls(self, name: str) -> np.ndarray:
-        """What the calls of the module that holds a parameter add to its gradient in the reference."""
-        there = [self.matches[at] for at in self.calls_holding(name)]
-        if there[0].path not in self._recorded:
-            forced = {self.matches[at] for at in self.run.forced}
-            every = EveryCall(self.judge.module, self.calls, there, forced, backward=True)
-            self._recorded[there[0].path] = every.run(Change())
-        found = self._recorded[there[0].path]
-        return found.get(("parameter_gradient", name), self.observed.parameter_gradients[name])
 
     def _blame(self, path: str, finding: Finding, call: int) -> None:
         suspect = self.suspects.setdefault(path, Suspect(path, call))
