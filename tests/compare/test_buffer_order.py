@@ -279,3 +279,6 @@ def test_a_module_is_not_accused_of_what_its_caller_writes_into_it():
     (divergence,) = check(case, hasty=True).divergences
     assert not divergence.module
     assert [finding.tensor for finding in divergence.findings] == ["inner.mask"]
+    (cause,) = divergence.causes
+    assert cause.id == "threshold"
+    assert "for 0.2" in cause.says

@@ -263,6 +263,8 @@ def test_what_is_hung_on_an_optimizer_and_left_out_is_said_to_be_that():
 
 
 def test_torchs_optimizers_are_left_as_they_were():
+    for kind in (torch.optim.SGD, torch.optim.AdamW):
+        kind([torch.zeros(1, requires_grad=True)])  # the first of a class wraps its step
     usual = torch.optim.SGD.step, torch.optim.AdamW.step, "step" in vars(torch.optim.AdamW)
     explain_optimizer(with_optimizer(sgd, optax.sign_sgd(0.1)), seed=0, device="cpu")
     explain_optimizer(with_optimizer(lambda p: torch.optim.AdamW(p), optax.sign_sgd(0.1)), seed=0, device="cpu")

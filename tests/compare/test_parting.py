@@ -10,7 +10,7 @@ import pytest
 import torch
 from flax import nnx
 from graphmode.compare import Case, check
-from graphmode.compare.parity.causes.replay import Replay
+from graphmode.compare.parity.causes.trial import Trial
 
 import graphmode as gm
 
@@ -67,15 +67,15 @@ def case(port):
 
 
 @pytest.fixture
-def runs(monkeypatch):
-    """The number of runs of the reference's module so far."""
-    counted, usual = [], Replay.run
+def tried(monkeypatch):
+    """The changes that have been tried so far."""
+    counted, usual = [], Trial.vary
 
-    def run(self, *args, **kwargs):
-        counted.append(self)
+    def vary(self, *args, **kwargs):
+        counted.append(args)
         return usual(self, *args, **kwargs)
 
-    monkeypatch.setattr(Replay, "run", run)
+    monkeypatch.setattr(Trial, "vary", vary)
     return counted
 
 
@@ -89,13 +89,13 @@ def test_a_function_that_is_called_twice_is_wrong_in_both():
     assert check(case(lambda x, by: jnp.cumsum(x, -1) * by)).passed
 
 
-def test_what_is_tried_first_is_where_they_part(monkeypatch, runs):
+def test_what_is_tried_first_is_where_they_part(monkeypatch, tried):
     found = causes(lambda x, by: jnp.cumsum(x, -1))
-    usual = len(runs)
-    runs.clear()
+    usual = len(tried)
+    tried.clear()
     monkeypatch.setattr(search, "LONG_S", 0.0)  # as of a module that takes long
     assert causes(lambda x, by: jnp.cumsum(x, -1)) == found
-    assert len(runs) < usual / 2
+    assert len(tried) < usual / 2
 
 
 def test_what_is_no_call_there_is_found_as_usual(monkeypatch):

@@ -192,7 +192,7 @@ class PortWay:
         look = self.look
         pairs = ((name, look.observed.buffers.get(name), x) for name, x in look.buffers.items())
         off = {name for name, wanted, x in pairs if wanted is not None and not difference(x, wanted).equal}
-        off = {name for name in off if look.holders.path(name) == self.at.path}
+        off = {name for name in off if look.holders.writer(name) == self.at.path}
         if not off:
             return []
         before = self._named(state)

@@ -205,9 +205,15 @@ def _totals(look: Look, calls: list[CallId]) -> dict[Key, Aim]:
     if look.question.mode == "forward_backward":
         for name, wanted in look.observed.buffers.items():
             counts = name.endswith("num_batches_tracked")  # whatever the statistics are, the module itself counts
-            if name in look.buffers and look.holders.calls(name) == calls and not counts:
+            if name in look.buffers and _is_written_by(look, calls, name) and not counts:
                 aims["buffer", name] = Aim(look.buffers[name], wanted, magnitude(wanted))
     return aims
+
+
+def _is_written_by(look: Look, calls: list[CallId], name: str) -> bool:
+    """Whether these are the calls of the module that holds a buffer, or of the one that writes it from elsewhere."""
+    writer = look.holders.writer_elsewhere(name)
+    return look.holders.calls(name) == calls if writer is None else [each.path for each in calls] == [writer]
 
 
 def _gradient_aim(look: Look, name: str) -> Aim:

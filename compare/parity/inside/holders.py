@@ -69,6 +69,11 @@ class Holders:
         path = paths.pop() if len(paths) == 1 else None
         return None if path is None or is_inside(path, self.path(name)) else path
 
+    def writer(self, name: str) -> str:
+        """The module that a buffer's values are of: the one that writes it from elsewhere, or the one that holds it."""
+        elsewhere = self.writer_elsewhere(name)
+        return self.path(name) if elsewhere is None else elsewhere
+
     def is_misled(self, at: CallId) -> bool:
         """Whether a call reads a buffer that another module has written before it, and wrongly."""
         there = self.look.matches[at]
