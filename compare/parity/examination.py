@@ -333,7 +333,7 @@ class Examination:
         truths = [*self.truths, *self.own.asked]
         asked = [t.question for t in reversed(self.truths) if t.question.is_random and not t.question.is_timed]
         firsts = {question.mode: question for question in asked if question.mode != "train_step"}
-        turns = [in_turns(self.judge, first) for first in firsts.values()]
+        turns = functools.cache(lambda: [in_turns(self.judge, first) for first in firsts.values()])
         told = functools.partial(is_told, self.judge.exact, truths, in_turns=turns)
         later = functools.partial(later_outputs, self.judge)
         return coverage_warnings(

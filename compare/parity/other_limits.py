@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torch.overrides import TorchFunctionMode
@@ -45,7 +45,7 @@ def is_told(
     place: str,
     limit: float,
     other: float,
-    in_turns: Iterable[Sequence[tuple[Mode, Inputs]]] = (),
+    in_turns: Callable[[], Sequence[Sequence[tuple[Mode, Inputs]]]] = tuple,
 ) -> bool:
     """Whether the reference answers otherwise with another limit, on these or in calls one after the other; also where
     there is no time to find out."""
@@ -65,7 +65,7 @@ def is_told(
                 return True
         if time.monotonic() > until:
             return True
-    return any(_is_told_in_turn(side, _OtherLimit(place, limit, other), calls, until) for calls in in_turns)
+    return any(_is_told_in_turn(side, _OtherLimit(place, limit, other), calls, until) for calls in in_turns())
 
 
 def _is_told_in_turn(

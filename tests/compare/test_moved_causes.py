@@ -138,7 +138,7 @@ def test_a_roll_the_other_way_is_named_however_its_arguments_are_given(given):
     [
         ((2, 1), "rolls each of axes 0, 1 by what is another's"),
         ((1, -2), "rolls the other way along axis 1"),
-        ((0, 2), "rolls not along axis 0"),
+        ((0, 2), "does not roll along axis 0"),
     ],
 )
 def test_a_roll_that_is_another_along_one_axis_is_named(shifts, says):

@@ -78,3 +78,8 @@ def test_a_loss_and_a_sum_that_it_is_a_term_of_are_one_error():
     assert Target(one).kinds_of_error() == 1
     assert Target({**one, ("output", "2"): aim(1.5, 1.25)}).kinds_of_error() == 2
     assert Target({("output", "0"): aim([1.0, 2.0], [1.5, 2.5])}).kinds_of_error() == 2
+
+
+def test_a_single_bool_that_is_off_is_counted_as_others_are():
+    flag = Target({("output", "done"): Aim(np.array(True), np.array(False), 1.0)})
+    assert flag.kinds_of_error() == 1

@@ -3,6 +3,7 @@ what."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Any, TypeGuard
 
@@ -12,6 +13,7 @@ from torch.utils import _pytree as pytree
 from .autograd_functions import own_function
 from .change import Change, Site
 from .replay import Replay
+from .sites import instruction
 
 HANDS_ON = {"contiguous", "clone", "to", "dropout", "float", "double", "type"}  # the same values
 CUTS_OUT = HANDS_ON | {"__getitem__", "select", "narrow", "squeeze", "unsqueeze", "expand", "expand_as", "detach"}
@@ -49,6 +51,17 @@ class Ancestry:
             for tensor in tensors_of((site.args, site.kwargs)):
                 self._taken.setdefault(id(tensor), []).append(site)
         self._of_inside = {id(x): given for _, _, given, results in self.inside for x in results}
+
+    def turns(self, site: Site) -> list[Site]:
+        """All calls that the same instruction makes, as in the turns of a loop."""
+        return self._turns.get(instruction(site), [site])
+
+    @functools.cached_property
+    def _turns(self) -> dict[Any, list[Site]]:
+        found: dict[Any, list[Site]] = {}
+        for site in self.sites:
+            found.setdefault(instruction(site), []).append(site)
+        return found
 
     def number(self, tensor: Any) -> int | None:
         """Its place among the tensors that were made."""

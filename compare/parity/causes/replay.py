@@ -10,8 +10,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -240,17 +241,24 @@ class Replay:
 
     def made_of(self, change: Change) -> list[np.ndarray]:
         """What the first of the calls after those that a change is at give otherwise with it."""
-        seen: list[list[_Result]] = []
         with contextlib.suppress(Exception):
-            for each in (Change(), change):
-                results: list[_Result] = []
-                self.run(each, note=functools.partial(_keep_result, results), forward_only=True)
-                seen.append(results)
-        if len(seen) < 2:
-            return []
-        usual = {(each.number, each.name): each.value for each in seen[0]}
-        both = [(usual[each.number, each.name], each.value) for each in seen[1] if (each.number, each.name) in usual]
-        return [other for value, other in both if not np.array_equal(value, other, equal_nan=True)][:MOST_MADE]
+            usual, others = self._results(Change()), self._results(change)
+            both = ((usual[key], other) for key, other in others.items() if key in usual)
+            apart = (other for value, other in both if not np.array_equal(value, other, equal_nan=True))
+            return list(itertools.islice(apart, MOST_MADE))
+        return []
+
+    def _results(self, change: Change) -> dict[tuple[int, str], np.ndarray]:
+        """What each call gives with this change, by its number and name, but what is large."""
+        found: dict[tuple[int, str], np.ndarray] = {}
+
+        def note(site: Site) -> None:
+            result = site.result
+            if isinstance(result, torch.Tensor) and result.layout is torch.strided and result.numel() <= KEPT:
+                found[site.number, site.name] = kept(result)
+
+        self.run(change, note=note, forward_only=True)
+        return found
 
     def _without_history(self) -> None:
         """Buffers are of no graph, whatever was written into them."""
@@ -431,16 +439,3 @@ def _is_within(calls: Calls, call: CallId, at: CallId) -> bool:
     while parent is not None and parent != at:
         parent = calls[parent].parent
     return parent == at
-
-
-class _Result(NamedTuple):
-    number: int
-    name: str
-    value: np.ndarray
-
-
-def _keep_result(results: list[_Result], site: Site) -> None:
-    result = site.result
-    is_kept = isinstance(result, torch.Tensor) and result.layout is torch.strided and result.numel() <= KEPT
-    value = as_numpy(result.detach().clone()) if is_kept else np.zeros(0)
-    results.append(_Result(site.number, site.name, value))

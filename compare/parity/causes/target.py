@@ -119,7 +119,7 @@ class Target:
         pairs: set[tuple[Any, Any]] = set()
         for aim in itertools.chain(*(each.aims.values() for each in (self, *others))):
             off = aim.off(aim.reference) > EXPLAINED
-            if aim.port.size == 1 and off.any():
+            if aim.port.size == 1 and aim.port.dtype != bool and off.any():
                 pairs.add(("a single number", f"{(aim.port - aim.reference).item():.6g}"))
                 continue
             pairs |= set(itertools.islice(zip(aim.reference[off].tolist(), aim.port[off].tolist(), strict=True), 2))

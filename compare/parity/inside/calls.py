@@ -115,7 +115,8 @@ class Calls(dict[CallId, Call]):
 
     Attributes:
       regrouped: the modules, by path, whose calls are not those that were made.
-      writers: by buffer of the model, the paths of the modules whose own code writes it.
+      writers: by buffer of the model, the paths of the modules whose own code writes it; of one that writes outside of
+        itself, it may be that of what is around both.
     """
 
     def __init__(

@@ -42,27 +42,36 @@ def recorded(module: torch.nn.Module) -> Iterator[Calls]:
 
     owners = module.named_modules()
     places = [(f"{path}.{key}".lstrip("."), m._buffers, key) for path, m in owners for key in m._buffers]
+
+    @functools.cache
+    def below(path: str) -> list[tuple[str, dict[str, torch.Tensor | None], str]]:
+        return [each for each in places if not path or each[0].startswith(f"{path}.")]
+
     seen_so = {name: _state(held[key]) for name, held, key in places}
 
-    def note_written(path: str) -> None:
-        """What was written since this was asked last is written by the module of this path."""
-        for name, held, key in places:
+    def note_written(writer: str, within: str) -> None:
+        """What was written within a module since this was asked last is written by the module of the first path."""
+        for name, held, key in below(within):
             if seen_so[name] != (now := _state(held.get(key))):
                 seen_so[name] = now
-                calls.writers.setdefault(name, set()).add(path)
+                calls.writers.setdefault(name, set()).add(writer)
 
     began: dict[int, dict[str, torch.Tensor]] = {}  # by identity of a module, what it holds as a call of it begins
 
-    def hold(child: torch.nn.Module, args: Any) -> None:
+    def hold(path: str) -> Any:
         """Ahead of the module's own hooks, which may write it, as those of a spectral norm do."""
-        if running:
-            note_written(running[-1][0].id.path)
-        held = ((name, x) for name, x in _held(child).items() if versions.get(id(x)) != x._version)
-        began[id(child)] = {name: x.detach().clone() for name, x in held}
+
+        def hook(child: torch.nn.Module, args: Any) -> None:
+            if running:
+                note_written(running[-1][0].id.path, path)
+            held = ((name, x) for name, x in _held(child).items() if versions.get(id(x)) != x._version)
+            began[id(child)] = {name: x.detach().clone() for name, x in held}
+
+        return hook
 
     def before(path: str) -> Any:
         def hook(child: torch.nn.Module, args: Any, kwargs: Any) -> Any:
-            note_written(path)  # by its hooks
+            note_written(path, path)  # by its hooks
             call = Call(CallId(path, numbers[path]), type(child).__name__, running[-1][0].id if running else None)
             call.in_no_grad = not torch.is_grad_enabled()
             call.frozen = frozenset(name for name, p in child.named_parameters() if not p.requires_grad)
@@ -95,7 +104,7 @@ def recorded(module: torch.nn.Module) -> Iterator[Calls]:
 
     def after(child: torch.nn.Module, args: Any, kwargs: Any, outputs: Any) -> Any:
         call, copies = running.pop()
-        note_written(call.id.path)
+        note_written(call.id.path, call.id.path)
         for copy in copies:
             if copy.copy._version != copy.version:
                 written.paused = True
@@ -112,7 +121,7 @@ def recorded(module: torch.nn.Module) -> Iterator[Calls]:
     for path, child in module.named_modules():
         if id(child) not in seen:
             seen.add(id(child))
-            handles.append(child.register_forward_pre_hook(hold, prepend=True))
+            handles.append(child.register_forward_pre_hook(hold(path), prepend=True))
             handles.append(child.register_forward_pre_hook(before(path), with_kwargs=True))
             handles.append(child.register_forward_hook(copied, with_kwargs=True, prepend=True))
             handles.append(child.register_forward_hook(after, with_kwargs=True))

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 
-from ..sites import instruction
 from ..variants import Called, Fit, Variant, of, signature
 
 signature("clamp_min clamp_max", "input value")
@@ -355,10 +354,10 @@ def inverted(call: Called) -> Iterator[Variant]:
 
 def _in_turns(call: Called, known: float) -> list[float]:
     """The constants that the same instruction has in the turns of a loop; the known one where it is always that."""
-    sites = call.ancestry.sites if call.ancestry is not None else ()
-    here = instruction(call.site)
-    same = (site.args[1] for site in sites if instruction(site) == here and len(site.args) > 1)
-    found = dict.fromkeys(x for x in same if isinstance(x, int | float))
+    turns = call.ancestry.turns(call.site) if call.ancestry is not None else ()
+    found = dict.fromkeys(
+        site.args[1] for site in turns if len(site.args) > 1 and isinstance(site.args[1], int | float)
+    )
     return list(itertools.islice(found, MOST_TURNS)) if len(found) > 1 else [known]
 
 

@@ -252,9 +252,9 @@ def rolled(call: Called) -> Iterator[Variant]:
     says = f"rolls each of axes {', '.join(map(str, dims))} by what is another's"
     yield Variant("shift", says, "give the shifts in the order of their axes", call.with_(shifts=_turned))
     for place, dim in enumerate(dims):
-        for words, factor in (("the other way along", -1), ("not along", 0)):
+        for words, factor in (("rolls the other way", -1), ("does not roll", 0)):
             other = functools.partial(_times, place=place, factor=factor)
-            yield Variant("shift", f"rolls {words} axis {dim}", "roll as the reference does", call.with_(shifts=other))
+            yield Variant("shift", f"{words} along axis {dim}", "roll as the reference does", call.with_(shifts=other))
 
 
 @of("flip")
