@@ -23,6 +23,21 @@ def as_array(x: ArrayLike, *, name: str) -> jax.Array:
         raise TypeError(f"{name} is a {type(x).__name__}, and an array or a number was wanted: {why}") from error
 
 
+def as_key(key: jax.Array, *, name: str = "key") -> jax.Array:
+    """One key of `jax.random`, or one in the older form of it, uint32 words."""
+    typed = isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
+    words = not typed and getattr(key, "dtype", None) == jnp.uint32
+    if not typed and not words:
+        advice = f"jax.random.key({key})" if isinstance(key, int) else "jax.random.key(0)"
+        came = repr(key) if isinstance(key, int) else f"a {getattr(key, 'dtype', type(key).__name__)}"
+        raise TypeError(f"{name} is {came}, and a key of jax.random was wanted; give {advice}, or rngs() of nnx.Rngs")
+    if key.ndim != (1 if words else 0):
+        raise ValueError(
+            f"{name} has shape {key.shape}, and one key was wanted; take one of them, or map over them with jax.vmap"
+        )
+    return key
+
+
 def as_capacity(capacity: int, *, name: str = "capacity") -> int:
     """A static size of at least one."""
     if isinstance(capacity, jax.core.Tracer):

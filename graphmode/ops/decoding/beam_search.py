@@ -114,7 +114,7 @@ def beam_search(
         raise ValueError(f"num_return_sequences is {returned}, and num_beams is {beams}; give at most as many")
     if not isinstance(early_stopping, bool) and early_stopping != "never":
         raise ValueError(f"early_stopping is {early_stopping!r}; choose False, True or 'never'")
-    if not isinstance(length_penalty, int | float):
+    if not isinstance(length_penalty, int | float | np.integer | np.floating):
         raise TypeError(f"length_penalty is {length_penalty!r}, and a number known to the graph was wanted")
     tokens = as_first_tokens(tokens)
     batch = tokens.shape[0]
@@ -122,7 +122,7 @@ def beam_search(
     pad = as_pad_id(pad_id, eos_ids)
     start = as_start(start, batch)
     start = jnp.repeat(start, beams) if start.ndim else start
-    powers = np.arange(1, length + 1, dtype=np.float64) ** length_penalty
+    powers = np.arange(1, length + 1, dtype=np.float64) ** float(length_penalty)
     spread = jnp.repeat(jnp.arange(batch, dtype=jnp.int32), beams)
     first_row = jnp.arange(batch, dtype=jnp.int32)[:, None] * beams
 

@@ -152,9 +152,15 @@ class KVCache:
         return held & (slots <= position.reshape(-1, 1, position.shape[-1], 1))
 
     def reorder(self, rows: ArrayLike) -> KVCache:
-        """The cache of the sequences at `rows`, `[N]` integers from 0 to B - 1: of the beams that go on."""
+        """The cache of the sequences at `rows`, `[N]` integers from 0 to B - 1: of the beams that go on.
+
+        A row that there is not has a length of 2**31 - 1, an overflow, for good; where all sequences have one length,
+        that has.
+        """
         rows = as_integers(rows, name="rows")
-        lengths = self.lengths[rows] if self.lengths.ndim else self.lengths
+        ok = (rows >= 0) & (rows < self.keys.shape[0])
+        lengths, ok = (self.lengths[rows], ok) if self.lengths.ndim else (self.lengths, jnp.all(ok))
+        lengths = jnp.where(ok, lengths, NO_LENGTH)
         return replace(self, keys=self.keys[rows], values=self.values[rows], lengths=lengths)
 
     def _fitting(self, new: ArrayLike, name: str) -> jax.Array:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from ..arguments import as_array, as_capacity
+from ..arguments import as_array, as_capacity, as_key
 from ..control.nnx_operands import described
 from .decoded import Decoded, Step
 from .one_by_one import one_by_one, score_of
@@ -45,7 +45,7 @@ def sample(
       transformers gives them.
 
     Raises:
-      ValueError, TypeError: as `greedy` and `warp_logits`.
+      ValueError, TypeError: as `greedy` and `warp_logits`, and where key is not one key.
 
     Example:
       >>> import graphmode as gm, jax, jax.numpy as jnp
@@ -57,6 +57,8 @@ def sample(
 
     Stands for the loop of `generate(do_sample=True)`; the random numbers are other ones than PyTorch's.
     """
+
+    key = as_key(key)
 
     def drawn(logits: jax.Array, i: jax.Array) -> tuple[jax.Array, jax.Array]:
         warped = warp_logits(logits, temperature=temperature, top_k=top_k, top_p=top_p)

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from ..arguments import OnOverflow, as_capacity, as_mask
+from ..arguments import OnOverflow, as_capacity, as_key, as_mask
 from ..masking.padded import Padded
 from ..selection.compact import compact
 from .lengths import as_integer, settled_if
@@ -31,7 +31,7 @@ def random_permutation(
       PyTorch raises there.
 
     Raises:
-      ValueError, TypeError: where n, capacity or on_overflow do not fit.
+      ValueError, TypeError: where key, n, capacity or on_overflow do not fit.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -41,7 +41,7 @@ def random_permutation(
     """
     capacity = as_capacity(capacity)
     n = as_integer(n, name="n")
-    order = jax.random.permutation(key, capacity).astype(jnp.int32)
+    order = jax.random.permutation(as_key(key), capacity).astype(jnp.int32)
     held = compact(order, order < n, capacity=capacity)
     held = Padded(held.values, held.valid, jnp.maximum(n, 0))
     return settled_if(n >= 0, "n is {n}, and a length was wanted", held, on_overflow, "random_permutation", n=n)
@@ -72,7 +72,7 @@ def random_subset(
       an overflow, where `size` is negative.
 
     Raises:
-      ValueError, TypeError: where mask, size, capacity or on_overflow do not fit.
+      ValueError, TypeError: where key, mask, size, capacity or on_overflow do not fit.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -86,7 +86,7 @@ def random_subset(
     if mask.ndim != 1:
         raise ValueError(f"mask has shape {mask.shape}, and [N] was wanted; map over batches with jax.vmap")
     rows = mask.shape[0]
-    order = jax.random.permutation(key, rows).astype(jnp.int32)
+    order = jax.random.permutation(as_key(key), rows).astype(jnp.int32)
     held = compact(order, mask[order], capacity=capacity, fill_value=rows)
     if size is None:
         return settled_if(jnp.array(True), "", held, on_overflow, "random_subset")
@@ -159,7 +159,8 @@ def sample_top_p(key: jax.Array, logits: ArrayLike, p: ArrayLike) -> jax.Array:
       `[...]` int32.
 
     Raises:
-      ValueError: as `top_p_mask`.
+      ValueError: as `top_p_mask`, and where there is more than one key.
+      TypeError: where key is none.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -168,4 +169,4 @@ def sample_top_p(key: jax.Array, logits: ArrayLike, p: ArrayLike) -> jax.Array:
     """
     logits = jnp.asarray(logits)
     kept = jnp.where(top_p_mask(logits, p), logits, -jnp.inf)
-    return jax.random.categorical(key, kept, axis=-1).astype(jnp.int32)
+    return jax.random.categorical(as_key(key), kept, axis=-1).astype(jnp.int32)

@@ -103,7 +103,7 @@ BEAMS = [
     {"num_beams": 4, "num_return_sequences": 4, "early_stopping": "never", "length_penalty": 2.0},
     {"num_beams": 4, "num_return_sequences": 4, "length_penalty": 0.0},
     {"num_beams": 4, "num_return_sequences": 4, "length_penalty": -1.3},
-    {"num_beams": 3, "num_return_sequences": 3, "length_penalty": 2.5},
+    {"num_beams": 3, "num_return_sequences": 3, "length_penalty": np.float32(2.5)},
     {"num_beams": 3, "num_return_sequences": 3, "length_penalty": 0.4, "early_stopping": True, "eos_id": (0, 2, 5)},
     {"num_beams": 2, "num_return_sequences": 2, "length_penalty": 3.0, "eos_id": (0, 2, 3, 5)},
     {"num_beams": 3, "num_return_sequences": 3, "length_penalty": -1.0, "early_stopping": "never", "eos_id": (2, 5)},
@@ -119,7 +119,7 @@ def eager_options(options):
         "beams": options["num_beams"],
         "most": options.get("max_new_tokens", 8),
         "eos_ids": eos_ids,
-        "penalty": options.get("length_penalty", 1.0),
+        "penalty": float(options.get("length_penalty", 1.0)),
         "early": options.get("early_stopping", False),
     }
 
@@ -392,6 +392,7 @@ def of_logits(logits):
         ({"way": gm.beam_search, "num_beams": 2, "state": [nnx.Cache(jnp.zeros(2))]}, r"state\[0\] is a Cache"),
         ({"way": gm.beam_search, "num_beams": 2, "early_stopping": 1}, "early_stopping is 1"),
         ({"way": gm.beam_search, "num_beams": 2, "length_penalty": jnp.ones(())}, "length_penalty is Array"),
+        ({"way": gm.sample, "key": 5}, r"key is 5, and a key of jax.random was wanted; give jax.random.key\(5\)"),
         ({"way": gm.sample, "key": jax.random.key(0), "temperature": 0.0}, "temperature is 0.0"),
         ({"way": gm.sample, "key": jax.random.key(0), "temperature": np.float32(0)}, r"temperature is np\.float32\(0"),
         ({"way": gm.sample, "key": jax.random.key(0), "top_p": -1}, "top_p is -1"),

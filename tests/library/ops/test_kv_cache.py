@@ -123,7 +123,16 @@ def test_reordered_it_holds_the_beams_that_go_on(per_sequence):
     moved = jax.jit(gm.KVCache.reorder)(cache, rows)
     np.testing.assert_array_equal(moved.keys, np.asarray(cache.keys)[rows])
     np.testing.assert_array_equal(moved.values, np.asarray(cache.values)[rows])
-    assert moved.lengths.shape == ((4,) if per_sequence else ())
+    np.testing.assert_array_equal(moved.lengths, [2] * 4 if per_sequence else 2)
+
+
+@pytest.mark.parametrize("per_sequence", [False, True])
+@pytest.mark.parametrize("wrong", [3, -1])
+def test_a_row_that_there_is_not_is_an_overflow_for_good(per_sequence, wrong):
+    _, key, value = drawn(np.random.default_rng(5), 1)
+    moved = empty(per_sequence=per_sequence).append(key, value).reorder(np.array([0, wrong, 1]))
+    after = moved.append(key, value)
+    assert moved.overflow.tolist() == after.overflow.tolist() == ([False, True, False] if per_sequence else True)
 
 
 @pytest.mark.parametrize("per_sequence", [False, True])

@@ -189,6 +189,14 @@ BAD = {
     "a float of draws": (lambda: gm.random_subset(KEY, jnp.ones(2, bool), 1.0, capacity=3), TypeError, "size has"),
     "logits that are integers": (lambda: gm.top_p_mask(jnp.arange(3), 0.5), ValueError, "logits is int32"),
     "one logit": (lambda: gm.top_p_mask(1.0, 0.5), ValueError, "logits is float32"),
+    "a seed for a key": (lambda: gm.random_permutation(7, 2, capacity=3), TypeError, r"jax.random.key\(7\)"),
+    "keys": (lambda: gm.sample_top_p(jax.random.split(KEY), jnp.ones(3), 0.5), ValueError, r"key has shape \(2,\)"),
+    "old keys": (
+        lambda: gm.random_subset(jax.random.split(jax.random.PRNGKey(0)), jnp.ones(2, bool), capacity=3),
+        ValueError,
+        r"key has shape \(2, 2\)",
+    ),
+    "floats for a key": (lambda: gm.sample_top_p(jnp.ones(2), jnp.ones(3), 0.5), TypeError, "key is a float32, and"),
     "as many p as logits": (lambda: gm.top_p_mask(jnp.ones(3), jnp.ones(3)), ValueError, r"p has shape \(3,\)"),
 }
 
@@ -199,3 +207,8 @@ def test_bad_input_is_named(what, jitted):
     make, error, message = BAD[what]
     with pytest.raises(error, match=message):
         (jax.jit(make) if jitted else make)()
+
+
+def test_keys_of_the_older_form_draw_as_they_did():
+    old, new = jax.random.PRNGKey(3), jax.random.key(3)
+    assert gm.random_permutation(old, 5, capacity=8).to_list() == gm.random_permutation(new, 5, capacity=8).to_list()
