@@ -11,7 +11,7 @@ import torch
 from flax import nnx
 from graphmode.compare import Case, check
 from graphmode.compare.parity.causes.values import WHOLE, Values
-from told_lines import checked
+from told_lines import checked, divergence_of
 from told_lines import lines_with as marked
 
 import graphmode as gm
@@ -113,6 +113,44 @@ def test_a_masked_value_is_not_taken_for_another():
     found, _ = checked(Scores, ScoresPort, lambda rng: (rng.standard_normal((2, 5, 6)),))
     (line,) = lines_with("capped")
     assert found.port == [f"{line} (div)"]
+
+
+def leaned(x, by, over):
+    return torch.tanh(x * by) + x.exp() / (1 + over.square())
+
+
+class Leaning(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.by, self.over = (torch.nn.Parameter(torch.randn(4)) for _ in range(2))
+
+    def forward(self, x):
+        return leaned(x, self.by, self.over).cumsum(-1)
+
+
+def leaned_in_jax(x, by, over):
+    return jnp.tanh(x * by) + jnp.exp(x) / (1 + over**2)  # leaned
+
+
+class LeaningPort(nnx.Module):
+    def __init__(self, rngs):
+        self.by, self.over = nnx.Param(jnp.zeros(4)), nnx.Param(jnp.zeros(4))
+
+    def __call__(self, x):
+        return jnp.cumsum(self.part(x), -1)  # its part
+
+    def part(self, x):
+        one = jax.vmap(lambda row: leaned_in_jax(row, self.over[...], self.by[...]))  # leans
+        return one(x)
+
+
+def test_what_calls_the_function_of_a_line_is_told():
+    """It may be right, and be given what is wrong."""
+    found = divergence_of(Leaning, LeaningPort, lambda rng: (rng.standard_normal((2, 4)),)).astray
+    (line,), (caller,) = lines_with("leaned"), lines_with("leans")
+    (told,) = found.port
+    assert told.startswith(f"{line} (mul")
+    assert told.endswith(f"; called at {caller})")
 
 
 class Rolled(torch.nn.Module):

@@ -336,7 +336,7 @@ def _instead(never: Sequence[Made], used: Values) -> list[str]:
     same = [each for each in never if any(used.have(value) and np.size(value) > 1 for value in each.given)]
     of_these = same or never
     computing = [each for each in of_these if each.name not in MOVES and all(x.dtype.kind == "f" for x in each.results)]
-    return _lines((each.source, each.name) for each in computing or of_these)
+    return _lines((each.source, "", each.name) for each in computing or of_these)
 
 
 def _has_several(array: np.ndarray) -> bool:
@@ -347,17 +347,29 @@ def _is_floating(step: Step) -> bool:
     return any(as_array(value).dtype.kind == "f" for value in step.results)
 
 
-def _told(step: Step) -> tuple[str, str]:
-    """The line of an operation, and its name; what goes back through a gradient in the model has the forward line."""
-    eqn = step.operation.eqn
-    is_derivative = BACKWARD in str(eqn.source_info.name_stack)
-    return step.operation.source, f"{eqn.primitive.name} in its derivative" if is_derivative else eqn.primitive.name
+def _told(step: Step) -> tuple[str, str, str]:
+    """The line of an operation, the one that calls what that is in, and the operation's name; what goes back through a
+    gradient in the model has the forward line."""
+    operation = step.operation
+    is_derivative = BACKWARD in str(operation.eqn.source_info.name_stack)
+    name = operation.eqn.primitive.name
+    return operation.source, operation.caller, f"{name} in its derivative" if is_derivative else name
 
 
-def _lines(places: Iterable[tuple[str, str]]) -> list[str]:
-    """`port.py:31 (mul, add)`, a line once, in the order in which they come."""
-    found: dict[str, list[str]] = {}
-    for source, name in places:
+def _lines(places: Iterable[tuple[str, str, str]]) -> list[str]:
+    """`port.py:31 (mul, add)`, or `port.py:31 (mul, add; called at port.py:72)`, a line once, in the order in which
+    they come."""
+    found: dict[str, tuple[list[str], list[str]]] = {}
+    for source, caller, name in places:
         if source:
-            found.setdefault(source, []).append(name)
-    return [f"{source} ({', '.join(dict.fromkeys(names))})" for source, names in list(found.items())[:MOST_LINES]]
+            names, callers = found.setdefault(source, ([], []))
+            names.append(name)
+            callers += [caller] if caller else []
+    return [
+        f"{source} ({_once(names)}{f'; called at {_once(callers)}' if callers else ''})"
+        for source, (names, callers) in list(found.items())[:MOST_LINES]
+    ]
+
+
+def _once(words: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(words))

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 RULES = ("custom_jvp_call", "custom_vjp_call")
 INLINED = ("jit", "pjit", "closed_call", "checkpoint", "remat2", "core_call", *RULES)
+CALL = "__call__"
 DTYPES = ("new_dtype", "dtype", "preferred_element_type", "accumulation_type", "out_dtype")
 
 
@@ -36,6 +37,8 @@ class Operation(NamedTuple):
       source: `file:line`, the innermost line that is neither JAX's nor Flax's nor ours; of what is inside a function of
         these that JAX traces once for all that call it, as `jnp.where`, the line that calls that; empty where it is not
         known.
+      caller: where that line is in a function or a method of the port, and in no module's `__call__`, the line that
+        calls it; else empty.
       has_rule: whether it is in a function that has a derivative of its own.
     """
 
@@ -43,6 +46,7 @@ class Operation(NamedTuple):
     eqn: Any
     module: str
     source: str
+    caller: str = ""
     has_rule: bool = False
 
     @property
@@ -62,10 +66,11 @@ class Operation(NamedTuple):
 
 
 class Place(NamedTuple):
-    """The path of a module and a line of its code."""
+    """The path of a module, a line of its code, and the one that calls the function which that is in, if any."""
 
     module: str
     source: str
+    caller: str = ""
 
 
 NOWHERE = Place("", "")
@@ -124,7 +129,7 @@ class Graph:
         first = len(jax.tree.leaves(program.params))
         self._rest = slice(first, first + len(jax.tree.leaves(program.rest)))
         self.held: list[Any] = []
-        self._places: dict[int, tuple[str | None, str | None]] = {}  # of equations, by identity
+        self._places: dict[int, tuple[str | None, tuple[str, str] | None]] = {}  # of equations, by identity
         self._literals: dict[int, Any] = {}  # by identity
 
     def is_state(self, place: int) -> bool:
@@ -147,8 +152,8 @@ class Graph:
         known = self._places.get(id(eqn))
         if known is None:
             known = self._places[id(eqn)] = _own_place(eqn)
-        module, source = known
-        return Place(around.module if module is None else module, around.source if source is None else source)
+        module, lines = known
+        return Place(around.module if module is None else module, *(lines or around[1:]))
 
     def outputs(self, flat: Sequence[Any]) -> Any:
         """What `evaluate` gives, as the port's outputs."""
@@ -299,15 +304,31 @@ def _inner(eqn: Any) -> Iterator[Any]:
                 yield each
 
 
-def _own_place(eqn: Any) -> tuple[str | None, str | None]:
-    """The path of a module and a line, as far as an equation says them by itself."""
+def _own_place(eqn: Any) -> tuple[str | None, tuple[str, str] | None]:
+    """The path of a module, and a line with its caller, as far as an equation says them by itself."""
     scopes = str(eqn.source_info.name_stack).split(SCOPE)
     module = scopes[-1].partition("/")[0].rstrip(")") if len(scopes) > 1 else None
     traceback = eqn.source_info.traceback
-    for frame in traceback.frames if traceback is not None else ():
-        if not is_of_a_library(frame.file_name):
-            return module, f"{Path(frame.file_name).name}:{frame.line_num}"
-    return module, None
+    frames = traceback.frames if traceback is not None else ()
+    users = [frame for frame in frames if not is_of_a_library(frame.file_name)]
+    return module, (_line_of(users[0]), _caller(users)) if users else None
+
+
+def _line_of(frame: Any) -> str:
+    return f"{Path(frame.file_name).name}:{frame.line_num}"
+
+
+def _caller(frames: Sequence[Any]) -> str:
+    """The line that calls what the first of these frames is of, which come from inside out; empty for a module."""
+    first, *around = ((_function(frame.function_name), frame) for frame in frames)
+    if CALL in first[0].split("."):
+        return ""
+    return next((_line_of(frame) for name, frame in around if name != first[0]), "")
+
+
+def _function(name: str) -> str:
+    """Of the qualified name of a function, the one outside of all that are written within it, as lambdas."""
+    return name.partition(".<locals>")[0]
 
 
 def _wide(dtype: Any) -> Any:
