@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,7 +16,8 @@ from torch.utils import _pytree as pytree
 from .functional_dropout import functional_dropout_as_it_was
 
 WIDER = {torch.float32: torch.float64, torch.complex64: torch.complex128}
-ALIKE = 1e-5  # of the largest element: so far does rounding to float32 take what is built, and chance much further
+ALIKE = 1e-5  # of the largest element: so far does rounding to float32 take most of what is built
+FAR = 0.05  # likewise of what comes out the same each time, as sines of many positions do: chance goes further
 NARROW = (torch.bfloat16, torch.float16)
 REINTERPRETS = ("view", "frombuffer")  # the bits: another dtype is another number
 COARSE: dict[Callable[..., Any], Callable[..., Any]] = {
@@ -23,6 +25,38 @@ COARSE: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.nn.functional.hardsigmoid: lambda input, inplace=False: torch.nn.functional.relu6(input + 3) / 6,
 }
 """Functions of PyTorch whose float64 has no more digits than float32, and the same with all digits."""
+
+
+def grouped_mm(
+    mat_a: torch.Tensor,
+    mat_b: torch.Tensor,
+    *,
+    offs: torch.Tensor | None = None,
+    bias: None = None,
+    out_dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """`torch.nn.functional.grouped_mm`, product by product; zeros where that leaves its output unset."""
+    if offs is None:
+        return (mat_a @ mat_b).to(out_dtype or mat_a.dtype)
+    ends = offs.tolist()
+    groups = list(zip([0, *ends], ends, strict=False))
+    if mat_a.dim() == mat_b.dim():
+        made = torch.stack([mat_a[:, start:end] @ mat_b[start:end] for start, end in groups])
+    elif mat_a.dim() == 2:  # rows of one operand are in groups
+        parts = [mat_a[start:end] @ b for (start, end), b in zip(groups, mat_b, strict=True)]
+        made = torch.cat([*parts, mat_a.new_zeros(len(mat_a) - ends[-1], mat_b.shape[2])])
+    else:  # columns of the other
+        parts = [a @ mat_b[:, start:end] for (start, end), a in zip(groups, mat_a, strict=True)]
+        made = torch.cat([*parts, mat_a.new_zeros(mat_a.shape[1], mat_b.shape[1] - ends[-1])], 1)
+    return made.to(out_dtype or mat_a.dtype)
+
+
+WITHOUT_FLOAT64: dict[Callable[..., Any], Callable[..., Any]] = {
+    function: grouped_mm
+    for function in (getattr(torch.nn.functional, "grouped_mm", None), getattr(torch, "_grouped_mm", None))
+    if function is not None
+}
+"""Functions of PyTorch that refuse float64, and what takes their place there."""
 
 
 class _Silent(threading.local):
@@ -43,6 +77,8 @@ class _Widening(TorchFunctionMode):
         kwargs = kwargs or {}
         if self.coarse is not None and func in COARSE:
             self.coarse()
+        if func in WITHOUT_FLOAT64 and args[0].dtype == torch.float64:
+            func = WITHOUT_FLOAT64[func]
         if func is torch.Tensor.float:
             self.asked(torch.float32)
             return torch.Tensor.double(*args, **kwargs)
@@ -127,30 +163,55 @@ def take_constants(module: torch.nn.Module, make: Callable[[], torch.nn.Module],
       The names of those that rounding to float32 had changed.
     """
     with in_float64():
-        with functional_dropout_as_it_was():
-            built = make()
-        again = dict(_constants(built, carried))
+        fine = _built_constants(make, carried)
+    again: dict[str, Any] | None = None  # in float32 once more, where rounding alone is not known to explain a constant
     changed = []
     for name, (holder, kept) in _constants(module, carried):
-        fine = again.get(name, (None, kept))[1]
-        if isinstance(kept, float) or isinstance(fine, float):
-            if not isinstance(kept, float) or not isinstance(fine, float):
+        wide = fine.get(name, kept)
+        if not _is_finer(kept, wide):
+            continue
+        if _distance(kept, wide) > ALIKE:
+            again = _built_constants(make, carried) if again is None else again
+            if _distance(kept, wide) > FAR or not _is_same(kept, again.get(name)):
                 continue
-            if fine != kept and abs(fine - kept) <= ALIKE * abs(fine):
-                holder.__dict__[name.rpartition(".")[2]] = fine
-                changed.append(name)
-            continue
-        wide = torch.complex128 if kept.is_complex() else torch.float64
-        if fine.dtype != wide or fine.shape != kept.shape or torch.equal(fine, kept.to(wide)):
-            continue
-        if (fine - kept.to(wide)).abs().max() <= ALIKE * fine.abs().max():
-            path = name.rpartition(".")[2]
-            if path in holder._parameters:
-                kept.data = fine.data.to(kept.device)
-            else:
-                (holder._buffers if path in holder._buffers else holder.__dict__)[path] = fine.to(kept.device)
-            changed.append(name)
+        path = name.rpartition(".")[2]
+        if isinstance(kept, float):
+            holder.__dict__[path] = wide
+        elif path in holder._parameters:
+            kept.data = wide.data.to(kept.device)
+        else:
+            (holder._buffers if path in holder._buffers else holder.__dict__)[path] = wide.to(kept.device)
+        changed.append(name)
     return changed
+
+
+def _built_constants(make: Callable[[], torch.nn.Module], carried: set[str]) -> dict[str, Any]:
+    with functional_dropout_as_it_was():
+        built = make()
+    return {name: value for name, (_, value) in _constants(built, carried)}
+
+
+def _is_finer(kept: Any, wide: Any) -> bool:
+    """Whether one is the other in float64, and is not the same number for number."""
+    if isinstance(kept, float) or isinstance(wide, float):
+        return isinstance(kept, float) and isinstance(wide, float) and wide != kept
+    dtype = torch.complex128 if kept.is_complex() else torch.float64
+    return wide.dtype == dtype and wide.shape == kept.shape and not torch.equal(wide, kept.to(dtype))
+
+
+def _distance(kept: Any, wide: Any) -> float:
+    """The largest difference, of the largest element."""
+    if isinstance(kept, float):
+        return abs(wide - kept) / abs(wide) if wide else math.inf
+    largest = wide.abs().max()
+    return float((wide - kept.to(wide)).abs().max() / largest) if largest else math.inf
+
+
+def _is_same(kept: Any, again: Any) -> bool:
+    """Whether it is one rounded to its dtype, bit for bit."""
+    if isinstance(kept, float) or isinstance(again, float | None):
+        return bool(kept == again)
+    return again.shape == kept.shape and torch.equal(again, kept.to(again))
 
 
 def _constants(

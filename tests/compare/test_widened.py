@@ -12,7 +12,7 @@ import torch
 from flax import nnx
 from graphmode.compare import Case, asked_dtype, check
 from graphmode.compare.asked_dtype import as_float64
-from graphmode.compare.widened import in_float64, take_constants
+from graphmode.compare.widened import grouped_mm, in_float64, take_constants
 
 import graphmode as gm
 from graphmode.weights import Drop
@@ -194,6 +194,56 @@ def test_constants_are_taken_and_random_numbers_kept():
     np.testing.assert_allclose(module.freq, 1 / 100 ** (np.arange(WIDTH) / WIDTH), rtol=1e-15)
     assert torch.equal(module.noise, noise)
     assert take_constants(Drawn().double(), Drawn, {"freq"}) == ["shift"]
+
+
+def test_sines_of_many_positions_are_taken_though_rounding_takes_them_far():
+    class Waves(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            rates = 1.0 / 100 ** (torch.arange(4) / 4)
+            self.register_buffer("table", torch.sin(torch.arange(5000.0)[:, None] * rates), persistent=False)
+            self.noise = torch.randn(4, generator=torch.Generator().manual_seed(0))
+            self.drawn = torch.ones(4) + 1e-3 * torch.randn(4)
+
+    module = Waves().double()
+    assert take_constants(module, Waves, set()) == ["table", "noise"]  # which has a seed
+    np.testing.assert_allclose(
+        module.table, np.sin(np.arange(5000)[:, None] / 100 ** (np.arange(4) / 4)), rtol=0, atol=1e-12
+    )
+
+
+class Faint(torch.nn.Module):
+    """What is made of its constants is small beside the rest, but on zeros."""
+
+    def __init__(self):
+        super().__init__()
+        self.mix = torch.nn.Linear(WIDTH, WIDTH, bias=False)
+        self.waves = torch.sin(torch.arange(WIDTH) * 0.7)
+
+    def forward(self, x):
+        return self.mix(x) + 1e-4 * self.waves
+
+
+class FaintPort(nnx.Module):
+    def __init__(self, rngs, rate=0.7):
+        self.mix, self.rate = gm.nn.Linear(WIDTH, WIDTH, bias=False, rngs=rngs), rate
+
+    def __call__(self, x):
+        return self.mix(x) + 1e-4 * jnp.sin(jnp.arange(WIDTH) * self.rate)
+
+
+@pytest.mark.parametrize(("rate", "passes"), [(0.7, True), (0.7 + 1e-7, False)])
+def test_constants_that_matter_on_the_checks_own_inputs_alone_are_taken_likewise(rate, passes):
+    case = Case(
+        name="c",
+        summary="s",
+        reference=Faint,
+        model=lambda rngs: FaintPort(rngs, rate),
+        inputs=lambda rng: (rng.standard_normal((4, WIDTH)),),
+        adversarial=("zeros",),
+    )
+    report = check(case, hasty=True)
+    assert report.passed is passes, report
 
 
 def test_constants_that_are_frozen_parameters_are_taken_likewise():
@@ -445,3 +495,71 @@ def test_what_was_computed_in_float32_before_the_port_is_called_is_named():
     report = check(case, hasty=True)
     (cause,) = report.divergences[0].causes
     assert cause.id == "table-float32"
+
+
+OFFSETS = torch.tensor([3, 3, 8], dtype=torch.int32)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "offs"),
+    [
+        ((9, 4), (3, 4, 8), OFFSETS),
+        ((3, 4, 8), (3, 8, 4), None),
+        ((3, 4, 8), (8, 12), OFFSETS),
+        ((4, 12), (12, 8), OFFSETS),
+    ],
+)
+def test_products_of_groups_in_float64_are_those_of_the_kernel(a, b, offs):
+    generator = torch.Generator().manual_seed(0)
+    a, b = torch.randn(*a, generator=generator), torch.randn(*b, generator=generator)
+    wanted = torch.nn.functional.grouped_mm(a, b, offs=offs)
+    with in_float64():
+        found = torch.nn.functional.grouped_mm(a.double(), b.double(), offs=offs)
+    assert found.dtype == torch.float64
+    assert found.shape == wanted.shape
+    part = tuple(slice(8) if size in (9, 12) else slice(None) for size in wanted.shape)  # the kernel leaves more unset
+    torch.testing.assert_close(found.float()[part], wanted[part])
+    assert grouped_mm(a, b, offs=offs, out_dtype=torch.bfloat16).dtype == torch.bfloat16
+
+
+class Grouped(torch.nn.Module):
+    """Experts whose tokens stand side by side, as `transformers` multiplies by them."""
+
+    def __init__(self):
+        super().__init__()
+        self.gate, self.experts = torch.nn.Linear(WIDTH, 3), torch.nn.Parameter(torch.randn(3, 8, 8) / 3)
+
+    def forward(self, x):
+        scores, chosen = self.gate(x).softmax(-1).max(-1)
+        order = chosen.argsort(stable=True)
+        offs = torch.bincount(chosen, minlength=3).cumsum(0).to(torch.int32)
+        x = torch.nn.functional.pad(x, (0, 2))
+        made = torch.nn.functional.grouped_mm(x[order], self.experts, offs=offs)
+        return made[order.argsort()] * scores[:, None]
+
+
+class GroupedPort(nnx.Module):
+    def __init__(self, rngs, wrong=False):
+        self.gate, self.experts = gm.nn.Linear(WIDTH, 3, rngs=rngs), nnx.Param(jnp.zeros((3, 8, 8)))
+        self.wrong = wrong
+
+    def __call__(self, x):
+        odds = jax.nn.softmax(self.gate(x), -1)
+        x, chosen = jnp.pad(x, ((0, 0), (0, 2))), odds.argmax(-1)
+        experts = self.experts[...].swapaxes(1, 2) if self.wrong else self.experts[...]
+        return jnp.einsum("ni,nio->no", x, experts[chosen]) * odds.max(-1, keepdims=True)
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_a_reference_that_multiplies_by_groups_is_judged_in_float64(wrong):
+    case = Case(
+        name="c",
+        summary="s",
+        reference=Grouped,
+        model=lambda rngs: GroupedPort(rngs, wrong),
+        inputs=lambda rng: (rng.standard_normal((7, WIDTH)),),
+        adversarial=(),
+    )
+    report = check(case, hasty=True)
+    assert report.passed is not wrong, report
+    assert not wrong or "weight-transposed" in str(report), report
