@@ -226,8 +226,9 @@ class Assignments(Writes):
         return len(kinds) == 1 and None not in kinds and all(map(self._is_own, layers))
 
     def _is_parameter_made(self, value: ast.expr) -> bool:
+        """Whether it makes a parameter or a buffer."""
         found = self.scope.find(value.func) if isinstance(value, ast.Call) else None
-        return isinstance(found, type) and issubclass(found, torch.nn.Parameter)
+        return isinstance(found, type) and issubclass(found, torch.nn.Parameter | torch.nn.Buffer)
 
     def _is_array_elsewhere(self, target: ast.Attribute) -> bool:
         """Whether an attribute that is None is an array in the original, or is given one by other code of the class."""

@@ -24,7 +24,7 @@ class Augmented(InitialValues):
         if operator is not None and (part := self._part_of_data(target)) is not None:
             with self._recording_no_gradient():
                 return self._changed(part, operator, node)
-        if isinstance(target, ast.Attribute) and not self._builds:
+        if isinstance(target, ast.Attribute) and (not self._builds or self._is_state(target)):
             return self._augmented_variable(node, target)
         if isinstance(target, ast.Name) and target.id in self._variables:
             held = f"{target.id}[...]"
@@ -39,7 +39,7 @@ class Augmented(InitialValues):
         elif isinstance(target, ast.Name) and target.id not in self._tensors:
             self._forget_views({target.id})
         if isinstance(target, ast.Subscript):
-            is_place = self._is_list(target.value)
+            is_place = self._holds_tensors(target.value)
             if operator is not None and not is_place and not self._is_part_of_call(target):
                 return self._changed(target, operator, node)
         return None

@@ -7,8 +7,11 @@ import copy
 
 import torch
 
+from graphmode import nn
+
+from .known_objects import takes_rngs
 from .model import Model, is_module, is_of_others
-from .names import UNKNOWN, torch_name
+from .names import UNKNOWN, is_of_torch, torch_name
 from .part import Part
 
 # a function that calls these alone, as one that copies a layer, makes nothing that draws its first values
@@ -37,9 +40,12 @@ def _makes(part: Part, function: ast.FunctionDef, builders: set[str], model: Mod
     called = [scope.find(node.func) for node in ast.walk(function) if isinstance(node, ast.Call)]
     if all(any(each is known for known in _WITHOUT_RNGS) for each in called):
         return False
+    used = [id(node.func) for node in ast.walk(function) if isinstance(node, ast.Call)]
     for node in ast.walk(function):
         if isinstance(node, ast.Call):
             item = scope.find(node.func)
+            if id(node) in used and _draws_nothing(item):  # as nn.MaxPool1d(2)(x) of what runs
+                continue
             made = model.recording.at(part.spans.file, node)
             if is_module(item) or (is_of_others(item, model) and made):
                 return True
@@ -49,3 +55,12 @@ def _makes(part: Part, function: ast.FunctionDef, builders: set[str], model: Mod
             if name in builders and torch_name(item) is None:
                 return True
     return False
+
+
+def _draws_nothing(item: object) -> bool:
+    """Whether it is a layer of PyTorch's whose counterpart is made without random numbers."""
+    try:
+        ours = getattr(nn, item.__name__) if isinstance(item, type) and is_of_torch(item) else None
+    except AttributeError:  # refused
+        return False
+    return isinstance(ours, type) and not takes_rngs(ours.__init__)  # type: ignore[misc]

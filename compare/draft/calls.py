@@ -167,7 +167,7 @@ class Calls(TorchCalls):
         """A module, with what its class takes here besides."""
         if found in self.model.classes and has_own_init(found):
             return self._with(node, "rngs=rngs", function=self.model.classes[found])
-        name = self._class_to_call(found)
+        name = self.class_to_call(found)
         drop = frozenset({"device", "dtype"} if _ours(found) is not None else ())
         return self._with(node, *self._further_of(found, node), function=name, drop=drop)
 

@@ -6,8 +6,12 @@ import ast
 import inspect
 import re
 import sys
+from importlib.util import resolve_name
 from types import ModuleType
 
+import torch
+
+from .huggingface import gives_activation
 from .model import Model
 from .names import Scope
 from .spans import Spans
@@ -16,26 +20,67 @@ from .translator import Translator
 
 def constants(model: Model) -> tuple[list[str], list[str]]:
     """The statements that make them: of those that name nothing of the port, and of the others."""
-    before: list[tuple[int, str]] = []
-    behind: list[tuple[int, str]] = []
-    done: set[str] = set()
-    while left := [name for name in model.constants if name not in done]:
-        name, home = left[0], model.constants[left[0]]
-        done.add(name)
-        module = sys.modules[home]
+    made: dict[str, tuple[int, str]] = {}
+    while left := [name for name in model.constants if name not in made]:
+        made[left[0]] = _made(left[0], model)
+    texts = dict(sorted(made.items(), key=lambda each: each[1][0]))
+    drafted = {*model.classes.values(), *model.functions.values()}
+    behind: set[str] = set()
+    while new := {name for name, (_, text) in texts.items() if _names(text, drafted | behind)} - behind:
+        behind |= new
+    order = _in_order({name: text for name, (_, text) in texts.items()})
+    return (
+        [texts[name][1] for name in order if name not in behind],
+        [texts[name][1] for name in order if name in behind],
+    )
+
+
+def _made(name: str, model: Model) -> tuple[int, str]:
+    """The line on which it is made, and the statement that makes it in the port."""
+    module, own = _origin(sys.modules[model.constants[name]], name)
+    try:
         source = inspect.getsource(module)
-        node = _assignment(name, ast.parse(source))
-        if node is None:
-            model.imports.add(f"from {home} import {name}")
-            continue
-        model.home = home
-        text = _written(
-            name, node, Translator(model, Spans(source, module.__file__ or ""), Scope(vars(module))), module
-        )
-        drafted = {*model.classes.values(), *model.functions.values()}
-        names_some = any(re.search(rf"\b{each}\b", text) for each in drafted)
-        (behind if names_some else before).append((node.lineno, text))
-    return [text for _, text in sorted(before)], [text for _, text in sorted(behind)]
+    except (OSError, TypeError):
+        source = ""
+    node = _assignment(own, ast.parse(source))
+    if node is None or node.value is None:
+        note = f"# TODO {name} runs PyTorch, and is taken from the original: write it anew here"
+        return 0, f"{note}\nfrom {model.constants[name]} import {name}"
+    model.home = module.__name__
+    translator = Translator(model, Spans(source, module.__file__ or ""), Scope(vars(module)))
+    found = getattr(module, own)
+    if gives_activation(node.value, translator.scope) and isinstance(found, torch.nn.Module):
+        return node.lineno, f"{name} = {translator.class_to_call(type(found))}()"
+    return node.lineno, _written(name, node, translator, module)
+
+
+def _origin(module: ModuleType, name: str) -> tuple[ModuleType, str]:
+    """The file that gives a name its value, from which others import it, and the name there."""
+    try:
+        statements = ast.parse(inspect.getsource(module)).body
+    except (OSError, TypeError):
+        statements = []
+    for node in statements:
+        for each in node.names if isinstance(node, ast.ImportFrom) else ():
+            if name == (each.asname or each.name):
+                place = resolve_name("." * node.level + (node.module or ""), module.__package__)  # type: ignore[union-attr]
+                if place in sys.modules and hasattr(sys.modules[place], "__file__"):
+                    return _origin(sys.modules[place], each.name)
+    return module, name
+
+
+def _names(text: str, names: set[str]) -> bool:
+    return any(re.search(rf"\b{each}\b", text.partition("=")[2]) for each in names)
+
+
+def _in_order(texts: dict[str, str]) -> list[str]:
+    """The names, each behind those that its statement names."""
+    order: list[str] = []
+    while len(order) < len(texts):
+        waiting = [name for name in texts if name not in order]
+        ready = [name for name in waiting if not _names(texts[name], {*waiting} - {name})]
+        order += ready or waiting
+    return order
 
 
 def _assignment(name: str, tree: ast.Module) -> ast.Assign | ast.AnnAssign | None:

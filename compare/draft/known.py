@@ -16,6 +16,7 @@ from .kinds import kind_of_value
 from .model import Model, is_module, is_self, layer_of
 from .part import Part
 from .recording import Recording
+from .shared import shares_of
 from .ties import ties_of
 
 
@@ -24,6 +25,7 @@ def known_of(module: torch.nn.Module, recording: Recording) -> Model:
     model = Model(recording=recording, ties=ties_of(module), kinds={type(each) for each in module.modules()})
     for cls in (each for inside in module.modules() for each in own_classes(type(inside))):
         model.classes.setdefault(cls, cls.__name__)
+    model.shares = shares_of(module, set(model.classes))
     made = [each for each, _ in recording.arguments.values() if isinstance(each, torch.nn.Module)]
     for inside in dict.fromkeys([*module.modules(), *made]):
         for cls in own_classes(type(inside)):

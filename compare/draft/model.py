@@ -20,6 +20,7 @@ from .observed import Observed
 from .recording import Recording
 
 if TYPE_CHECKING:
+    from .shared import Share
     from .ties import Tie
 
 CHANNELS = 'data_format="channels_first"'
@@ -45,6 +46,7 @@ class Model:
       arrays: by class, the names of lists of tensors.
       lists: by class, the arguments of its `forward` that other code gives as lists.
       ties: the heads that share an embedding's weight.
+      shares: other parameters that are one tensor.
       drawers: the classes and functions of these that draw random numbers as they run.
       imports: lines that the port needs.
       constants: containers, modules and tensors that it has of its own, and the modules of the originals.
@@ -73,6 +75,7 @@ class Model:
     arrays: dict[type, set[str]] = field(default_factory=dict)
     lists: dict[type, set[str]] = field(default_factory=dict)
     ties: list[Tie] = field(default_factory=list)
+    shares: list[Share] = field(default_factory=list)
     drawers: set[Any] = field(default_factory=set)
     imports: set[str] = field(default_factory=set)
     constants: dict[str, str] = field(default_factory=dict)

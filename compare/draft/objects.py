@@ -103,7 +103,7 @@ class Objects(Shapes):
         if id(value) not in self.model.recording.arguments:
             raise NotWrittenError(f"{type(value).__name__}, whose arguments are not known")
         _, given = self.model.recording.arguments[id(value)]
-        name = self._type(type(value)) if not is_module(type(value)) else self._class_to_call(type(value))
+        name = self._type(type(value)) if not is_module(type(value)) else self.class_to_call(type(value))
         items = self._arguments_of(type(value), given)
         return f"{name}({', '.join([*items, *self._further_of(type(value))])})"
 
@@ -121,7 +121,7 @@ class Objects(Shapes):
                 named.append(f"{name}={self._object(value)}")
         return [*positional, *named]
 
-    def _class_to_call(self, kind: type) -> str:
+    def class_to_call(self, kind: type) -> str:
         with self._in_types():
             return self._class_named(kind)
 

@@ -26,6 +26,7 @@ from .model import Model, has_own_init, is_module, layer_of
 from .observed import observe
 from .part import Part
 from .recording import Recording
+from .shared import with_shares
 from .source import parts_of
 from .ties import Tie
 from .translator import GONE, Translator
@@ -140,7 +141,8 @@ def _translated(model: Model, parts: list[Part]) -> tuple[list[str], set[str]]:
         owner = part.item if isinstance(part.item, type) else None
         translator = Translator(model, part.spans, part.scope, owner, part.kept)
         model.home = part.home
-        body.append(_cleaned(translator.written(part.node)))
+        text = _cleaned(translator.written(part.node))
+        body.append(with_shares(text, [each for each in model.shares if each.holder is owner]))
         heads |= set(translator.heads)
     return body, heads
 

@@ -25,6 +25,7 @@ _NEVER = (
 )
 # how and where PyTorch holds a tensor
 _NOT_HERE = frozenset(["is_cuda", "is_sparse", "is_sparse_csr", "is_quantized", "is_mkldnn", "is_mps", "is_xpu"])
+_OF_RUNS = ("torch.nn.attention", "torch.fx", "torch.jit", "torch.distributed", "torch._subclasses", "torch.nested")
 _REPORTS = ("_C._log_api_usage_once", "_logging.warning_once")
 
 
@@ -56,6 +57,8 @@ def settled(test: ast.expr, scope: Scope) -> bool | None:
         return False
     if isinstance(test, ast.Call) and scope.find(test.func) is hasattr and len(test.args) == 2:
         return _has(scope.find(test.args[0]), test.args[1])
+    if isinstance(test, ast.Call) and scope.find(test.func) is isinstance and len(test.args) == 2:
+        return False if _is_never(scope.find(test.args[1])) else None
     if isinstance(test, ast.Compare) and len(test.ops) == 1:
         return _of_devices(test)
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
@@ -72,6 +75,11 @@ def _has(holder: Any, name: ast.expr) -> bool | None:
     """Whether PyTorch has something, as code asks that runs with older versions, too."""
     is_text = isinstance(name, ast.Constant) and isinstance(name.value, str)
     return hasattr(holder, name.value) if is_text and is_of_torch(holder) else None  # type: ignore[attr-defined]
+
+
+def _is_never(kind: Any) -> bool:
+    """Whether it is a class of how PyTorch runs, such as its masks of blocks, of which nothing in a port is one."""
+    return isinstance(kind, type) and kind.__module__.startswith(_OF_RUNS)
 
 
 def _of_devices(test: ast.Compare) -> bool | None:

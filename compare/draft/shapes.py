@@ -123,6 +123,8 @@ class Shapes(Expressions):
 
     def _is_dtype(self, node: ast.expr) -> bool:
         name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+        if isinstance(node, ast.Call) and torch_name(self.scope.find(node.func)) == "get_default_dtype":
+            return True
         is_named_so = "dtype" in name and self.scope.find(node) is UNKNOWN
         return is_named_so or isinstance(self.scope.find(node), torch.dtype)
 

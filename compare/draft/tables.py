@@ -364,6 +364,7 @@ FUNCTIONS = rules(
         "clone": ("input", "{input}"),
         "scalar_tensor": ("s dtype", "jnp.asarray({s}<, dtype={dtype}>)"),
         "promote_types": ("type1 type2", "jnp.promote_types({type1}, {type2})"),
+        "get_default_dtype": ("", "jnp.result_type(float)"),
         "is_floating_point": ("input", "jnp.issubdtype({input}.dtype, jnp.floating)"),
         "is_tensor": ("obj", "isinstance({obj}, jax.Array)"),
         "numel": ("input", "{input}.size"),

@@ -226,10 +226,14 @@ class Translator(Augmented):
         indent = self.spans.indent(node) or ""
         head = "".join(f"@{self._decorator(each)}\n{indent}" for each in decorators)
         with self._in_types():
-            returns = f" -> {self.written(node.returns)}" if node.returns is not None else ""
+            returns = f" -> {self._in_one_line(node.returns)}" if node.returns is not None else ""
         returns = "" if gives_back else returns
         name = "__call__" if is_forward else node.name
         return f"{head}def {name}({arguments}){returns}:{body}"
+
+    def _in_one_line(self, annotation: ast.expr) -> str:
+        """An annotation without the parentheses that may stand around its lines, and their comments."""
+        return ast.unparse(ast.parse(f"({self.written(annotation)})", mode="eval"))
 
     def _to_give_back(self, node: ast.FunctionDef) -> tuple[str, ...]:
         """What a function that gives nothing writes into, which it gives in a port, for its caller to take."""

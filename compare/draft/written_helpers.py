@@ -333,6 +333,11 @@ class PreTrainedModel(nnx.Module):
     def __init__(self, config: Any, **kwargs: Any):
         self.config = config
 
+    @property
+    def dtype(self) -> Any:
+        parameters = jax.tree.leaves(nnx.state(self, nnx.Param))
+        return next(x.dtype for x in parameters if jnp.issubdtype(x.dtype, jnp.floating))
+
 
 def activation_named(name: str) -> Any:
     """The activation that `transformers` has under this name."""

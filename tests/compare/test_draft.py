@@ -58,7 +58,13 @@ def test_a_function_of_weights_that_is_given_a_name_is_ours(folder):
 
 @pytest.mark.parametrize(
     ("name", "inputs"),
-    [("Spectrum", ("2,200",)), ("Functions", ("5,6", "5,6:6")), ("Gradients", ("5,4",)), ("Tying", ("2,5:30",))],
+    [
+        ("Spectrum", ("2,200",)),
+        ("Functions", ("5,6", "5,6:6")),
+        ("Gradients", ("5,4",)),
+        ("Tying", ("2,5:30",)),
+        ("Kept", ("3,4",)),
+    ],
 )
 def test_a_draft_of_many_functions_is_equal_to_them(folder, name, inputs):
     made, case = drafted(folder, name, *inputs, file="many_functions.py")
@@ -137,6 +143,14 @@ def test_a_draft_of_a_model_of_transformers_is_equal_to_it(folder, name, inputs)
     pytest.importorskip("transformers", reason="transformers is not installed: pip install graphmode[huggingface]")
     made, case = drafted(folder, name, inputs, file="hugging_face.py")
     assert not made.notes, made.text
+    report = check(replace(case, adversarial=()), draws=1)
+    assert report.passed, f"{report}\n{made.text}"
+
+
+def test_what_a_base_class_ties_is_tied(folder):
+    pytest.importorskip("transformers", reason="transformers is not installed: pip install graphmode[huggingface]")
+    made, case = drafted(folder, "mbart", "2,7:50", file="hugging_face.py")
+    assert "self.encoder.embed_tokens.weight = self.shared.weight\n" in made.text
     report = check(replace(case, adversarial=()), draws=1)
     assert report.passed, f"{report}\n{made.text}"
 

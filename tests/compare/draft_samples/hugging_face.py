@@ -7,6 +7,8 @@ from transformers import (
     GPT2LMHeadModel,
     LlamaConfig,
     LlamaForCausalLM,
+    MBartConfig,
+    MBartModel,
     MistralConfig,
     MistralModel,
     ResNetConfig,
@@ -45,3 +47,11 @@ def mistral():
 
 def resnet():
     return ResNetModel(ResNetConfig(embedding_size=4, hidden_sizes=[4, 6], depths=[1, 1], layer_type="basic"))
+
+
+def mbart():
+    """Whose base class ties the embeddings of both halves."""
+    rates = {"attention_dropout": 0.0, "activation_dropout": 0.0, "dropout": 0.0, "use_cache": False}
+    layers = {"encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 4, "decoder_attention_heads": 4}
+    sizes = {"vocab_size": 50, "d_model": 16, "encoder_ffn_dim": 24, "decoder_ffn_dim": 24}
+    return MBartModel(MBartConfig(max_position_embeddings=16, **sizes, **layers, **rates, **EAGER))

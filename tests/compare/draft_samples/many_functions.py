@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn as nn
+from torch.nn.attention.flex_attention import BlockMask
 
 
 class Spectrum(nn.Module):
@@ -160,15 +161,27 @@ class Kept(nn.Module):
         self.register_parameter("extra", None)
         self.scale = nn.Parameter(torch.ones(4) * 0.5, requires_grad=False)
         self.anchors = [torch.arange(4.0), torch.ones(4)]
+        self.powers = [0.5, 2.0]
+        self.powers[1] /= self.powers[0]
+        self.register_buffer("low", torch.zeros(4))
+        self.low -= 0.5
         self.linear = nn.Linear(4, 4)
 
     def forward(self, x, mask=None):
         if exists(mask):
             x = x * mask
-        y = self.linear(x) * self.scale
+        y = (self.linear(x) * self.scale).clamp(min=self.low) ** self.powers[1]
         for anchor in self.anchors:
             y = y + anchor
+        y = y + self.halved(y).repeat(1, 2)
+        if mask is not None and not isinstance(mask, BlockMask):
+            y = y.masked_fill(mask > 0, 0.0)
+        if isinstance(mask, BlockMask):
+            return None
         return y if self.extra is None else y + self.extra
+
+    def halved(self, y):
+        return nn.AvgPool1d(2)(y)
 
 
 SHAPES = {}
