@@ -31,6 +31,7 @@ from .model import (
 )
 from .names import UNKNOWN, torch_name
 from .objects import NotWrittenError
+from .picked_rows import mask_of
 from .rules import as_operand, without_parentheses
 from .settled import asks_how_it_runs, settled
 from .torch_calls import OF_MODULES, TorchCalls
@@ -53,6 +54,8 @@ class Calls(TorchCalls):
         found = self.scope.find(function)
         if isinstance(function, ast.Name) and found is UNKNOWN:
             found = self._aliases.get(function.id, UNKNOWN)
+        if (made := self._picking(node)) is not None:
+            return made
         if isinstance(found, type) and issubclass(found, torch.nn.Parameter):
             return self._parameter(node)
         if is_module(found):
@@ -116,6 +119,16 @@ class Calls(TorchCalls):
         if isinstance(function, ast.Name) and self._builds and (node.args or node.keywords or function.id == "cls"):
             is_builder = function.id in self.model.builders or (found is UNKNOWN and self._is_parameter(function.id))
             return self._with(node, "rngs=rngs") if is_builder else None
+        return None
+
+    def _picking(self, node: ast.Call) -> str | None:
+        """What gives the rows that a loop takes and adds, at a fixed size; or all of its turns."""
+        if id(node) in self._picked.rows:
+            self.model.helpers.add("places_where")
+            return f"places_where({without_parentheses(self.written(mask_of(node, self.scope)))})"  # type: ignore[arg-type]
+        if id(node) in self._picked.turns:
+            self.model.imports.add("import numpy as np")
+            return f"np.argwhere(np.ones({as_operand(self.written(self._picked.turns[id(node)]))}.shape))"
         return None
 
     def _layer_named(self, node: ast.Call) -> str:

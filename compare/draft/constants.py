@@ -60,10 +60,10 @@ def _origin(module: ModuleType, name: str) -> tuple[ModuleType, str]:
         statements = ast.parse(inspect.getsource(module)).body
     except (OSError, TypeError):
         statements = []
-    for node in statements:
-        for each in node.names if isinstance(node, ast.ImportFrom) else ():
+    for node in (each for each in statements if isinstance(each, ast.ImportFrom)):
+        for each in node.names:
             if name == (each.asname or each.name):
-                place = resolve_name("." * node.level + (node.module or ""), module.__package__)  # type: ignore[union-attr]
+                place = resolve_name("." * node.level + (node.module or ""), module.__package__ or "")
                 if place in sys.modules and hasattr(sys.modules[place], "__file__"):
                     return _origin(sys.modules[place], each.name)
     return module, name

@@ -132,6 +132,8 @@ class _Reading:
             return Kind.NUMBER
         if isinstance(node.value, ast.Name) and node.value.id == "self":
             return self.settings.get(node.attr)
+        if isinstance(node.value, ast.Call) and self.scope.find(node.value.func) in (torch.finfo, torch.iinfo):
+            return Kind.NUMBER
         found = self.scope.find(node)
         return None if found is UNKNOWN else kind_of_value(found)
 

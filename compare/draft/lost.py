@@ -27,7 +27,9 @@ class _Target(NamedTuple):
     stays: bool
 
 
-def lost(observed: Observed, parts: list[Part], drafted: Mapping[At, str], renamed: set[int]) -> dict[At, list[str]]:
+def lost(
+    observed: Observed, parts: list[Part], drafted: Mapping[At, str], renamed: set[int], counted: set[At]
+) -> dict[At, list[str]]:
     """The notes that statements of the original want.
 
     Args:
@@ -35,6 +37,7 @@ def lost(observed: Observed, parts: list[Part], drafted: Mapping[At, str], renam
       parts: of the original.
       drafted: what its statements are in the draft.
       renamed: the names in it, by identity, that stand for what was written there.
+      counted: branches that ask of no array in the draft.
     """
     search = _Search(parts, drafted, renamed)
     notes: dict[At, list[str]] = defaultdict(list)
@@ -46,7 +49,7 @@ def lost(observed: Observed, parts: list[Part], drafted: Mapping[At, str], renam
         told = ", ".join(sorted(set(found))[:_TOLD])
         notes[at].append(f"M02: in place, this writes into {told}, too: a new array there, by .at[] where it is a part")
     for place in sorted(observed.asked):
-        if (branch := search.branch_at(place)) is not None:
+        if (branch := search.branch_at(place)) is not None and branch not in counted:
             notes[branch].append("C01: a branch on values: gm.cond, or jnp.where")
     return {at: list(dict.fromkeys(each)) for at, each in notes.items()}
 

@@ -57,6 +57,7 @@ class Model:
       observed: what the original did as it ran.
       drafted: its statements, as they were drafted.
       renamed: the names in them, by identity, that stand for what was written into what they named.
+      counted: the places of branches that ask of no array in the port, though they do in the original.
       lost: the notes of statements that write into what more than one name stands for.
     """
 
@@ -86,6 +87,7 @@ class Model:
     observed: Observed = field(default_factory=Observed)
     drafted: dict[tuple[str, int, int], str] = field(default_factory=dict)
     renamed: set[int] = field(default_factory=set)
+    counted: set[tuple[str, int, int]] = field(default_factory=set)
     lost: dict[tuple[str, int, int], list[str]] = field(default_factory=dict)
 
 

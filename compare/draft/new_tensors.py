@@ -88,9 +88,17 @@ class NewTensors(Objects):
 
     def _holds_values(self, node: ast.expr) -> bool:
         """Whether it is known to be no size."""
+        if self._builds and isinstance(node, ast.Name) and self._was_given_numbers(node.id):
+            return False
         is_local = isinstance(node, ast.Name) and node.id in self.scope.local
         is_sequence = is_local and self._kind(node) is Kind.SEQUENCE
         return is_sequence or self._is_list(node) or any_element(node) in self._sized
+
+    def _was_given_numbers(self, name: str) -> bool:
+        """Whether this argument of a constructor was a whole number, whatever its annotation says."""
+        made = (given for module, given in self.model.recording.arguments.values() if type(module) is self.owner)
+        values = [given[name] for given in made if name in given]
+        return bool(values) and all(isinstance(each, int) for each in values)
 
     def _is_list(self, node: ast.expr) -> bool:
         """Whether it is an argument that is said to be a list, or a name that stood for one as the original ran."""

@@ -86,7 +86,7 @@ def draft(location: str, inputs: tuple[str, ...] = ()) -> Draft:
     else:
         model.observed.trouble = "no --input is given"
     body, heads = _translated(model, parts)
-    model.lost = lost(model.observed, parts, model.drafted, model.renamed)
+    model.lost = lost(model.observed, parts, model.drafted, model.renamed, model.counted)
     if model.lost:
         body, heads = _translated(model, parts)
     body = _named_somewhere(body, parts, build)

@@ -15,6 +15,7 @@ import torch
 from .kinds import Kind, has_only_lengths, kind_of
 from .model import Model, is_self
 from .names import UNKNOWN, Scope, is_of_torch, torch_name
+from .picked_rows import Picked
 from .settled import asks_how_it_runs
 from .spans import Spans
 
@@ -74,6 +75,7 @@ class Recognition:
         self._as_pass: set[int] = set()
         self._inner: dict[str, ast.FunctionDef] = {}  # functions within the one that is written
         self._code: ast.FunctionDef | None = None  # the function that is written
+        self._picked = Picked()  # in it
         self._renamed: dict[int, str] = {}  # what names stand for after a module has written into what they name
         self._last_read: dict[str, int] = {}  # the last line of that function that reads a name
         self._taken: set[int] = set()  # calls whose result what they write into takes
@@ -209,7 +211,7 @@ class Recognition:
     def _is_tensor(self, node: ast.expr) -> bool:
         """Whether an expression gives a tensor, as far as its code tells."""
         if isinstance(node, ast.Name):
-            return node.id in self._tensors
+            return node.id in self._tensors and node.id not in self._picked.counts
         if isinstance(node, ast.Call):
             return self._gives_tensors(node)
         if isinstance(node, ast.Attribute):
@@ -225,6 +227,8 @@ class Recognition:
         if isinstance(node, ast.Subscript):
             if self._has_held_plain(node.value):
                 return False
+            if isinstance(node.slice, ast.Tuple) and any(isinstance(each, ast.Slice) for each in node.slice.elts):
+                return True
             return self._is_tensor(node.value) or (not isinstance(node.slice, ast.Slice) and self._has_held(node.value))
         parts = {
             ast.BinOp: ("left", "right"),

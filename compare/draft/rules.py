@@ -38,7 +38,7 @@ class Rule:
         return any(f"{part})" in self.template for part in ("reshape({shape}", "transpose({dims}", ", {operands}"))
 
     def name(self, keyword: str) -> str | None:
-        return next((names[0] for names in self.parameters if keyword in names), None)
+        return next((names[0].lstrip("*") for names in self.parameters if {keyword, f"*{keyword}"} & {*names}), None)
 
     def filled(self, given: Mapping[str, str]) -> str | None:
         """The text; None where a part that cannot be left out was not given, or one was that has no place here."""

@@ -93,8 +93,8 @@ def _share(module: torch.nn.Module, drafted: set[type], name: str, other: str) -
         holder = module.get_submodule(".".join(common[:depth]))
         if type(holder) in drafted:
             fits = type(_holder(module, name)) is type(_holder(module, other))
-            ways = (_way(holder, each.split(".")[depth:]) for each in (name, other))
-            return [Share(type(holder), *ways, fits)]
+            target, value = (_way(holder, each.split(".")[depth:]) for each in (name, other))
+            return [Share(type(holder), target, value, fits)]
     return []
 
 

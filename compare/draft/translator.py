@@ -25,6 +25,7 @@ from .initial import is_no_grad, sets_more
 from .left import HELPERS, LEGACY
 from .model import is_module, is_result, is_self
 from .names import is_of_torch, torch_name
+from .picked_rows import picked_in
 from .recognition import is_test
 from .rules import without_parentheses
 from .settled import settled
@@ -121,6 +122,8 @@ class Translator(Augmented):
             self._note("M01: a part of a tensor among several targets: give it a name, and write that by .at[]")
         if isinstance(node, ast.Assign) and not self._builds:
             self._taking |= {id(each) for each in among_several(node.targets) if self._is_state(each)}
+        if isinstance(node, ast.Assign) and id(node.value) in self._picked.turns:  # which are no arrays
+            return f"{self.written(node.targets[0])} = {self.written(node.value)}"
         if isinstance(node, ast.Assign) and len(node.targets) == 1:
             self._learn_count(node.targets[0], node.value)
             self._learn(node.targets[0], node.value)
@@ -147,6 +150,8 @@ class Translator(Augmented):
             always = settled(node.test, self.scope)
             if always is not None:
                 return self._branch(node.body if always else node.orelse)
+        if isinstance(node, ast.If) and self._picked.asks_of_turns(node.test) and not self._asks_for_values(node.test):
+            self.model.counted.add((self.spans.file, node.lineno, node.col_offset))
         if isinstance(node, ast.If | ast.While) and self._asks_for_values(node.test):
             loop = "C07, C08: a loop as long as values say: gm.while_loop"
             self._note("C01: a branch on values: gm.cond, or jnp.where" if isinstance(node, ast.If) else loop)
@@ -194,7 +199,7 @@ class Translator(Augmented):
     def _function(self, node: ast.FunctionDef) -> str:
         outer = self._builds, self._tensors, self._no_grad, self._views, self._keeps_no_grad, self._stopped_names
         variables, self._variables = self._variables, set()
-        of_outer = self._inner, self._given_back, self._last_read, self._code
+        of_outer = self._inner, self._given_back, self._last_read, self._code, self._picked
         self._code = node
         names = [getattr(self._called(each), "__name__", "") for each in node.decorator_list]
         self._no_grad = any(name in ("no_grad", "inference_mode") for name in names) and not self._takes_rngs(node.name)
@@ -214,13 +219,14 @@ class Translator(Augmented):
         self._inner = {each.name: each for each in node.body if isinstance(each, ast.FunctionDef)}
         arguments = self._arguments(node)
         self._scopes.append(self.scope.within(node))
+        self._picked = picked_in(node, self.scope)
         gives_back = self._given_back
         try:
             body = self._body(node)
         finally:
             self._scopes.pop()
             self._builds, self._tensors, self._no_grad, self._views, self._keeps_no_grad, self._stopped_names = outer
-            self._inner, self._given_back, self._last_read, self._code = of_outer
+            self._inner, self._given_back, self._last_read, self._code, self._picked = of_outer
             self._variables = variables
         decorators = [each for each in node.decorator_list if not self._is_of_framework(each)]
         indent = self.spans.indent(node) or ""

@@ -71,6 +71,8 @@ class Views(Calls):
         assert self._now is not None
         text, base = ast.unparse(value), value.value if isinstance(value, ast.Subscript) else value
         begin = self._written_base(base)
+        if begin == name:  # which stands for the part from here on, and nothing for the whole
+            return
         if isinstance(value, ast.Subscript) and begin and self._is_basic(value.slice) and self._gives_part(base, name):
             needs = frozenset(each.id for each in ast.walk(value.slice) if isinstance(each, ast.Name))
             needs |= {begin} if isinstance(base, ast.Name) else set()

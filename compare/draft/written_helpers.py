@@ -86,6 +86,12 @@ def with_value(x: jax.Array, value: jax.Array) -> jax.Array:
     return x + jax.lax.stop_gradient(value - x)
 
 
+def places_where(mask: jax.Array) -> tuple[jax.Array, ...]:
+    """The places where a mask holds, axis by axis, and behind them as many beyond its end as it has elements besides:
+    what `.at[]` adds or writes there is dropped."""
+    return jnp.nonzero(mask, size=mask.size, fill_value=mask.shape)
+
+
 def fill_where(x: jax.Array, mask: jax.Array, value: jax.Array | float) -> jax.Array:
     """`x` with a number, or another array's elements, where a mask over the first axes holds."""
     return jnp.where(mask.reshape(*mask.shape, *[1] * (x.ndim - mask.ndim)), value, x).astype(x.dtype)

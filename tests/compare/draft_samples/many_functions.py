@@ -153,6 +153,20 @@ def exists(x):
     return x is not None
 
 
+def normal_bias(y):
+    return torch.ones(len(y), 2, 4).cumsum(-1)
+
+
+class Scaled(nn.Module):
+    def __init__(self, size: tuple[int]):
+        super().__init__()
+        self.weight = nn.Parameter(torch.Tensor(size))
+        self.weight.data.fill_(0.5)
+
+    def forward(self, y):
+        return y * self.weight
+
+
 class Kept(nn.Module):
     """Parameters that stay as they are, arrays in lists, and what asks whether something is there."""
 
@@ -160,6 +174,7 @@ class Kept(nn.Module):
         super().__init__()
         self.register_parameter("extra", None)
         self.scale = nn.Parameter(torch.ones(4) * 0.5, requires_grad=False)
+        self.scaled = Scaled(4)
         self.anchors = [torch.arange(4.0), torch.ones(4)]
         self.powers = [0.5, 2.0]
         self.powers[1] /= self.powers[0]
@@ -173,7 +188,11 @@ class Kept(nn.Module):
         y = (self.linear(x) * self.scale).clamp(min=self.low) ** self.powers[1]
         for anchor in self.anchors:
             y = y + anchor
-        y = y + self.halved(y).repeat(1, 2)
+        y = self.scaled(y)
+        bias = normal_bias(y)
+        bias = bias[:, None, 0, :]
+        bias[bias == 2] = 3.0
+        y = y + bias[:, 0] + self.halved(y).repeat(1, 2).flip(dims=[0]).flip(dims=(0, 1))
         if mask is not None and not isinstance(mask, BlockMask):
             y = y.masked_fill(mask > 0, 0.0)
         if isinstance(mask, BlockMask):
