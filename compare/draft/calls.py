@@ -256,6 +256,9 @@ class Calls(TorchCalls):
         if is_super(function):
             return self._super_call(node, function)
         is_module = is_self(function.value) or bool(self.modules_at(function.value))
+        if function.attr == "forward" and not is_self(function.value):
+            is_class = isinstance(self.scope.find(function.value), type)
+            return self._with(node, function=f"{self.written(function.value)}{'.__call__' * is_class}")
         if function.attr in _OF_VARIABLES and is_module and self._is_pytorchs(function):
             kind = "nnx.BatchStat" if "buffers" in function.attr else "nnx.Param"
             self._note(f"{function.attr}: nnx.state(module, {kind}) has them, by path, as they lie here")

@@ -45,6 +45,10 @@ def known_of(module: torch.nn.Module, recording: Recording) -> Model:
                 if child is not None:
                     model.instances.setdefault((cls, name), child)
                     model.writing.setdefault((cls, name), set()).add(written_by(child))
+    for inside in dict.fromkeys([*module.modules(), *made]):
+        for cls in own_classes(type(inside)):  # as self.bias = nn.Parameter(...) if it has one else None
+            lacking = {name for name in model.variables[cls] if vars(inside).get(name, inside) is None}
+            model.absent[cls] |= lacking
     for cls, absent in model.absent.items():
         model.variables[cls] -= absent
     return model

@@ -80,6 +80,10 @@ class TorchCalls(NewTensors):
         if self._builds and name in ("rand", "randn"):  # what is loaded takes the place of what is drawn
             self.model.starts_otherwise = True
             return self._created(node, "zeros")
+        sizes = [*node.args[2:3], *(each.value for each in node.keywords if each.arg == "size")]
+        if self._builds and name == "normal" and sizes:
+            self.model.starts_otherwise = True
+            return f"jnp.zeros({self.written(sizes[0])})"
         if name.startswith("nn.utils.") and (made := self._of_utils(node, name)) is not None:
             return made
         if short == "bincount" and any(each.arg == "minlength" for each in node.keywords):

@@ -434,6 +434,27 @@ def create_sliding_window_causal_mask(
     return jnp.broadcast_to(jnp.where(seen, 0, least).astype(inputs_embeds.dtype), (batch, 1, steps, steps))
 
 
+def create_bidirectional_sliding_window_mask(
+    config: Any, inputs_embeds: jax.Array, attention_mask: jax.Array | None = None, **kwargs: Any
+) -> jax.Array:
+    """`[B, 1, T, T]`, to add: 0 where a step may look at another that is no further away than the window is wide."""
+    batch, steps = inputs_embeds.shape[:2]
+    seen = (abs(jnp.arange(steps)[:, None] - jnp.arange(steps)) <= config.sliding_window)[None, None]
+    if attention_mask is not None:
+        seen = seen & (attention_mask != 0)[:, None, None, :]
+    least = jnp.finfo(inputs_embeds.dtype).min
+    return jnp.broadcast_to(jnp.where(seen, 0, least).astype(inputs_embeds.dtype), (batch, 1, steps, steps))
+
+
+def create_recurrent_attention_mask(
+    config: Any, inputs_embeds: jax.Array, attention_mask: jax.Array | None = None, **kwargs: Any
+) -> jax.Array | None:
+    """`[B, T]`, 0 for padding; None where nothing is masked."""
+    if attention_mask is None or attention_mask.ndim != 2 or inputs_embeds.shape[1] == 1:
+        return None
+    return attention_mask[:, -inputs_embeds.shape[1] :]
+
+
 def create_bidirectional_mask(
     config: Any,
     inputs_embeds: jax.Array,

@@ -158,13 +158,14 @@ def normal_bias(y):
 
 
 class Scaled(nn.Module):
-    def __init__(self, size: tuple[int]):
+    def __init__(self, size: tuple[int], shifts=False):
         super().__init__()
         self.weight = nn.Parameter(torch.Tensor(size))
         self.weight.data.fill_(0.5)
+        self.shift = nn.Parameter(torch.normal(0, 0.1, size=(size,))) if shifts else None
 
     def forward(self, y):
-        return y * self.weight
+        return y * self.weight, self.shift
 
 
 class Kept(nn.Module):
@@ -174,7 +175,7 @@ class Kept(nn.Module):
         super().__init__()
         self.register_parameter("extra", None)
         self.scale = nn.Parameter(torch.ones(4) * 0.5, requires_grad=False)
-        self.scaled = Scaled(4)
+        self.scaled, self.shifted = Scaled(4), Scaled(4, shifts=True)
         self.anchors = [torch.arange(4.0), torch.ones(4)]
         self.powers = [0.5, 2.0]
         self.powers[1] /= self.powers[0]
@@ -188,7 +189,9 @@ class Kept(nn.Module):
         y = (self.linear(x) * self.scale).clamp(min=self.low) ** self.powers[1]
         for anchor in self.anchors:
             y = y + anchor
-        y = self.scaled(y)
+        y, _ = self.scaled.forward(y)
+        y, shift = self.shifted(y)
+        y = y + shift
         bias = normal_bias(y)
         bias = bias[:, None, 0, :]
         bias[bias == 2] = 3.0
