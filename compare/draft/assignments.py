@@ -32,6 +32,16 @@ class Assignments(Writes):
         found = self.scope.find(value)
         if isinstance(value, ast.IfExp):
             return self._is_plain_function(value.body) and self._is_plain_function(value.orelse)
+        if self._is_own(value):
+            method = getattr(self.owner, value.attr, None)
+            return isinstance(method, FunctionType) and value.attr not in self.model.builders
+        if isinstance(value, ast.Subscript):
+            held = self.scope.find(value.value)
+            functions = list(held.values()) if isinstance(held, dict) else []
+            return bool(functions) and all(
+                isinstance(each, FunctionType) and self.model.functions.get(each) not in self.model.builders
+                for each in functions
+            )
         if torch_name(found) is not None:
             return True
         if isinstance(found, FunctionType):

@@ -15,11 +15,14 @@ _FRAMEWORK = (
     "modeling_utils", "modeling_layers", "utils", "integrations", "masking_utils", "generation", "cache_utils",
     "modeling_flash_attention_utils", "modeling_rope_utils", "processing_utils",
 )  # fmt: skip
+_ROTARY = "_compute_"  # as the functions begin that give the frequencies of rotary embeddings, which are of a model
 
 
 def is_framework(found: Any) -> bool:
     """Whether a class or function is of the framework, rather than of a model."""
     package, _, rest = str(getattr(found, "__module__", None)).partition(".")
+    if rest == "modeling_rope_utils" and str(getattr(found, "__name__", "")).startswith(_ROTARY):
+        return False
     return package == "transformers" and rest.split(".")[0] in _FRAMEWORK and isinstance(found, type | FunctionType)
 
 

@@ -89,7 +89,8 @@ def draft(location: str, inputs: tuple[str, ...] = ()) -> Draft:
     model.lost = lost(model.observed, parts, model.drafted, model.renamed, model.counted)
     if model.lost:
         body, heads = _translated(model, parts)
-    body = _named_somewhere(body, parts, build)
+    before, behind = constants(model)
+    body = _named_somewhere(body, parts, build, [*before, *behind])
     ties = [tie for tie in model.ties if tie.attribute in heads]
     original = build.__module__
     is_function = isinstance(build, FunctionType)
@@ -117,7 +118,6 @@ def draft(location: str, inputs: tuple[str, ...] = ()) -> Draft:
     if "apply_function" in model.helpers:
         model.helpers.add("Context")
         model.imports |= {"import numpy as np", "from typing import Any"}
-    before, behind = constants(model)
     body, behind = _where_read(body, behind)
     if model.helpers & {*DISTRIBUTIONS.values()}:
         model.imports.add("import math")
@@ -171,12 +171,12 @@ def _where_read(body: list[str], made: list[str]) -> tuple[list[str], list[str]]
     return body, left
 
 
-def _named_somewhere(body: list[str], parts: list[Part], build: Any) -> list[str]:
-    """The texts without functions that no other names, as those that set initial values are."""
+def _named_somewhere(body: list[str], parts: list[Part], build: Any, constants: list[str]) -> list[str]:
+    """The texts without functions that no other names, nor a constant, as those that set initial values are."""
     while True:
         left = []
         for text, part in zip(body, parts, strict=True):
-            others = (each for each in body if each is not text)
+            others = [*(each for each in body if each is not text), *constants]
             is_named = any(re.search(rf"\b{part.name}\b", each) for each in others)
             if part.item is build or not isinstance(part.item, FunctionType) or is_named:
                 left.append((text, part))

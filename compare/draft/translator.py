@@ -158,7 +158,7 @@ class Translator(Augmented):
         if isinstance(node, ast.Assert) and self._asks_for_values(node.test):
             self._note("H04: gm.check within gm.checked")
         is_try = isinstance(node, ast.Try) and not self._builds and self._code is not None
-        if is_try and not all(map(_is_of_names, node.handlers)):  # type: ignore[attr-defined]
+        if is_try and not all(map(_is_of_names, node.handlers)) and self._may_compute(node.body):  # type: ignore[attr-defined]
             self._note("H05: no value raises in a graph: gm.attempt")
         if isinstance(node, ast.With):
             if self._records_no_gradient(node):
@@ -399,6 +399,13 @@ class Translator(Augmented):
         if (isinstance(test, ast.Name) and test.id in self._asked) or self._is_state(test):
             return True
         return not isinstance(test, ast.Name | ast.Attribute) and self._is_tensor(test)
+
+    def _may_compute(self, block: list[ast.stmt]) -> bool:
+        """Whether statements call something, or take tensors."""
+        inside = [node for each in block for node in ast.walk(each)]
+        return any(
+            isinstance(node, ast.Call) or (isinstance(node, ast.expr) and self._is_tensor(node)) for node in inside
+        )
 
     def _context(self, context: ast.expr) -> str | None:
         """A context that a port has, too."""

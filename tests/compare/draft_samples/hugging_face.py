@@ -55,3 +55,10 @@ def mbart():
     layers = {"encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 4, "decoder_attention_heads": 4}
     sizes = {"vocab_size": 50, "d_model": 16, "encoder_ffn_dim": 24, "decoder_ffn_dim": 24}
     return MBartModel(MBartConfig(max_position_embeddings=16, **sizes, **layers, **rates, **EAGER))
+
+
+def llama_with_yarn():
+    """Whose frequencies a function of another file computes, by its name in a dictionary there."""
+    rotary = {"rope_type": "yarn", "rope_theta": 100.0, "factor": 4.0, "original_max_position_embeddings": 8}
+    sizes = {"vocab_size": 50, "num_key_value_heads": 2, "max_position_embeddings": 32, "use_cache": False}
+    return LlamaForCausalLM(LlamaConfig(rope_parameters=rotary, **sizes, **SIZES, **EAGER))
