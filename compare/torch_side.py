@@ -27,7 +27,7 @@ from .kept_results import KeptResults
 from .observation import Observation, changed
 from .scalar_loss import scalar_loss
 from .trees import is_floating, named_leaves, to_arrays
-from .widened import in_float64, widen
+from .widened import in_float64, let_ask_for_gradients, widen
 
 _NORMS = (torch.nn.modules.batchnorm._NormBase,)
 
@@ -177,6 +177,7 @@ class TorchSide:
         self.asked: set[str] = set()
         self.is_coarse = False
         self._kept = KeptResults(self.module.modules())
+        let_ask_for_gradients(self.module)
         if dtype == "float64":
             widen(self.module, self.note_asked, self.note_coarse)
         self.parameters = {k: p for k, p in self.module.named_parameters(remove_duplicate=False) if p.requires_grad}

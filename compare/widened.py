@@ -135,6 +135,22 @@ class _Refined(TorchFunctionMode):
         return COARSE.get(func, func)(*args, **(kwargs or {}))
 
 
+def let_ask_for_gradients(module: torch.nn.Module) -> None:
+    """Lets modules inside say `x.requires_grad = True` of what they computed of an input that has a gradient, as they
+    may of one that has none; it changes nothing, and PyTorch refuses it. `transformers` says so for checkpointing."""
+    for each in module.modules():
+        names = getattr(getattr(type(each).forward, "__code__", None), "co_names", ())
+        if "requires_grad" in names:
+            _run_in(each, _Asking)
+
+
+class _Asking(TorchFunctionMode):
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func == torch.Tensor.requires_grad.__set__ and args[1] and args[0].requires_grad:  # type: ignore[attr-defined]
+            return None
+        return func(*args, **(kwargs or {}))
+
+
 def _run_in(module: torch.nn.Module, mode: Callable[[], contextlib.AbstractContextManager[Any]]) -> None:
     if isinstance(module, torch.jit.ScriptModule):
         return  # no function call of its can be seen

@@ -563,3 +563,38 @@ def test_a_reference_that_multiplies_by_groups_is_judged_in_float64(wrong):
     report = check(case, hasty=True)
     assert report.passed is not wrong, report
     assert not wrong or "weight-transposed" in str(report), report
+
+
+class Checkpointed(torch.nn.Module):
+    """Asks for a gradient of what it computed, as feature extractors of `transformers` do in training."""
+
+    def __init__(self):
+        super().__init__()
+        self.mix = torch.nn.Linear(WIDTH, 3)
+
+    def forward(self, x):
+        hidden = x[:, None]
+        if self.training:
+            hidden.requires_grad = True
+        return self.mix(hidden)
+
+
+class CheckpointedPort(nnx.Module):
+    def __init__(self, rngs):
+        self.mix = gm.nn.Linear(WIDTH, 3, rngs=rngs)
+
+    def __call__(self, x):
+        return self.mix(x[:, None])
+
+
+def test_a_reference_may_ask_for_the_gradient_of_what_it_computed():
+    case = Case(
+        name="c",
+        summary="s",
+        reference=Checkpointed,
+        model=CheckpointedPort,
+        inputs=lambda rng: (rng.standard_normal((4, WIDTH)),),
+        adversarial=(),
+    )
+    report = check(case)
+    assert report.passed, report
