@@ -1,5 +1,6 @@
 """What is written into a part of a tensor, sequences of several lengths, and an epsilon beside a root."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -408,3 +409,9 @@ def test_exchanged_shares_of_no_running_mean_are_no_momentum():
     report = check(Case(name="c", summary="s", inputs=rows, adversarial=(), **layers))
     (cause, *_) = [each for each in report.causes if each.id == "momentum"]
     assert "momentum" not in cause.fix, cause
+
+
+def test_a_mask_that_keeps_the_other_end_of_what_is_drawn_is_named():
+    dropped = lambda y, x: y.div(0.7) * torch.floor(0.7 + x.sigmoid())  # noqa: E731
+    found = told(dropped, lambda y, x: jnp.where(jax.nn.sigmoid(x) < 0.7, y / 0.7, 0))
+    assert found == [("mask-drawn", "keeps where what is drawn is below 0.7, where the reference keeps from 0.3 on")]
