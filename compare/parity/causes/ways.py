@@ -143,7 +143,7 @@ class Ways:
     def _has(self, value: Any) -> bool:
         if self.ours.have(value) or self.ours.have_element(value):
             return True
-        whole = self._joined.get(_key(value))
+        whole = self._joined.get(_key(value)) if self._joined else None
         return whole is not None and self.ours.have(whole)
 
 
