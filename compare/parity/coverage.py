@@ -34,7 +34,7 @@ class Sides:
     """On which sides of their kinks the reference's activations were entered, modules and functions.
 
     Attributes:
-      kinks: by the module's path, or the line that calls a function, where its branches meet.
+      kinks: by the module's path, or a function and the line that calls it, where its branches meet.
       seen: by the same and kink, whether an input was below it, and whether one was above.
       entered: by the mode and the inputs of the reference, and then by the same and kink, what entered there; all in
         short.
@@ -88,8 +88,9 @@ class Sides:
         self._now = None
 
     def _note_limit(self, function: str, place: str, x: torch.Tensor, limit: float) -> None:
-        self.kinks.setdefault(place, (function, ()))
-        self._note(place, x, (limit,))
+        at = f"{function} {place}"  # several may stand in one line
+        self.kinks.setdefault(at, (function, ()))
+        self._note(at, x, (limit,))
 
     def _note_compared(self, sign: str, place: str, x: torch.Tensor, number: float) -> None:
         values = x.detach()
@@ -142,7 +143,7 @@ class Sides:
             for side, was_there in (("below", below), ("above", above)):
                 if not was_there:
                     about = self.kinks[path][0], kink, side, self._is_constant(path, kink)
-                    missed.setdefault(about, []).append(path or "the model itself")
+                    missed.setdefault(about, []).append(path.removeprefix(f"{about[0]} ") or "the model itself")
         alike: dict[tuple[bool, bool], dict[str, list[str]]] = {}  # what the same is said of: sides by what has them
         for (kind, kink, side, constant), paths in missed.items():
             sides = alike.setdefault((kind in CLAMPS, constant), {})
@@ -169,13 +170,21 @@ class Sides:
                         f"nothing that is compared by {sign} {number:g} at {place} is {side} that on any "
                         "of the case's inputs: what is done then is not seen; add an edge input that gets there"
                     )
+
+    def number_warnings(self, is_told: Callable[[str, float, float], bool]) -> Iterable[str]:
+        """What another number in a comparison would not be told by, though there are values on either side of it."""
+        for (sign, place, number), (low, high) in self.compared.items():
             # counts that are held against one of them: nothing lies between
             are_neighbours = high - low == 1 and float(low).is_integer() and float(number).is_integer()
-            if number and np.isfinite(high - low) and high - low > FAR * abs(number) and not are_neighbours:
+            if not number or not FAR * abs(number) < high - low < np.inf or are_neighbours:
+                continue
+            others = {end: number + NEARLY * (end - number) for end in (low, high)}
+            least, most = (number if is_told(place, number, other) else end for end, other in others.items())
+            if least < most:
                 yield (
                     f"what is compared by {sign} {number:g} at {place} comes no nearer to that than {low:g} and "
-                    f"{high:g}: a port with another number between the two would pass; add edge inputs that come near "
-                    "to it on either side"
+                    f"{high:g}: a port with another number between {least:g} and {most:g} would pass; add edge inputs "
+                    "that come near to it on either side"
                 )
 
     def limit_warnings(self, is_told: Callable[[str, float, float], bool]) -> Iterable[str]:
@@ -229,7 +238,7 @@ def coverage_warnings(
       parameters: which of them learn.
       sides: what its activations were seen to do.
       without_effect: of parameters without a gradient, those without which the answer would be the same.
-      is_told: whether the answers tell another limit in a line from its own.
+      is_told: whether the answers tell another limit, or number to compare with, in a line from its own.
       later: the outputs of further calls, one after the other, the last of them on the question's own inputs.
     """
     truths = [truth for truth in truths if not truth.question.is_timed]
@@ -252,6 +261,7 @@ def coverage_warnings(
         found += sides.padding_warnings()
     found += _symmetric(state_dict, parameters)
     found += sides.warnings()
+    found += sides.number_warnings(is_told)
     found += sides.limit_warnings(is_told)
     return found
 

@@ -328,10 +328,11 @@ class _Looks:
 
     def _second(self, look: Look, deadline: float, number: int = 0) -> Look | None:
         """A look at another input of the same kind, of several the one of this number; None where there is none, or no
-        time for it."""
+        time for a further one. The first of them is taken however late it is, since a cause was found: without it a
+        number that fits by chance would be told."""
         from .inside.localise import Look
 
-        if self.exam.judge.is_large or time.monotonic() > deadline:
+        if self.exam.judge.is_large or (number and time.monotonic() > deadline):
             return None
         try:
             question = self.exam.judge.another(look.question, number)

@@ -27,6 +27,7 @@ KNOWN = {
     "hardsigmoid": (-3.0, 3.0),
     **dict.fromkeys(("relu", "leaky_relu", "prelu", "elu", "celu", "selu"), (0.0,)),
 }
+STAND_INS = {made.__code__ for made in widened.COARSE.values()}  # what these call, no model does
 COMPARISONS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
 
 
@@ -79,7 +80,7 @@ def _limits(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterato
 def place_of(frame: FrameType | None) -> str:
     """The file and line of the call, or nothing where a module of PyTorch makes it."""
     handing = (os.path.join(TORCH, "overrides.py"), os.path.join(TORCH, "nn", "functional.py"), widened.__file__)
-    while frame is not None and frame.f_code.co_filename in handing:
+    while frame is not None and frame.f_code.co_filename in handing and frame.f_code not in STAND_INS:
         frame = frame.f_back
     if frame is None or frame.f_code.co_filename.startswith((TORCH + os.sep, HARNESS + os.sep)):
         return ""

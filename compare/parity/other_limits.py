@@ -1,5 +1,5 @@
-"""Whether a limit of a reference's function may be another number, and nothing that was asked tells the one from the
-other: the floor of a logarithm that only zeros get to, which a mask takes out again."""
+"""Whether a limit of a reference's function, or a number that it compares with, may be another one, and nothing that
+was asked tells them apart: the floor of a logarithm that only zeros get to, which a mask takes out again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch.overrides import TorchFunctionMode
 
-from .function_limits import CLAMPS, place_of
+from .function_limits import CLAMPS, COMPARISONS, place_of
 from .yardstick import difference, magnitude
 
 if TYPE_CHECKING:
@@ -30,7 +30,8 @@ class _OtherLimit(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if getattr(func, "__name__", "").rstrip("_") in CLAMPS and place_of(sys._getframe(1)) == self.place:
+        name = getattr(func, "__name__", "").strip("_")
+        if (name in CLAMPS or name in COMPARISONS) and place_of(sys._getframe(1)) == self.place:
             args = args[:1] + tuple(map(self._instead, args[1:]))
             kwargs = {name: self._instead(value) for name, value in kwargs.items()}
         return func(*args, **kwargs)
@@ -47,7 +48,7 @@ def is_told(
     other: float,
     in_turns: Callable[[], Sequence[Sequence[tuple[Mode, Inputs]]]] = tuple,
 ) -> bool:
-    """Whether the reference answers otherwise with another limit, on these or in calls one after the other; also where
+    """Whether the reference answers otherwise with another number, on these or in calls one after the other; also where
     there is no time to find out."""
     until = time.monotonic() + LONGEST_S
     for truth in truths:

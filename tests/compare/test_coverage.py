@@ -12,7 +12,7 @@ import torch
 from flax import nnx
 from graphmode.compare import Case, check
 from graphmode.compare.parity import coverage, function_limits
-from graphmode.compare.parity.coverage import coverage_warnings
+from graphmode.compare.parity.coverage import Sides, coverage_warnings
 from graphmode.compare.parity.function_limits import WatchedLimits
 from graphmode.compare.parity.judge import Judge
 from graphmode.compare.parity.other_limits import is_told
@@ -160,6 +160,22 @@ def test_what_inputs_do_not_cover_is_told(what):
     fields, words = UNCOVERED[what]
     found = [w for w in warnings(**fields) if all(word in w for word in words)]
     assert len(found) == 1, warnings(**fields)
+
+
+def test_limits_are_told_of_the_function_that_has_them():
+    two = limited(lambda h: torch.relu(h - 90).clamp(max=7))
+    both = " ".join(warnings(reference=two))
+    assert "no input of relu test_coverage.py:" in both
+    assert "no input of clamp test_coverage.py:" in both
+    shared = " ".join(warnings(reference=limited(torch.nn.functional.hardsigmoid)))
+    assert "above 6" not in shared
+
+
+def test_another_number_that_something_tells_is_no_gap():
+    sides = Sides(compared={(">", "x.py:1", 0.35): (0.0, 0.6)})
+    assert not list(sides.number_warnings(lambda *_: True))
+    (above,) = sides.number_warnings(lambda place, number, other: other < number)
+    assert "another number between 0.35 and 0.6 would pass" in above
 
 
 EDGES = {

@@ -77,6 +77,22 @@ def test_it_fails_where_float32_is_declared_and_the_cast_is_named(model, module)
     assert any("to bfloat16 at test_declared_dtype.py:" in words for words in says), str(report)
 
 
+class Scaled(Reference):
+    def forward(self, x):
+        return 0.3 * super().forward(0.7 * x)
+
+
+class ScaledCasts(Casts):
+    def __call__(self, x):
+        return 0.3 * super().__call__(x.astype(jnp.bfloat16) * 0.7)
+
+
+def test_casts_are_named_beside_numbers_that_they_round_and_nothing_of_the_case_is_accused():
+    report = check(case(ScaledCasts, Scaled))
+    assert [cause.id for each in report.divergences for cause in each.causes] == ["hidden-cast"]
+    assert not any(each.outside for each in report.divergences), str(report)
+
+
 def test_a_wrong_port_in_bfloat16_is_caught_as_that():
     report = check(case(Wrong), dtype="bfloat16")
     assert not report.equal

@@ -806,3 +806,39 @@ def test_what_is_written_part_by_part_is_had_between():
     found, _ = checked(Windows, WindowsPort, lambda rng: (rng.standard_normal((2, 8, 4)),))
     (line,) = lines_with("window")
     assert found.port == [f"{line} (concatenate)"], found
+
+
+class Ragged(torch.nn.Module):
+    """Sets of as many rows as each has, of which the port computes all rows at once."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc, self.out = torch.nn.Linear(3, 5), torch.nn.Linear(5, 2)
+
+    def forward(self, rows, lengths):
+        found = []
+        for x in rows.split(lengths.tolist()):
+            apart = torch.tanh(self.fc(x)) * (1 + len(x)) ** 0.5
+            weights = apart / apart.square().sum(0).sqrt()
+            found.append(torch.cos(weights + apart.sin()).sum(0))
+        return self.out(torch.stack(found))
+
+
+class RaggedPort(nnx.Module):
+    def __init__(self, rngs):
+        self.fc, self.out = gm.nn.Linear(3, 5, rngs=rngs), gm.nn.Linear(5, 2, rngs=rngs)
+
+    def __call__(self, rows, lengths):
+        ids = jnp.repeat(jnp.arange(3), lengths, total_repeat_length=9)
+        scale = jnp.sqrt(1 + lengths.astype(rows.dtype))
+        apart = jnp.tanh(self.fc(rows)) * scale[ids][:, None]
+        total = jnp.sqrt(jax.ops.segment_sum(apart**2, ids, 3))
+        weights = apart / total[ids]
+        shifted = jnp.cos(weights + jnp.sin(apart) * jnp.cos(apart))  # shifted
+        return self.out(jax.ops.segment_sum(shifted, ids, 3))
+
+
+def test_rows_of_several_sets_at_once_are_those_of_each():
+    sets = lambda rng: (rng.standard_normal((9, 3)), rng.permutation([2, 4, 3]))  # noqa: E731
+    astray, told = checked(Ragged, RaggedPort, sets)
+    assert {each.partition(" ")[0] for each in astray.port} == set(lines_with("shifted")), told

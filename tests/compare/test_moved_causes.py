@@ -84,6 +84,32 @@ def test_a_gradient_that_is_stopped_on_the_other_side_is_named():
     assert found == [("stop-gradient", says)]
 
 
+class OneHot(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(4, 4)
+
+    def forward(self, x):
+        y = self.fc(x).softmax(-1)
+        hard = torch.zeros_like(y).scatter_(-1, y.max(-1, keepdim=True)[1], 1.0)
+        return (hard - y).detach() + y
+
+
+class AllHard(nnx.Module):
+    def __init__(self, rngs):
+        self.fc = nnx.Linear(4, 4, rngs=rngs)
+
+    def __call__(self, x):
+        y = jax.nn.softmax(self.fc(x))
+        hard = jax.nn.one_hot(y.argmax(-1), 4, dtype=y.dtype)
+        return jax.lax.stop_gradient(hard - y) + hard
+
+
+def test_zeros_that_are_filled_are_called_by_what_fills_them():
+    ((id, says), *_) = causes(OneHot, AllHard, lambda rng: (rng.standard_normal((6, 4)),))
+    assert (id, says) == ("wiring", "gives what scatter_ gives to add where the reference gives what softmax gives")
+
+
 class Graph(torch.nn.Module):
     """The mean of what the neighbours at the other end of edges send."""
 

@@ -12,6 +12,7 @@ from block_sample import becomes, sets
 from flax import nnx
 from graphmode.compare import Case, check
 from graphmode.compare.draw import check_inputs, edge_input
+from graphmode.compare.parity import diagnosis
 from graphmode.compare.parity.causes import Elsewhere, explain
 from graphmode.compare.parity.examination import Examination
 from graphmode.compare.parity.inside.localise import Look
@@ -90,6 +91,15 @@ def test_a_cause_has_to_fit_on_a_second_draw(missing, signs, causes):
     case = summed(missing=missing)
     report = check(case, seed=seed_of(case, *signs), draws=1, compiled=False, hasty=True)
     assert [cause.id for cause in report.first_divergence.causes] == causes
+
+
+def test_a_cause_that_is_found_late_has_to_fit_there_too(monkeypatch):
+    usual = diagnosis._Looks._elsewhere
+    monkeypatch.setattr(diagnosis._Looks, "_elsewhere", lambda self, look, deadline: usual(self, look, -np.inf))
+    case = summed(missing=False)
+    report = check(case, seed=seed_of(case, -1, 1), draws=1, compiled=False, hasty=True)
+    assert not report.passed
+    assert not report.causes, str(report)
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,12 @@
 """What is written into a part of a tensor, sequences of several lengths, and an epsilon beside a root."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
 from flax import nnx
+from graphmode.compare import Case, check
 from told_causes import causes
 
 from graphmode import nn as gnn
@@ -396,3 +398,20 @@ def test_another_tensor_is_named_where_it_is_laid_out_anew_on_its_way(port, told
         return (rng.standard_normal((3, 2, WIDTH)),)
 
     assert causes(Refined, port, slots)[:1] == told
+
+
+def test_exchanged_shares_of_no_running_mean_are_no_momentum():
+    def mixed(y, x):
+        return 0.1 * y + 0.9 * torch.sin(y)
+
+    other = lambda y, x: 0.9 * y + 0.1 * jnp.sin(y)  # noqa: E731
+    layers = {"reference": lambda: Layer(mixed), "model": lambda rngs: PortLayer(rngs, other)}
+    report = check(Case(name="c", summary="s", inputs=rows, adversarial=(), **layers))
+    (cause, *_) = [each for each in report.causes if each.id == "momentum"]
+    assert "momentum" not in cause.fix, cause
+
+
+def test_a_mask_that_keeps_the_other_end_of_what_is_drawn_is_named():
+    dropped = lambda y, x: y.div(0.7) * torch.floor(0.7 + x.sigmoid())  # noqa: E731
+    found = told(dropped, lambda y, x: jnp.where(jax.nn.sigmoid(x) < 0.7, y / 0.7, 0))
+    assert found == [("mask-drawn", "keeps where what is drawn is below 0.7, where the reference keeps from 0.3 on")]

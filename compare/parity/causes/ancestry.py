@@ -17,6 +17,7 @@ from .sites import instruction
 
 HANDS_ON = {"contiguous", "clone", "to", "dropout", "float", "double", "type"}  # the same values
 CUTS_OUT = HANDS_ON | {"__getitem__", "select", "narrow", "squeeze", "unsqueeze", "expand", "expand_as", "detach"}
+BLANK = {"zeros", "zeros_like", "new_zeros", "empty", "empty_like", "new_empty"}
 CUTS_OUT |= {"view", "reshape", "flatten", "repeat", "broadcast_to"}
 
 
@@ -87,6 +88,14 @@ class Ancestry:
         same = [words for words, _, x in self.tensors if x is tensor]
         alike = (words for words, _, x in self.tensors if x.shape == tensor.shape and are_equal(x, tensor))
         return same[0] if same else next(alike, "its usual one")
+
+    def as_filled(self, words: str, tensor: torch.Tensor) -> str:
+        """The words for a tensor; for what is made blank and then filled by one call, as zeros are to be one-hot, by
+        that one."""
+        makers = [site.name for site in self._made.get(id(tensor), ())]
+        if len(makers) != 2 or makers[0] not in BLANK:
+            return words
+        return words.replace(makers[0], makers[1], 1)
 
     def is_residual(self, tensor: Any, other: Any) -> bool:
         """Whether the one is an input or an earlier tensor, handed on, of which the other is computed; or an input, and

@@ -137,10 +137,12 @@ def _shares(sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
         of_each = _of_one_mean([site for site in sites if site.number in every])
         for some in [frozenset(every), *(of_each if len(of_each) > 1 else ())]:
             if kept >= 0.5 and (some & both or any(abs(shares[n] + kept - 1) < 1e-9 for n in some)):
+                is_moved = any(site.number in some and site.name.endswith("_") for site in sites)
+                of_momentum = "; PyTorch's momentum is the share of what is new" if is_moved else ""
                 variant = Variant(
                     "momentum",
                     f"takes the shares {kept:.6g} and {1 - kept:.6g} for one another",
-                    f"multiply by {kept:.6g} where the reference does; PyTorch's momentum is the share of what is new",
+                    f"multiply by {kept:.6g} where the reference does" + of_momentum,
                     _other_share,
                 )
                 yield variant, Change(variant.apply, some)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 RULES = ("custom_jvp_call", "custom_vjp_call")
 INLINED = ("jit", "pjit", "closed_call", "checkpoint", "remat2", "core_call", *RULES)
 CALL = "__call__"
+MOST_DIGITS = 7  # of a number that somebody wrote; in float32
 DTYPES = ("new_dtype", "dtype", "preferred_element_type", "accumulation_type", "out_dtype")
 
 
@@ -233,7 +234,7 @@ class Graph:
     def _literal(self, atom: Any) -> Any:
         """One and the same in all runs."""
         if id(atom) not in self._literals:
-            self._literals[id(atom)] = _widened(atom.val)
+            self._literals[id(atom)] = _widened(_as_written(atom.val))
         return self._literals[id(atom)]
 
     @staticmethod
@@ -335,6 +336,15 @@ def _wide(dtype: Any) -> Any:
     if dtype is not None and jnp.issubdtype(dtype, jnp.floating):
         return np.dtype(np.float64)
     return dtype
+
+
+def _as_written(x: Any) -> Any:
+    """Of a number that a narrower dtype has rounded, the one with the fewest digits that it rounds so."""
+    if np.ndim(x) or not hasattr(x, "dtype") or not jnp.issubdtype(x.dtype, jnp.floating) or x.dtype == jnp.float64:
+        return x
+    with np.errstate(over="ignore"):
+        shorter = (float(f"{float(x):.{digits}g}") for digits in range(1, MOST_DIGITS + 1))
+        return next((np.float64(each) for each in shorter if np.asarray(each, x.dtype) == x), x)
 
 
 def _widened(x: Any) -> Any:

@@ -27,16 +27,19 @@ if TYPE_CHECKING:
 
 
 GRAD = "grad"
+MOST_PIECES = 256  # of a ragged batch
 SUMS = ("add", "radd", "iadd", "sub", "subtract", "rsub", "isub", "sum")
 
 
 class Made(NamedTuple):
-    """One call of the reference: by which instruction, from which line, what it was given, and what it gave."""
+    """One call of the reference: by which instruction, from which line, what it was given, and what it gave; and the
+    numbers of Python's that it was given."""
 
     instruction: Any
     source: str
     given: list[np.ndarray]
     results: list[np.ndarray]
+    numbers: tuple[float, ...] = ()
 
     @property
     def name(self) -> str:
@@ -63,6 +66,7 @@ class Ways:
     def __init__(self, look: Look, at: CallId, limit: Limit):
         self.look, self.at = look, at
         self.made, self._theirs = _made(look, at)
+        self._joined = {_key(piece): whole for pieces, whole in joined(self.made) for piece in pieces}
         self.port = PortWay(look, at, limit) if self.made else None
         self.steps, self.wrong, self.fixed = ([], [], [])
         if self.port is not None:
@@ -137,7 +141,10 @@ class Ways:
                 yield each
 
     def _has(self, value: Any) -> bool:
-        return self.ours.have(value) or self.ours.have_element(value)
+        if self.ours.have(value) or self.ours.have_element(value):
+            return True
+        whole = self._joined.get(_key(value)) if self._joined else None
+        return whole is not None and self.ours.have(whole)
 
 
 def ways(look: Look, at: CallId, limit: Limit) -> Ways:
@@ -167,7 +174,36 @@ def _made(look: Look, at: CallId) -> tuple[list[Made], list[Any]]:
     with ComputedInside() as inside:
         made = _reference(replay)
     inputs = look.calls[look.matches[at]].inputs.values()
-    return made, list(itertools.chain(inputs, _constants(replay), inside.values, *_all(made)))
+    wholes = [*(whole for _, whole in joined(made)), *_numbers(made)]
+    return made, list(itertools.chain(inputs, _constants(replay), inside.values, wholes, *_all(made)))
+
+
+def joined(made: Sequence[Made]) -> Iterator[tuple[list[np.ndarray], np.ndarray]]:
+    """What an instruction gives in all turns of a loop, of as many rows as each has, one after the other, as a port may
+    hold it that computes all at once; the pieces first. Of equally many rows each is a part of what the port has."""
+    groups: dict[Any, list[np.ndarray]] = {}
+    for each in made:
+        for place, result in enumerate(each.results):
+            alone = len({x.shape[1:] for x in each.results}) == 1  # as of a split
+            groups.setdefault((each.instruction, result.shape[1:], 0 if alone else place), []).append(result)
+    for pieces in groups.values():
+        has_rows = 1 < len(pieces) <= MOST_PIECES and all(piece.ndim for piece in pieces)
+        if has_rows and len(set(map(len, pieces))) > 1:
+            yield pieces, np.concatenate(pieces)
+
+
+def _numbers(made: Sequence[Made]) -> Iterator[np.ndarray]:
+    """Those that an instruction is given in the turns of a loop, as a port may hold them that computes all at once."""
+    groups: dict[Any, list[tuple[float, ...]]] = {}
+    for each in made:
+        groups.setdefault(each.instruction, []).append(each.numbers)
+    for turns in groups.values():
+        if 1 < len(turns) <= MOST_PIECES and turns[0] and len(set(map(len, turns))) == 1:
+            yield from np.array(turns).T
+
+
+def _key(value: np.ndarray) -> tuple[tuple[int, ...], bytes]:
+    return value.shape, value.tobytes()
 
 
 def _is_within(path: str, module: str) -> bool:
@@ -197,7 +233,8 @@ def _reference(replay: Replay) -> list[Made]:
         args, result = (site.args[1:], site.args[0]) if writes else (site.args, site.result)
         given, results = (_arrays(tree) for tree in ((args, site.kwargs), result))
         if results:
-            found.append(Made(instruction(site), source(site), given, results))
+            numbers = tuple(float(x) for x in args if isinstance(x, float))  # numpy's float64 is one
+            found.append(Made(instruction(site), source(site), given, results, numbers))
 
     replay.run(Change(), note=note, forward_only=True)
     return found

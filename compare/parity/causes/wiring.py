@@ -47,7 +47,8 @@ def rewired(ancestry: Ancestry) -> Iterator[tuple[Variant, Change]]:
                     if place == 0 and _writes(site):  # into something else, and what it is no matter
                         yield Variant("wiring", _unwritten_by(site, usual, ancestry), WRITE_IT, unused), change
                         break
-                    says = f"gives {words} to {spelled(site.name)} where the reference gives {usual}"
+                    instead = ancestry.as_filled(words, tensor)
+                    says = f"gives {instead} to {spelled(site.name)} where the reference gives {usual}"
                     if words == usual:
                         says = f"gives {spelled(site.name)} {_told_apart(ancestry, words, tensor, given)}"
                     yield Variant("wiring", says, HAND_ON, unused), change

@@ -9,6 +9,7 @@ import torch
 
 from ..variants import Called, Variant, after, of, signature
 
+ADDS = ("add", "radd", "iadd")
 ROUNDED = {"floor": "down", "ceil": "up", "round": "to the nearest", "trunc": "towards zero"}
 NARROWER = {torch.int64: (torch.int32, torch.int16, torch.uint8), torch.int32: (torch.int16, torch.uint8)}
 signature("div true_divide floor_divide", "input other rounding_mode")
@@ -73,3 +74,20 @@ def narrower(call: Called) -> Iterator[Variant]:
 def _in_order(call: Called, args: tuple[Any, ...]) -> tuple[Any, ...]:
     """Dividend and divisor: the reflected operators of Python have them the other way round."""
     return (args[1], args[0]) if call.name.startswith("__r") else tuple(args[:2])
+
+
+@of("floor", "floor_")
+def drawn_mask(call: Called) -> Iterator[Variant]:
+    """Of `floor(share + uniform)`, which is 1 for that share of the numbers: those at the other end."""
+    maker = call.ancestry.maker(call.args[0]) if call.ancestry is not None else None
+    if maker is None or maker.name.strip("_") not in ADDS:
+        return
+    result, share = call.site.result, next((x for x in maker.args if isinstance(x, float)), 0.0)
+    if not 0 < share < 1 or not bool(((result == 0) | (result == 1)).all()):
+        return
+    yield Variant(
+        "mask-drawn",
+        f"keeps where what is drawn is below {share:.6g}, where the reference keeps from {1 - share:.6g} on",
+        f"keep as many at the reference's end: u >= {1 - share:.6g}",
+        lambda func, args, kwargs: (args[0] < 2 * share).to(args[0].dtype),
+    )
