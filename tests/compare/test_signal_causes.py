@@ -128,7 +128,6 @@ def test_a_square_that_is_left_out_is_no_root():
     assert cause.fix == "square it: x**2"
 
 
-
 class Summed(torch.nn.Module):
     """What comes along edges, `[edges, 3]`, at the six nodes that they end in."""
 
