@@ -266,7 +266,7 @@ class _Looks:
                 continue
             until = max(self.deadline, time.monotonic() + HELD_S)  # or what is untrue would be told
             again = explain(look, each, deadline=until, only=ids)
-            if again.cut_short:
+            if again.cut_short or again.untried:  # which refutes nothing
                 continue
             said = {cause.says.removesuffix(OF_A_CHOICE) for cause in again.causes}
             if held := [cause for cause in before.causes if cause.says.removesuffix(OF_A_CHOICE) in said]:

@@ -175,3 +175,42 @@ def test_a_layer_that_takes_an_image_where_the_references_takes_it_flattened_is_
     )
     (each,) = check(case, draws=1).divergences
     assert each.module == "gate"
+
+
+class Named(torch.nn.Module):
+    """Its outputs by names that are in no order."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(3, 4)
+
+    def forward(self, x):
+        y = self.linear(x)
+        return {"tokens": y, "accepted": y.sum(0), "mean": y.mean()}
+
+
+class NamedPort(nnx.Module):
+    def __init__(self, rngs):
+        self.linear = nnx.Linear(3, 4, rngs=rngs)
+
+    def __call__(self, x):
+        y = self.linear(x)
+        return {"tokens": y[:1], "accepted": y.sum(1), "mean": y.mean(0)}
+
+
+def test_outputs_of_other_shapes_are_told_by_their_own_names():
+    case = Case(
+        name="c",
+        summary="s",
+        reference=Named,
+        model=NamedPort,
+        inputs=lambda rng: (rng.standard_normal((2, 3)),),
+        adversarial=(),
+        modes=("inference",),
+    )
+    (each,) = check(case, hasty=True).divergences
+    assert {finding.tensor.split()[0]: finding.note for finding in each.findings} == {
+        "tokens": "shape (1, 4), and the reference has (2, 4)",
+        "accepted": "shape (2,), and the reference has (4,)",
+        "mean": "shape (4,), and the reference has ()",
+    }

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from flax import nnx
 from graphmode.compare.parity.causes.target import Aim, Target
+from graphmode.compare.parity.causes.wrong_call import WrongCall
 from told_causes import causes
 
 import graphmode as gm
@@ -83,3 +84,27 @@ def test_a_loss_and_a_sum_that_it_is_a_term_of_are_one_error():
 def test_a_single_bool_that_is_off_is_counted_as_others_are():
     flag = Target({("output", "done"): Aim(np.array(True), np.array(False), 1.0)})
     assert flag.kinds_of_error() == 1
+
+
+class Doubled(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(3, 3)
+
+    def forward(self, x):
+        return torch.tanh(self.linear(x)).clamp(-0.5, 0.5) * x
+
+
+class NotLimited(nnx.Module):
+    def __init__(self, rngs):
+        self.linear = gm.nn.Linear(3, 3, rngs=rngs)
+
+    def __call__(self, x):
+        return jnp.tanh(self.linear(x)) * x
+
+
+def test_what_cannot_be_tried_backward_refutes_nothing(monkeypatch):
+    usual = WrongCall.settle
+    monkeypatch.setattr(WrongCall, "settle", lambda call: not call.replay.module.training and usual(call))
+    found = causes(Doubled, NotLimited, lambda rng: (rng.standard_normal((8, 3)),))
+    assert {id for id, _ in found} == {"limits"}

@@ -103,6 +103,31 @@ def test_what_a_spectrum_has_otherwise_is_named(port, id, says):
     assert (cause.id, cause.says) == (id, says)
 
 
+class Annealed(torch.nn.Module):
+    def forward(self, x, rates):
+        for rate in rates:
+            step = 0.02 * (rate / rates[-1]) ** 2
+            x = x - step * torch.tanh(x) + torch.sqrt(step)
+        return x
+
+
+class NotSquared(nnx.Module):
+    def __call__(self, x, rates):
+        for rate in rates:
+            step = 0.02 * (rate / rates[-1])
+            x = x - step * jnp.tanh(x) + jnp.sqrt(step)
+        return x
+
+
+def test_a_square_that_is_left_out_is_no_root():
+    def inputs(rng):
+        return rng.standard_normal((2, 3)), np.sort(rng.random(3) + 0.5)
+
+    (cause,) = check(case(Annealed, NotSquared, inputs), hasty=True).divergences[0].causes
+    assert (cause.id, cause.says) == ("exponent", "takes it where the reference takes its square")
+    assert cause.fix == "square it: x**2"
+
+
 class Summed(torch.nn.Module):
     """What comes along edges, `[edges, 3]`, at the six nodes that they end in."""
 

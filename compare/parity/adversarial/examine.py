@@ -223,7 +223,10 @@ class OwnInputs:
         elif self.exam.judge.is_large:
             yield "the check asked none of its own inputs, since the model is large; adversarial= in the case asks them"
         if self.left_out:
-            told = "; ".join(f"{kind!r} ({why})" for kind, why in self.left_out.items())
+            alike: dict[str, list[str]] = {}
+            for kind, why in self.left_out.items():
+                alike.setdefault(why, []).append(repr(kind))
+            told = "; ".join(f"{', '.join(kinds)} ({why})" for why, kinds in alike.items())
             yield f"of the check's own inputs some are outside of the reference's domain and were left out: {told}"
 
     def examine(

@@ -30,11 +30,13 @@ WAYS_S = 20.0  # for all that the two sides have
 
 
 class Explanation(NamedTuple):
-    """The causes that were found, and whether time was over before all had been tried, after how many seconds."""
+    """The causes that were found, and whether time was over before all had been tried, after how many seconds; or that
+    none could be tried, as where the reference's module does not give again what was recorded of it."""
 
     causes: list[Cause]
     cut_short: bool = False
     tried_s: float = 0.0
+    untried: bool = False
 
 
 def explain(
@@ -69,7 +71,7 @@ def explain(
     wrong = None if divergence.outside else WrongCall(look, port)
     call, began = wrong or loss_call(look), time.thread_time()
     if call is None or not call.settle():
-        return Explanation([])
+        return Explanation([], untried=True)
     run_s = time.thread_time() - began
     if (cause := other_uses_missing(look, call)) is not None:
         return Explanation([cause])

@@ -331,10 +331,12 @@ class PortRun:
                 continue  # the reference has them as indices, which nothing can be held against
             another_form = what == "received" and not difference(given, wanted).equal and says_the_same(given, wanted)
             yield Seen(at, around, what, each.name, wanted if another_form else given, wanted)
-        # where as many are left on both sides, their shapes differ: each stands for the one in its place
+        # where as many are left on both sides, shapes differ: each stands for the one of its name, or in its place
         paired = {each.name for each in into}
         names = [n for n in theirs if n not in paired and n not in packings and not is_lengths(n, whole)]
         places = [i for i in range(len(arrays)) if all(i != each.index for each in into)]
+        if len(names_of_ours) == len(arrays) and {names_of_ours[i] for i in places} == set(names):
+            places = [list(names_of_ours).index(name) for name in names]
         if len(names) != len(places):
             if what == "received":
                 yield from _of_another_form(at, around, {n: theirs[n] for n in names}, [arrays[i] for i in places])

@@ -77,8 +77,19 @@ def power(call: Called) -> Iterator[Variant]:
         said, fix = "takes the squared magnitude, the power", "take the magnitude: jnp.abs"
         yield Variant("exponent", said, fix, after(torch.square))
     else:
-        said, fix = f"takes the root of what {call.name} gives", "take no root, as of a power spectrum"
+        said, fix = _of_a_root(call)
         yield Variant("exponent", said, fix, after(torch.sqrt), is_guess=True)
+
+
+def _of_a_root(call: Called) -> tuple[str, str]:
+    """What a port does that gives the root of this, and what to do about it: of a power nobody takes the root."""
+    power = 2.0 if call.name == "square" else _number(call.args[1]) if "pow" in call.name else None
+    if power is None:
+        return f"takes the root of what {call.name} gives", "take no root, as of a power spectrum"
+    what = "it" if bool((call.args[0] >= 0).all()) else "its magnitude"
+    if power == 2:
+        return f"takes {what} where the reference takes its square", "square it: x**2"
+    return f"raises {what} to the power {power / 2:g}", f"raise it to the power {power:g}"
 
 
 @of("clamp", "clamp_min", "clip", "maximum")
