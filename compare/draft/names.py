@@ -54,7 +54,7 @@ class Scope:
             return _as_written(self.outer.get(node.id, getattr(builtins, node.id, UNKNOWN)))
         if isinstance(node, ast.Attribute):
             holder = self.find(node.value)
-            if isinstance(holder, ModuleType | type):
+            if isinstance(holder, ModuleType | type) and holder is not torch.classes:  # has all names that one asks for
                 return _as_written(getattr(holder, node.attr, UNKNOWN))
         return UNKNOWN
 

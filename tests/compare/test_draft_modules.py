@@ -1,5 +1,6 @@
 """`graphmode draft`: modules, the functions and classes around them, and the page that holds them."""
 
+import ast
 import re
 import sys
 
@@ -10,6 +11,7 @@ import torch
 from drafted import equal
 from graphmode.compare.draft import draft, layout
 from graphmode.compare.draft.layout import laid_out
+from graphmode.compare.draft.names import UNKNOWN, Scope
 from graphmode.compare.untraceable import port_failure
 from typer.testing import CliRunner
 
@@ -308,3 +310,10 @@ def test_a_draft_does_without_ruff(monkeypatch):
     assert laid_out(text) == "x = [1, 2]  # TODO this\n"
     monkeypatch.setattr(layout, "_STEPS", (["no-such-command"],))  # it fails, as where there is no ruff
     assert laid_out(text) == text
+
+
+def test_classes_of_a_package_that_is_not_installed_are_unknown():
+    """`torch.classes` has every name, and raises for what is asked of it."""
+    code = ast.parse("torch.classes.absent.Kind", mode="eval").body
+    assert Scope({"torch": torch}).find(code) is UNKNOWN
+    assert Scope({"torch": torch}).find(code.value) is UNKNOWN
