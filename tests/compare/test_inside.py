@@ -263,6 +263,63 @@ def test_who_writes_anothers_buffer_is_to_blame_for_it():
     assert {finding.tensor for each in found for finding in each.findings} == {"average.scale"}
 
 
+class SetLoss(torch.nn.Module):
+    """Takes the labels and weights of each row as lists of as many as it has."""
+
+    def forward(self, scores, labels, weights):
+        odds = scores.log_softmax(-1)
+        total = 0
+        for i, (t, w) in enumerate(zip(labels, weights, strict=True)):
+            total = total - (w * odds[i, : len(w)].gather(1, t[:, None])[:, 0]).sum() / len(w)
+        return total
+
+
+class Sets(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.mix, self.criterion = torch.nn.Linear(4, 3), SetLoss()
+
+    def forward(self, x, labels, weights, counts):
+        cut = [[row[:n] for row, n in zip(rows, counts.tolist(), strict=True)] for rows in (labels, weights)]
+        return self.criterion(self.mix(x), *cut)
+
+
+class SetLossPort(nnx.Module):
+    def __call__(self, scores, labels, weights, counts, steps):
+        odds = jnp.take_along_axis(jax.nn.log_softmax(scores, -1), labels[..., None], -1)[..., 0]
+        valid = steps < counts[:, None]
+        return -jnp.where(valid, weights * odds, 0).sum() / counts.sum()  # of all rows together
+
+
+class SetsPort(nnx.Module):
+    def __init__(self, rngs):
+        self.mix, self.criterion = nn.Linear(4, 3, rngs=rngs), SetLossPort()
+
+    def __call__(self, x, labels, weights, counts):
+        return self.criterion(self.mix(x), labels, weights, counts, jnp.arange(x.shape[1]))
+
+
+def test_padded_rows_and_counts_are_not_held_against_lists():
+    """There are four of each, and none stands for another."""
+    report = check(
+        Case(
+            name="c",
+            summary="s",
+            reference=Sets,
+            model=SetsPort,
+            inputs=lambda rng: (
+                rng.standard_normal((2, 5, 4)),
+                rng.integers(0, 3, (2, 5)),
+                rng.uniform(0.5, 1.5, (2, 5)),
+                np.array([2, 4]),
+            ),
+            adversarial=(),
+        ),
+        hasty=True,
+    )
+    assert report.divergences[0].module == "criterion", report
+
+
 def test_a_wrong_to_model_is_no_modules_fault():
     case = block_sample.case(to_model=lambda given: (jnp.moveaxis(given[0], 1, -1)[:, ::-1],))
     (found,) = look(case, "inference").divergences()
