@@ -256,6 +256,8 @@ class Expressions(KnownObjects):
         kind = self.model.children.get(self.owner, {}).get(name) if self.owner is not None else None
         if kind is None or not is_of_torch(kind):
             return None
+        if any(getattr(each, node.attr, None) is None for each in self.modules_at(node.value)):
+            return f"{self.written(node.value)}.{node.attr}"  # which may be None
         return f"{self.written(node.value)}.{node.attr}[...]{turn_of(kind) if node.attr == 'weight' else ''}"
 
     def _own(self, name: str) -> str | None:

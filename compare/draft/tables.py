@@ -226,8 +226,13 @@ FUNCTIONS = rules(
         "chain_matmul": ("*matrices", "jnp.linalg.multi_dot({matrices})"),
         "linalg.vecdot": ("x y dim", "jnp.vecdot({x}, {y}<, axis={dim}>)"),
         "linalg.solve_triangular": (
-            "A B upper",
-            "jax.lax.linalg.triangular_solve({A}, {B}, left_side=True, lower=not {upper})",
+            "A B upper left unitriangular",
+            (
+                "jax.lax.linalg.triangular_solve({A}, {B}, left_side=True, lower=not {upper}"
+                "<, unit_diagonal={unitriangular}>) || "
+                "jax.lax.linalg.triangular_solve({A}, {B}, left_side={left}, lower=not {upper}"
+                "<, unit_diagonal={unitriangular}>)"
+            ),
         ),
         "cholesky_solve": ("input L", "jax.scipy.linalg.cho_solve(({L}, True), {input})"),
         "linalg.cholesky cholesky": ("input|A", "jnp.linalg.cholesky({input})"),

@@ -153,6 +153,10 @@ def exists(x):
     return x is not None
 
 
+def centred(y, bias=None):
+    return y if bias is None else y - bias
+
+
 def normal_bias(y):
     return torch.ones(len(y), 2, 4).cumsum(-1)
 
@@ -175,6 +179,7 @@ class Kept(nn.Module):
         super().__init__()
         self.register_parameter("extra", None)
         self.scale = nn.Parameter(torch.ones(4) * 0.5, requires_grad=False)
+        self.plain = nn.Linear(4, 4, bias=False)
         self.scaled, self.shifted = Scaled(4), Scaled(4, shifts=True)
         self.anchors = [torch.arange(4.0), torch.ones(4)]
         self.powers = [0.5, 2.0]
@@ -191,7 +196,10 @@ class Kept(nn.Module):
             y = y + anchor
         y, _ = self.scaled.forward(y)
         y, shift = self.shifted(y)
-        y = y + shift
+        y = centred((y + shift) @ self.plain.weight.T, self.plain.bias)
+        lower = torch.eye(4) * 9 + torch.ones(4, 4).tril(-1)
+        y = torch.linalg.solve_triangular(lower, y.T, upper=False, unitriangular=True).T
+        y = y + torch.linalg.solve_triangular(lower.T, y, upper=True, left=False)
         bias = normal_bias(y)
         bias = bias[:, None, 0, :]
         bias[bias == 2] = 3.0
