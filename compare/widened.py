@@ -77,7 +77,7 @@ class _Widening(TorchFunctionMode):
         kwargs = kwargs or {}
         if self.coarse is not None and func in COARSE:
             self.coarse()
-        if func in WITHOUT_FLOAT64 and args[0].dtype == torch.float64:
+        if func in WITHOUT_FLOAT64 and (*args, *kwargs.values())[0].dtype == torch.float64:
             func = WITHOUT_FLOAT64[func]
         if func is torch.Tensor.float:
             self.asked(torch.float32)
@@ -139,8 +139,8 @@ def let_ask_for_gradients(module: torch.nn.Module) -> None:
     """Lets modules inside say `x.requires_grad = True` of what they computed of an input that has a gradient, as they
     may of one that has none; it changes nothing, and PyTorch refuses it. `transformers` says so for checkpointing."""
     for each in module.modules():
-        names = getattr(getattr(type(each).forward, "__code__", None), "co_names", ())
-        if "requires_grad" in names:
+        forward = getattr(type(each), "forward", None)  # a scripted class has none
+        if "requires_grad" in getattr(getattr(forward, "__code__", None), "co_names", ()):
             _run_in(each, _Asking)
 
 

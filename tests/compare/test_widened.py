@@ -12,7 +12,7 @@ import torch
 from flax import nnx
 from graphmode.compare import Case, asked_dtype, check
 from graphmode.compare.asked_dtype import as_float64
-from graphmode.compare.widened import grouped_mm, in_float64, take_constants
+from graphmode.compare.widened import grouped_mm, in_float64, let_ask_for_gradients, take_constants
 
 import graphmode as gm
 from graphmode.weights import Drop
@@ -515,6 +515,8 @@ def test_products_of_groups_in_float64_are_those_of_the_kernel(a, b, offs):
     wanted = torch.nn.functional.grouped_mm(a, b, offs=offs)
     with in_float64():
         found = torch.nn.functional.grouped_mm(a.double(), b.double(), offs=offs)
+        by_name = torch.nn.functional.grouped_mm(mat_a=a.double(), mat_b=b.double(), offs=offs)
+    assert torch.equal(found, by_name)
     assert found.dtype == torch.float64
     assert found.shape == wanted.shape
     part = tuple(slice(8) if size in (9, 12) else slice(None) for size in wanted.shape)  # the kernel leaves more unset
@@ -598,3 +600,12 @@ def test_a_reference_may_ask_for_the_gradient_of_what_it_computed():
     )
     report = check(case)
     assert report.passed, report
+
+
+def test_a_scripted_module_runs_on_as_it_is():
+    """Its class has no forward whose code could be read."""
+    module = torch.nn.Sequential(torch.jit.script(torch.nn.Tanh()), Checkpointed())
+    let_ask_for_gradients(module)
+    x = torch.ones(2, WIDTH, requires_grad=True)
+    module(x).sum().backward()
+    assert x.grad is not None
