@@ -59,6 +59,7 @@ class Draft(NamedTuple):
         return len(self.lines)
 
 
+MASKS = {"create_causal_mask", "create_sliding_window_causal_mask", "create_bidirectional_sliding_window_mask"}
 MASK = 0  # in place of a bound of integers
 
 
@@ -98,6 +99,8 @@ def draft(location: str, inputs: tuple[str, ...] = ()) -> Draft:
     case = _case(name, original, [_drawn(*each) for each in given], "rngs=rngs" if takes_rngs else "", ties)
     if ties:
         model.imports.add("from graphmode.weights import Tied")
+    if model.helpers & MASKS:
+        model.helpers.add("added_mask")
     if "modules" in model.helpers:
         model.helpers.add("named_modules")
     if "named_modules" in model.helpers:

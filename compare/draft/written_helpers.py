@@ -409,41 +409,42 @@ class Output(dict):
         return made
 
 
+def added_mask(seen: jax.Array, inputs_embeds: jax.Array, attention_mask: jax.Array | None) -> jax.Array:
+    """`[B, 1, T, T]`, to add: 0 where a step may look at another by `seen`, `[T, T]`, and that is no padding, else the
+    least number."""
+    if attention_mask is not None:
+        seen = seen & (attention_mask != 0)[:, None, None, :]
+    batch, steps = inputs_embeds.shape[:2]
+    least = jnp.finfo(inputs_embeds.dtype).min
+    return jnp.broadcast_to(jnp.where(seen, 0, least).astype(inputs_embeds.dtype), (batch, 1, steps, steps))
+
+
 def create_causal_mask(
     config: Any, inputs_embeds: jax.Array, attention_mask: jax.Array | None = None, **kwargs: Any
 ) -> jax.Array:
     """`[B, 1, T, T]`, to add: 0 where a step may look at another, before it and not padding, else the least number."""
-    batch, steps = inputs_embeds.shape[:2]
-    seen = jnp.tril(jnp.ones((steps, steps), bool))[None, None]
-    if attention_mask is not None:
-        seen = seen & (attention_mask != 0)[:, None, None, :]
-    least = jnp.finfo(inputs_embeds.dtype).min
-    return jnp.broadcast_to(jnp.where(seen, 0, least).astype(inputs_embeds.dtype), (batch, 1, steps, steps))
+    steps = inputs_embeds.shape[1]
+    seen = jnp.tril(jnp.ones((steps, steps), bool))
+    return added_mask(seen, inputs_embeds, attention_mask)
 
 
 def create_sliding_window_causal_mask(
     config: Any, inputs_embeds: jax.Array, attention_mask: jax.Array | None = None, **kwargs: Any
 ) -> jax.Array:
     """`[B, 1, T, T]`, to add: 0 where a step may look at another, itself or one of those in the window before it."""
-    batch, steps = inputs_embeds.shape[:2]
-    ages = jnp.arange(steps)[:, None] - jnp.arange(steps)
-    seen = ((ages >= 0) & (ages < config.sliding_window))[None, None]
-    if attention_mask is not None:
-        seen = seen & (attention_mask != 0)[:, None, None, :]
-    least = jnp.finfo(inputs_embeds.dtype).min
-    return jnp.broadcast_to(jnp.where(seen, 0, least).astype(inputs_embeds.dtype), (batch, 1, steps, steps))
+    steps = jnp.arange(inputs_embeds.shape[1])
+    ages = steps[:, None] - steps
+    seen = (ages >= 0) & (ages < config.sliding_window)
+    return added_mask(seen, inputs_embeds, attention_mask)
 
 
 def create_bidirectional_sliding_window_mask(
     config: Any, inputs_embeds: jax.Array, attention_mask: jax.Array | None = None, **kwargs: Any
 ) -> jax.Array:
     """`[B, 1, T, T]`, to add: 0 where a step may look at another that is no further away than the window is wide."""
-    batch, steps = inputs_embeds.shape[:2]
-    seen = (abs(jnp.arange(steps)[:, None] - jnp.arange(steps)) <= config.sliding_window)[None, None]
-    if attention_mask is not None:
-        seen = seen & (attention_mask != 0)[:, None, None, :]
-    least = jnp.finfo(inputs_embeds.dtype).min
-    return jnp.broadcast_to(jnp.where(seen, 0, least).astype(inputs_embeds.dtype), (batch, 1, steps, steps))
+    steps = jnp.arange(inputs_embeds.shape[1])
+    seen = abs(steps[:, None] - steps) <= config.sliding_window
+    return added_mask(seen, inputs_embeds, attention_mask)
 
 
 def create_recurrent_attention_mask(

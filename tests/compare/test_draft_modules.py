@@ -6,10 +6,11 @@ import sys
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 import torch
 from drafted import equal
-from graphmode.compare.draft import draft, layout
+from graphmode.compare.draft import draft, layout, written_helpers
 from graphmode.compare.draft.layout import laid_out
 from graphmode.compare.draft.names import UNKNOWN, Scope
 from graphmode.compare.untraceable import port_failure
@@ -317,3 +318,24 @@ def test_classes_of_a_package_that_is_not_installed_are_unknown():
     code = ast.parse("torch.classes.absent.Kind", mode="eval").body
     assert Scope({"torch": torch}).find(code) is UNKNOWN
     assert Scope({"torch": torch}).find(code.value) is UNKNOWN
+
+
+@pytest.mark.parametrize(
+    "name", ["create_causal_mask", "create_sliding_window_causal_mask", "create_bidirectional_sliding_window_mask"]
+)
+def test_masks_are_those_of_transformers(name):
+    masks = pytest.importorskip("transformers.masking_utils", reason="pip install graphmode[huggingface]")
+    config = transformers_config()
+    x, padding = np.zeros((2, 6, 8), np.float32), np.array([[1, 1, 1, 1, 0, 0], [1] * 6])
+    given = {"past_key_values": None, "attention_mask": torch.tensor(padding)}
+    wanted = getattr(masks, name)(config=config, inputs_embeds=torch.tensor(x), **given)
+    found = getattr(written_helpers, name)(config, jnp.asarray(x), jnp.asarray(padding))
+    np.testing.assert_array_equal(found, wanted)
+
+
+def transformers_config():
+    from transformers import MistralConfig
+
+    config = MistralConfig(sliding_window=3, hidden_size=8, num_attention_heads=2, num_hidden_layers=1)
+    config._attn_implementation = "eager"
+    return config
