@@ -16,16 +16,16 @@ from .model import is_module, is_self, layer_of
 from .names import torch_name
 from .objects import NotWrittenError
 from .rules import without_parentheses
+from .selected import Selected
 from .shapes import as_one
 from .weight_layout import turn_of
-from .writes import Writes
 
 # what takes a module as an argument and asks nothing of how it runs
 _WITHOUT_MODE = frozenset(["super", "getattr", "setattr", "hasattr", "isinstance", "type", "id", "len", "vars"])
 CONTAINERS = (torch.nn.Sequential, torch.nn.ModuleDict, torch.nn.ModuleList)
 
 
-class Assignments(Writes):
+class Assignments(Selected):
     """To local names, to attributes of a module, and to parts of tensors."""
 
     def _is_plain_function(self, value: ast.expr) -> bool:
@@ -130,6 +130,8 @@ class Assignments(Writes):
             if isinstance(target.value, ast.Name) and target.value.id in self._views:
                 self._write_back(target.value.id)
             return self._put_values(target, value)
+        if (made := self._selected_name(target, value)) is not None:
+            return made
         if isinstance(target, ast.Subscript):
             self._note_keeping(target.value)
         if isinstance(target, ast.Tuple) and isinstance(value, ast.Call):

@@ -9,8 +9,8 @@ from typing import Any
 from .initial_values import InitialValues
 from .names import torch_name
 from .rules import as_operand, without_parentheses
+from .writes import GONE
 
-GONE = "\0"  # stands for a statement that has no counterpart
 _OPERATORS = {ast.Add: "add", ast.Sub: "subtract", ast.Mult: "multiply", ast.Div: "divide"}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+from functools import partial
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -34,6 +35,7 @@ from .objects import NotWrittenError
 from .picked_rows import mask_of
 from .rules import as_operand, without_parentheses
 from .settled import asks_how_it_runs, settled
+from .tables import FUNCTIONS
 from .torch_calls import OF_MODULES, TorchCalls
 
 # what `torch.utils.checkpoint.checkpoint` takes for itself; what it saves of memory, XLA decides
@@ -67,6 +69,8 @@ class Calls(TorchCalls):
         if is_function_of_gradients(getattr(found, "__self__", None)) and not node.keywords:
             self.model.helpers.add("apply_function")
             return f"apply_function({', '.join([self.model.classes[found.__self__], *map(self.written, node.args)])})"
+        if found is partial and node.args and (made := self._partial_call(node)) is not None:
+            return made
         if is_autocast(found) and (made := autocast(node, found, self.written)) is not None:
             return made
         if found is torch.device:  # a graph's arrays are where it runs
@@ -120,6 +124,21 @@ class Calls(TorchCalls):
             is_builder = function.id in self.model.builders or (found is UNKNOWN and self._is_parameter(function.id))
             return self._with(node, "rngs=rngs") if is_builder else None
         return None
+
+    def _partial_call(self, node: ast.Call) -> str | None:
+        """`partial` of a function of PyTorch's that is called otherwise here: what is called, as a lambda."""
+        name = torch_name(self.scope.find(node.args[0]))
+        rule = FUNCTIONS.get(name.rstrip("_")) if name is not None else None
+        given = [each.arg for each in node.keywords]
+        if rule is None or any(isinstance(each, ast.Starred) for each in node.args) or None in given:
+            return None
+        bound = {rule.name(each) for each in given if each is not None}
+        left = [each for each in rule.needed[len(node.args) - 1 :] if each not in bound]
+        names = [each for each in ("x", "y", "z") if each not in self._variables][: len(left)]
+        if len(names) < len(left):
+            return None
+        call = ast.Call(node.args[0], [*node.args[1:], *map(ast.Name, names)], node.keywords)
+        return f"(lambda {', '.join(names)}: {without_parentheses(self._anew(ast.unparse(call)))})"
 
     def _picking(self, node: ast.Call) -> str | None:
         """What gives the rows that a loop takes and adds, at a fixed size; or all of its turns."""

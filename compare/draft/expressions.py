@@ -35,6 +35,12 @@ class Expressions(KnownObjects):
     def _asks_for_values(self, test: ast.expr) -> bool:
         raise NotImplementedError
 
+    def _count_of_selected(self, node: ast.expr) -> str | None:
+        raise NotImplementedError
+
+    def _chosen(self, node: ast.IfExp) -> str | None:
+        raise NotImplementedError
+
     def _expression(self, node: ast.expr) -> str | None:
         if isinstance(node, ast.Subscript | ast.Call) and gives_activation(node, self.scope):
             self.model.helpers.add("activation_named")
@@ -48,6 +54,8 @@ class Expressions(KnownObjects):
             return f"self.{node.attr}[...]"
         if isinstance(node, ast.Name) and node.id in self._variables and isinstance(node.ctx, ast.Load):
             return f"{node.id}[...]"
+        if isinstance(node, ast.Name) and self._under_mask and self._is_selection(node) and self._put_aside:
+            return self._put_aside.replace("{}", node.id)
         if isinstance(node, ast.Attribute | ast.Name) and isinstance(node.ctx, ast.Load):
             return self._renamed.get(id(node)) or self._reference(node)
         if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Is | ast.IsNot) and self._is_own(node.left):
@@ -62,6 +70,8 @@ class Expressions(KnownObjects):
         if isinstance(node, ast.IfExp) and (always := settled(node.test, self.scope)) is not None:
             return self.written(node.body if always else node.orelse)
         if isinstance(node, ast.IfExp) and self._asks_for_values(node.test):
+            if (made := self._chosen(node)) is not None:
+                return made
             self._note("C01: a branch on values: gm.cond, or jnp.where")
         if isinstance(node, ast.Subscript) and self._is_own(node.value) and node.value.attr == "_modules":
             return f"getattr(self, {self.written(node.slice)})"
@@ -74,10 +84,13 @@ class Expressions(KnownObjects):
         if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load) and self._is_of_parameters(node.value):
             return f"{self.spans.spliced(node, self.written)}[...]"
         if isinstance(node, ast.Subscript) and self._under_mask and ast.unparse(node.slice) == self._under_mask:
-            return self.written(node.value)
+            whole = self.written(node.value)
+            return self._put_aside.replace("{}", without_parentheses(whole)) if self._put_aside else whole
         if isinstance(node, ast.Slice) and not self._builds:
             return self._slice(node)
         if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
+            if not self._builds and (made := self._count_of_selected(node)) is not None:
+                return made
             self._learn_slices(node.slice)
             if self._is_mask(node.slice) and self._is_tensor(node.value):
                 self._note("S01: x[mask]: gm.compact with a capacity, or what follows under the mask")

@@ -30,6 +30,12 @@ def statement_at(function: ast.AST, line: int, column: int) -> ast.stmt | None:
     return found
 
 
+def block_of(function: ast.AST, statement: ast.stmt) -> list[ast.stmt]:
+    """The statements among which one stands."""
+    blocks = (block for node in ast.walk(function) for block in _blocks(node))
+    return next(block for block in blocks if any(each is statement for each in block))
+
+
 def _holds(node: ast.stmt, line: int, column: int) -> bool:
     begin, end = (node.lineno, node.col_offset), (node.end_lineno or 0, node.end_col_offset or 0)
     return begin <= (line, column) < end

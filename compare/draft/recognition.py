@@ -6,7 +6,7 @@ import ast
 import contextlib
 import inspect
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeGuard
 
@@ -76,6 +76,9 @@ class Recognition:
         self._inner: dict[str, ast.FunctionDef] = {}  # functions within the one that is written
         self._code: ast.FunctionDef | None = None  # the function that is written
         self._picked = Picked()  # in it
+        self._rest: dict[int, Sequence[ast.stmt]] = {}  # what follows a statement in its block
+        self._with_rest: set[int] = set()  # statements that are written with what follows them
+        self._as_if: set[int] = set()  # those behind `elif` that are statements of their own in the port
         self._renamed: dict[int, str] = {}  # what names stand for after a module has written into what they name
         self._last_read: dict[str, int] = {}  # the last line of that function that reads a name
         self._taken: set[int] = set()  # calls whose result what they write into takes
@@ -83,6 +86,10 @@ class Recognition:
         self._names_types = False
         self._draws = False
         self._under_mask = ""  # the mask under which elements are computed, which is left out
+        self._selected: dict[str, str] = {}  # local names of what a mask selects, and the mask in the original
+        self._mask_names: dict[str, str] = {}  # by these masks, their names in the port
+        self._seen_selecting: set[int] = set()  # statements of which is known whether they give such a name
+        self._put_aside = ""  # what stands for them there, with `{}` for all, where the others may have no derivative
         self._unpacked: dict[int, int] = {}  # the number of targets of a value that is unpacked
 
     @property
@@ -227,6 +234,8 @@ class Recognition:
         if isinstance(node, ast.Subscript):
             if self._has_held_plain(node.value):
                 return False
+            if self._counted_selection(node) is not None:
+                return True
             if isinstance(node.slice, ast.Tuple) and any(isinstance(each, ast.Slice) for each in node.slice.elts):
                 return True
             return self._is_tensor(node.value) or (not isinstance(node.slice, ast.Slice) and self._has_held(node.value))
@@ -275,7 +284,27 @@ class Recognition:
         name = (torch_name(self.scope.find(node.func)) or method).rpartition(".")[2]
         return name in _GIVE_MASKS
 
+    def _is_selection(self, node: ast.expr) -> bool:
+        """Whether it is what a mask selects: `x[mask]`, or a name for it that is read under the mask."""
+        if isinstance(node, ast.Name):
+            return node.id in self._selected and isinstance(node.ctx, ast.Load)
+        return isinstance(node, ast.Subscript) and self._is_mask(node.slice) and self._is_tensor(node.value)
+
+    def _counted_selection(self, node: ast.expr) -> ast.expr | None:
+        """What a mask selects, if an expression gives the number of its rows, or elements; else None."""
+        counted: ast.expr | None = None
+        if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Attribute) and node.value.attr == "shape":
+            counted = node.value.value if ast.unparse(node.slice) == "0" else None
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not node.keywords:
+            told = f"{node.func.attr}({', '.join(map(ast.unparse, node.args))})"
+            counted = node.func.value if told in ("size(0)", "numel()", "nelement()") else None
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "len" and len(node.args) == 1:
+            counted = node.args[0]
+        return counted if counted is not None and self._is_selection(counted) else None
+
     def _gives_tensors(self, call: ast.Call) -> bool:
+        if self._counted_selection(call) is not None:
+            return True
         found = self.scope.find(call.func)
         if isinstance(found, type) and issubclass(found, torch.nn.Module):
             return False

@@ -33,6 +33,12 @@ class Rule:
         return next((i for i, (name, *_) in enumerate(self.parameters) if name.startswith("*")), None)
 
     @property
+    def needed(self) -> list[str]:
+        """The parameters that cannot be left out, in order."""
+        text = re.sub(r"<[^<>]*>", "", self.template.split(" || ")[0])
+        return [names[0].lstrip("*") for names in self.parameters if f"{{{names[0].lstrip('*')}}}" in text]
+
+    @property
     def spreads(self) -> bool:
         """Whether that is written as arguments, one after the other."""
         return any(f"{part})" in self.template for part in ("reshape({shape}", "transpose({dims}", ", {operands}"))

@@ -12,6 +12,7 @@ from .kinds import Kind
 from .names import UNKNOWN, torch_name
 from .rules import as_operand, as_tuple, named_in, without_parentheses
 
+_UNSQUEEZE = ("unsqueeze", "unsqueeze_")
 SHAPED = ("unsqueeze", "to", "expand", "split", "split_with_sizes", "flatten", "squeeze", "max", "min")
 
 
@@ -74,7 +75,7 @@ class Shapes(Expressions):
         if not isinstance(node, ast.Call):
             return None
         of_torch = torch_name(self.scope.find(node.func))
-        is_method = isinstance(node.func, ast.Attribute) and node.func.attr == "unsqueeze" and of_torch is None
+        is_method = isinstance(node.func, ast.Attribute) and node.func.attr in _UNSQUEEZE and of_torch is None
         given = [node.func.value, *node.args] if is_method else list(node.args)  # type: ignore[attr-defined]
         given += [value for name, value in named_in(node).items() if name in ("input", "dim")]
         return (given[0], given[1]) if (is_method or of_torch == "unsqueeze") and len(given) == 2 else None

@@ -15,7 +15,7 @@ import torch
 
 from .arguments import all_arguments, is_only_compared, listed_in, sized_in
 from .assignments import CONTAINERS, among_several, has_mode
-from .augmented import GONE, Augmented
+from .augmented import GONE
 from .autocasts import OFF, autocast, is_autocast, multiplies
 from .draws import STREAM
 from .huggingface import is_decorator, stands_for
@@ -23,6 +23,7 @@ from .in_place import is_written_as_tensor, writer
 from .in_place_modules import read_after
 from .initial import is_no_grad, sets_more
 from .left import HELPERS, LEGACY
+from .loops import Loops
 from .model import is_module, is_result, is_self
 from .names import is_of_torch, torch_name
 from .picked_rows import picked_in
@@ -40,7 +41,7 @@ _OF_NAMES = ("AttributeError", "KeyError", "NameError", "ImportError", "ModuleNo
 _OF_TENSORS = frozenset(METHODS) - OF_OTHERS | {"shape", "dtype", "device"}
 
 
-class Translator(Augmented):
+class Translator(Loops):
     """Of one class or function, statement by statement."""
 
     def written(self, node: ast.AST) -> str:
@@ -152,11 +153,18 @@ class Translator(Augmented):
                 return self._branch(node.body if always else node.orelse)
         if isinstance(node, ast.If) and self._picked.asks_of_turns(node.test) and not self._asks_for_values(node.test):
             self.model.counted.add((self.spans.file, node.lineno, node.col_offset))
+        if isinstance(node, ast.If) and self._asks_for_values(node.test):
+            made = self._raised(node) or self._branched(node)
+            if made is not None:
+                return made
+        is_open = isinstance(node, ast.For | ast.While) and self._may_be_left_by_values(node)
+        if is_open and (made := self._looped(node)) is not None:  # type: ignore[arg-type]
+            return made
         if isinstance(node, ast.If | ast.While) and self._asks_for_values(node.test):
             loop = "C07, C08: a loop as long as values say: gm.while_loop"
             self._note("C01: a branch on values: gm.cond, or jnp.where" if isinstance(node, ast.If) else loop)
         if isinstance(node, ast.Assert) and self._asks_for_values(node.test):
-            self._note("H04: gm.check within gm.checked")
+            return self._checked_or_noted(node.test, node.msg)
         is_try = isinstance(node, ast.Try) and not self._builds and self._code is not None
         if is_try and not all(map(_is_of_names, node.handlers)) and self._may_compute(node.body):  # type: ignore[attr-defined]
             self._note("H05: no value raises in a graph: gm.attempt")
@@ -205,6 +213,7 @@ class Translator(Augmented):
         self._no_grad = any(name in ("no_grad", "inference_mode") for name in names) and not self._takes_rngs(node.name)
         self._keeps_no_grad = self._no_grad or self.model.observed.records.get(self._key(node)) is False
         self._views, self._asked, self._stopped_names = {}, set(), set()
+        self._selected, self._mask_names = {}, {}
         if self.owner is None and len(self._scopes) == 1:
             self._draws = any(self.model.functions.get(each) == node.name for each in self.model.drawers)
         self._builds = self._takes_rngs(node.name) or (is_module(self.owner) and sets_more(node))
@@ -328,14 +337,9 @@ class Translator(Augmented):
 
     def _body(self, node: ast.FunctionDef) -> str:
         """From the colon on."""
-        first, last = self.spans.of(node.body[0])[0], self.spans.of(node.body[-1])[1]
+        first = self.spans.of(node.body[0])[0]
         head = self.spans.text(self._end_of_arguments(node), first)
-        pieces, at = [head[head.index(":") + 1 :]], first
-        for each in node.body:
-            start, end = self.spans.of(each)
-            pieces += [self.spans.text(at, start), self.written(each)]
-            at = end
-        text = "".join([*pieces, self.spans.text(at, last)])
+        text = head[head.index(":") + 1 :] + self._block(node.body)
         indent = self.spans.indent(node.body[0])
         another = "; " if indent is None else f"\n{indent}"  # of a body in the line of its function
         if self._given_back and not isinstance(node.body[-1], ast.Return):
@@ -361,7 +365,7 @@ class Translator(Augmented):
         function = value.func
         if self.scope.find(function) is torch._assert and len(value.args) == 2:
             if self._asks_for_values(value.args[0]):
-                self._note("H04: gm.check within gm.checked")
+                return self._checked_or_noted(*value.args)
             return f"assert {', '.join(map(self.written, value.args))}"
         name = function.attr if isinstance(function, ast.Attribute) else ""
         if name in ("register_buffer", "register_parameter"):
@@ -396,7 +400,7 @@ class Translator(Augmented):
             return not self._is_mapping(test.comparators[0], test.left) and self._is_tensor(test)
         if isinstance(test, ast.BinOp) and is_test(test):
             return False
-        if (isinstance(test, ast.Name) and test.id in self._asked) or self._is_state(test):
+        if (isinstance(test, ast.Name) and test.id in self._asked | self._masks) or self._is_state(test):
             return True
         return not isinstance(test, ast.Name | ast.Attribute) and self._is_tensor(test)
 

@@ -21,6 +21,9 @@ from .views import COMPUTED, Views
 _CASTS = frozenset(["to", "float", "double", "half", "bfloat16", "long", "int", "bool", "type", "clone"])
 
 
+GONE = "\0"  # stands for a statement that has no counterpart
+
+
 class Writes(Views):
     """Into tensors, parts and views of them, and arguments of functions."""
 
@@ -218,7 +221,8 @@ class Writes(Views):
     def _put_values(self, target: ast.Subscript, value: ast.expr) -> str:
         """`x[...] = value`."""
         if self._is_mask(target.slice) and self._is_by_element(value, ast.unparse(target.slice)):
-            return self._filled_where(target, self._stopped_value(target, value, self._of_whole(value, target)))
+            whole = self._of_whole(value, ast.unparse(target.slice))
+            return self._filled_where(target, self._stopped_value(target, value, whole))
         return self._put(target, "set", self._stopped_value(target, value, self.written(value)))
 
     def _stopped_value(self, target: ast.expr, value: ast.expr, text: str) -> str:
@@ -233,6 +237,8 @@ class Writes(Views):
             return True
         if isinstance(value, ast.Subscript):
             return ast.unparse(value.slice) == mask
+        if isinstance(value, ast.Name) and value.id in self._selected:
+            return self._selected[value.id] == mask
         if isinstance(value, ast.UnaryOp):
             return self._is_by_element(value.operand, mask)
         if isinstance(value, ast.BinOp) and not isinstance(value.op, ast.MatMult):
@@ -247,9 +253,9 @@ class Writes(Views):
             self._is_by_element(x, mask) or self._is_dtype(x) for x in given
         )
 
-    def _of_whole(self, value: ast.expr, target: ast.Subscript) -> str:
+    def _of_whole(self, value: ast.expr, mask: str) -> str:
         """A value that is computed of parts under a mask, computed of the whole."""
-        self._under_mask = ast.unparse(target.slice)
+        self._under_mask = mask
         try:
             return self.written(value)
         finally:
@@ -259,7 +265,8 @@ class Writes(Views):
         """`x[...] += value`, and its like."""
         if self._is_mask(target.slice) and self._is_by_element(node.value, ast.unparse(target.slice)):
             sign = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/"}[operator]
-            value = as_operand(self._stopped_value(target, node.value, self._of_whole(node.value, target)))
+            whole = self._of_whole(node.value, ast.unparse(target.slice))
+            value = as_operand(self._stopped_value(target, node.value, whole))
             return self._filled_where(target, f"{self._read(target)} {sign} {value}")
         return self._put(target, operator, self._stopped_value(target, node.value, self.written(node.value)))
 

@@ -97,6 +97,11 @@ def fill_where(x: jax.Array, mask: jax.Array, value: jax.Array | float) -> jax.A
     return jnp.where(mask.reshape(*mask.shape, *[1] * (x.ndim - mask.ndim)), value, x).astype(x.dtype)
 
 
+def along_axes(mask: jax.Array, x: jax.Array) -> jax.Array:
+    """A mask over the first axes of `x`, with an axis for each of its own."""
+    return mask.reshape(*mask.shape, *[1] * (x.ndim - mask.ndim))
+
+
 def in_pieces(x: jax.Array, sizes: Any, dim: int = 0) -> list[jax.Array]:
     """`x.split(sizes, dim)`: pieces of one length, of which the last may be shorter, or of several."""
     places = np.arange(sizes, x.shape[dim], sizes) if np.ndim(sizes) == 0 else np.cumsum(sizes)[:-1]

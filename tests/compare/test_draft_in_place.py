@@ -118,7 +118,6 @@ def _marked(text):
 
 
 LOST = {
-    "if not self.seen[...]:": "C01: a branch on values",
     "for p, t in zip(": "parameters: nnx.state(module, nnx.Param) has them, by path",
     "t = with_value(": "M02: in place, this writes into self.target.bias, self.target.weight, too",
     "part = jnp.full_like(part, 1.0)": "M02: in place, this writes into y, too",
@@ -126,7 +125,6 @@ LOST = {
     "jnp.negative(y.T[0])": "M01: what is written to is a view",
     "half = half * 2": "M02: in place, this writes into y, too",
     "z = y + 1": "M02: in place, this writes into y, too",
-    "w = z if flag else -z": "C01: a branch on values",
     "y = self.inner(x)": "M02: in place, this writes into x, too",
 }
 

@@ -1,6 +1,7 @@
 """Functions of PyTorch that `graphmode draft` writes, by the dozen."""
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.nn as nn
@@ -182,6 +183,7 @@ class Kept(nn.Module):
         self.plain = nn.Linear(4, 4, bias=False)
         self.scaled, self.shifted = Scaled(4), Scaled(4, shifts=True)
         self.anchors = [torch.arange(4.0), torch.ones(4)]
+        self.spectrum = partial(torch.fft.fftn, dim=(0, 1))
         self.powers = [0.5, 2.0]
         self.powers[1] /= self.powers[0]
         self.register_buffer("low", torch.zeros(4))
@@ -191,6 +193,7 @@ class Kept(nn.Module):
     def forward(self, x, mask=None):
         if exists(mask):
             x = x * mask
+        x = self.spectrum(x).real / 2 + x
         y = (self.linear(x) * self.scale).clamp(min=self.low) ** self.powers[1]
         for anchor in self.anchors:
             y = y + anchor
@@ -201,6 +204,7 @@ class Kept(nn.Module):
         y = torch.linalg.solve_triangular(lower, y.T, upper=False, unitriangular=True).T
         y = y + torch.linalg.solve_triangular(lower.T, y, upper=True, left=False)
         bias = normal_bias(y)
+        bias.unsqueeze_(1).squeeze_(1)
         bias = bias[:, None, 0, :]
         bias[bias == 2] = 3.0
         y = y + bias[:, 0] + self.halved(y).repeat(1, 2).flip(dims=[0]).flip(dims=(0, 1))

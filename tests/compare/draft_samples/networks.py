@@ -386,7 +386,7 @@ class Penalised(nn.Module):
             x = x @ torch.linalg.inv(y[:, :3])
         except RuntimeError:
             x = x + 1
-        hardest = [x[i][near[i]].sum() for i in range(2)]
+        hardest = [x[i][near[i]].sort()[0] for i in range(2)]
         return (grads, *hardest) if torch.version.hip is None else grads
 
 
@@ -426,7 +426,7 @@ class Outside(nn.Module):
             h = h + 1
         for _ in range(steps):
             h = torch.gru_cell(x, h, self.cell.weight_ih, self.cell.weight_hh)
-        assert (h > 0).all()
+        assert steps > 5 or (h > 0).all()
         is_empty = not (x > 0).all() and steps > 1
         is_short = not steps > 1 and x is not None
         if not is_empty:
