@@ -49,6 +49,27 @@ class Asserted(Augmented):
         given = last.exc.args if isinstance(last.exc, ast.Call) else []
         return self._checked(node.test, given[0] if len(given) == 1 else None, negated=True)
 
+    def _printed(self, call: ast.Call) -> str | None:
+        """`print` of values, as `jax.debug.print`."""
+        parts = [each for arg in call.args for each in (arg.values if isinstance(arg, ast.JoinedStr) else [arg])]
+        shown = [each.value if isinstance(each, ast.FormattedValue) else each for each in parts]
+        if self._builds or call.keywords or not any(self._is_value(e) or self._is_counted(e) for e in shown):
+            return None
+        texts, values = [], []
+        with self._of_no_number():
+            for arg in call.args:
+                text = ""
+                for each in arg.values if isinstance(arg, ast.JoinedStr) else [arg]:
+                    if isinstance(each, ast.Constant) and isinstance(each.value, str):
+                        text += _braced(each.value)
+                        continue
+                    is_in_text = isinstance(each, ast.FormattedValue)
+                    spec = ast.unparse(each.format_spec)[2:-1] if is_in_text and each.format_spec else ""  # type: ignore[attr-defined]
+                    text += f"{{:{spec}}}" if spec else "{}"
+                    values.append(without_parentheses(self._anew(ast.unparse(each.value if is_in_text else each))))  # type: ignore[attr-defined]
+                texts.append(text)
+        return f"jax.debug.print({', '.join([_quoted(' '.join(texts)), *values])})"
+
     def _checked_or_noted(self, test: ast.expr, message: ast.expr | None) -> str | None:
         made = self._checked(test, message)
         if made is None:
@@ -101,9 +122,8 @@ class Asserted(Augmented):
         if isinstance(node, ast.Constant) or self._counted_selection(node) is not None:
             return True
         if isinstance(node, ast.Attribute) and self._is_state(node):
-            holders = [each for each in self.model.instances.values() if type(each) is self.owner]
-            sizes = [getattr(getattr(each, node.attr, None), "ndim", 1) for each in holders]
-            return bool(sizes) and not any(sizes)
+            held = getattr(self.model.examples.get(self.owner), node.attr, None)  # type: ignore[arg-type]
+            return getattr(held, "ndim", 1) == 0
         if isinstance(node, ast.Name):
             given = self.scope.given.get(node.id, ())
             is_known = bool(given) and None not in given and not any(_names_itself(each, node.id) for each in given)

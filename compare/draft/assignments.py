@@ -15,8 +15,8 @@ from .kinds import Kind
 from .model import is_module, is_self, layer_of
 from .names import torch_name
 from .objects import NotWrittenError
+from .placed import Placed
 from .rules import without_parentheses
-from .selected import Selected
 from .shapes import as_one
 from .weight_layout import turn_of
 
@@ -25,7 +25,7 @@ _WITHOUT_MODE = frozenset(["super", "getattr", "setattr", "hasattr", "isinstance
 CONTAINERS = (torch.nn.Sequential, torch.nn.ModuleDict, torch.nn.ModuleList)
 
 
-class Assignments(Selected):
+class Assignments(Placed):
     """To local names, to attributes of a module, and to parts of tensors."""
 
     def _is_plain_function(self, value: ast.expr) -> bool:
@@ -90,8 +90,9 @@ class Assignments(Selected):
             (self._counted.add if self._is_counted(value) else self._counted.discard)(target.id)
             self._masks -= {target.id}
             is_question = isinstance(value, ast.BoolOp | ast.UnaryOp) and self._asks_for_values(value)
-            (self._asked.add if is_question else self._asked.discard)(target.id)
-            if self._is_mask(value):
+            is_array = is_question and self._has_condition(value)
+            (self._asked.add if is_question and not is_array else self._asked.discard)(target.id)
+            if is_array or self._is_mask(value):
                 self._masks.add(target.id)
         if isinstance(target, ast.Name) and self._is_plain_function(value):
             self._plain_functions.add(target.id)
@@ -130,7 +131,8 @@ class Assignments(Selected):
             if isinstance(target.value, ast.Name) and target.value.id in self._views:
                 self._write_back(target.value.id)
             return self._put_values(target, value)
-        if (made := self._selected_name(target, value)) is not None:
+        made = self._selected_name(target, value) or self._places_named(target, value)
+        if made is not None:
             return made
         if isinstance(target, ast.Subscript):
             self._note_keeping(target.value)

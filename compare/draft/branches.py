@@ -121,7 +121,7 @@ class Branches(Asserted):
         taken = [
             name
             for name in bound
-            if any(reads_first(each.tree, name) or (name in given and not _binds(each.tree, name)) for each in branches)
+            if any(reads_first(each.tree, name) or (name in given and not binds(each.tree, name)) for each in branches)
         ]
         if not set(taken) <= known or any(map(self._is_no_array, taken)):
             return None
@@ -255,7 +255,7 @@ def stored(tree: ast.AST) -> list[str]:
     return list(dict.fromkeys(each.id for each in nodes if isinstance(each.ctx, ast.Store)))
 
 
-def _binds(tree: ast.Module, name: str) -> bool:
+def binds(tree: ast.Module, name: str) -> bool:
     """Whether a branch binds a name wherever it goes."""
     return any(isinstance(each, ast.Assign | ast.AnnAssign) and name in stored(each) for each in tree.body)
 

@@ -107,7 +107,12 @@ class Calls(TorchCalls):
             return made
         if found is torch.Tensor or found in LEGACY:
             return self._of_legacy_type(node, LEGACY.get(found, "jnp.float32")) or self._as_it_was(node)
+        is_asked = found is bool and len(node.args) == 1 and not self._builds and self._is_value(node.args[0])
+        if is_asked and (made := self._condition(node.args[0])) is not None:
+            return made
         if found in (int, float) and len(node.args) == 1 and not self._builds and self._is_value(node.args[0]):
+            if self._is_mask(node.args[0]) and (made := self._condition(node.args[0])) is not None:
+                return f"jnp.where({without_parentheses(made)}, {found(1)}, {found(0)})"
             self._refused("item")
             return self._as_number(node.args[0])
         if found is isinstance:

@@ -38,6 +38,19 @@ class Expressions(KnownObjects):
     def _count_of_selected(self, node: ast.expr) -> str | None:
         raise NotImplementedError
 
+    def _condition(self, test: ast.expr) -> str | None:
+        raise NotImplementedError
+
+    def _has_condition(self, test: ast.expr) -> bool:
+        """Whether a condition on values is written as an array."""
+        count = len(self._notes[-1])
+        made = self._condition(test)
+        del self._notes[-1][count:]
+        return made is not None
+
+    def _has_no_axes(self, node: ast.expr) -> bool:
+        raise NotImplementedError
+
     def _chosen(self, node: ast.IfExp) -> str | None:
         raise NotImplementedError
 
@@ -65,8 +78,8 @@ class Expressions(KnownObjects):
                 return self.spans.spliced(node, self.written)
         if isinstance(node, ast.JoinedStr):
             return self._formatted(node)
-        if isinstance(node, ast.BoolOp):
-            return self._what_is_open(node)
+        if isinstance(node, ast.BoolOp) and (made := self._what_is_open(node)) is not None:
+            return made
         if isinstance(node, ast.IfExp) and (always := settled(node.test, self.scope)) is not None:
             return self.written(node.body if always else node.orelse)
         if isinstance(node, ast.IfExp) and self._asks_for_values(node.test):
@@ -81,6 +94,9 @@ class Expressions(KnownObjects):
             and ast.unparse(node.operand) == "self.training"
         ):
             return "self.use_running_average"
+        is_joined = isinstance(node, ast.BoolOp) or (isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not))
+        if is_joined and not self._builds and self._asks_for_values(node):
+            return self._condition(node)
         if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load) and self._is_of_parameters(node.value):
             return f"{self.spans.spliced(node, self.written)}[...]"
         if isinstance(node, ast.Subscript) and self._under_mask and ast.unparse(node.slice) == self._under_mask:

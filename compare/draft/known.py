@@ -29,6 +29,7 @@ def known_of(module: torch.nn.Module, recording: Recording) -> Model:
     made = [each for each, _ in recording.arguments.values() if isinstance(each, torch.nn.Module)]
     for inside in dict.fromkeys([*module.modules(), *made]):
         for cls in own_classes(type(inside)):
+            model.examples.setdefault(cls, inside)
             held = {**inside._parameters, **inside._buffers}
             model.variables.setdefault(cls, set()).update(name for name, value in held.items() if value is not None)
             model.buffers.setdefault(cls, set()).update(inside._buffers)

@@ -13,6 +13,7 @@ from .branches import (
     Branch,
     Branches,
     at_indent,
+    binds,
     falls_through,
     has_long_text,
     known_before,
@@ -50,12 +51,13 @@ class Loops(Branches):
         goes_on = self._goes_on(node, over)
         if goes_on is None:
             return None
-        outer = set(self._tensors)
-        self._tensors |= {node.target.id} if isinstance(node, ast.For) else set()  # type: ignore[attr-defined]
+        outer, known = set(self._tensors), known_before(node, self._code)
+        changed = {each for each in stored(ast.Module(node.body, [])) if each in known and not self._is_no_array(each)}
+        self._tensors |= changed | ({node.target.id} if isinstance(node, ast.For) else set())  # type: ignore[attr-defined]
         first = self._of_branch(turn.first, self.spans.of(node.body[0])[0], indent)
         left = "" if turn.leaves is None else self._condition(turn.leaves)
         rest = self._of_branch(turn.rest, self.spans.of(turn.rest[0])[0] if turn.rest else 0, indent)
-        self._tensors -= set() if isinstance(node, ast.While) else {node.target.id} - outer  # type: ignore[attr-defined]
+        self._tensors -= changed - outer | (set() if isinstance(node, ast.While) else {node.target.id} - outer)  # type: ignore[attr-defined]
         if first is None or rest is None or left is None:
             return None
         made = self._as_loop(node, [first, rest], goes_on, left, over)
@@ -76,15 +78,16 @@ class Loops(Branches):
 
     def _is_asked_in(self, node: ast.For | ast.While, test: ast.expr) -> bool:
         """Whether a condition in a loop asks for values, of what its turns give, too."""
-        outer = set(self._tensors)
+        outer, masks = set(self._tensors), set(self._masks)
         if isinstance(node, ast.For) and isinstance(node.target, ast.Name):
             self._tensors.add(node.target.id)
         names = [each for each in ast.walk(node) if isinstance(each, ast.Assign)]
         for each in names:
-            if isinstance(each.targets[0], ast.Name) and self._is_tensor(each.value):
-                self._tensors.add(each.targets[0].id)
+            name = each.targets[0].id if isinstance(each.targets[0], ast.Name) else ""
+            self._tensors |= {name} if self._is_tensor(each.value) else set()
+            self._masks |= {name} if self._is_mask(each.value) else set()
         asks = self._asks_for_values(test)
-        self._tensors = outer
+        self._tensors, self._masks = outer, masks
         return asks
 
     def _goes_on(self, node: ast.For | ast.While, over: ast.expr | None) -> str | None:
@@ -108,7 +111,11 @@ class Loops(Branches):
             for name in stored(whole)
             if name in later or reads_first(whole, name) or (name in asked and (name in known or not left))
         ]
-        if not set(state) <= known or any(map(self._is_no_array, state)):
+        begins = dict.fromkeys((each for each in state if each not in known and each in self._masks), "False")
+        is_first = left and goes_on == ""  # what a turn gives before it may be left is given in any case
+        if begins and not (is_first and all(binds(parts[0].tree, each) for each in begins)):
+            return None
+        if not set(state) <= known | set(begins) or any(map(self._is_no_array, state)):
             return None
         texts = [each.text for each in parts]
         if any(re.search(rf"(?<!self\.)\b{STREAM}\b", text) for text in texts):
@@ -131,7 +138,7 @@ class Loops(Branches):
             lines.append(self._unless(stopped, parts[1], [*modules, *state], inner) if left else parts[1].text)
         lines += [f"{each} += 1" for each in number]
         holds = " & ".join(each for each in (goes_on, f"~{stopped}" if left else "") if each)
-        return self._loop_of(names, holds, lines, inner, {stopped: "False", **dict.fromkeys(number, "0")}, over)
+        return self._loop_of(names, holds, lines, inner, {stopped: "False", **dict.fromkeys(number, "0")}, begins, over)
 
     def _unless(self, stopped: str, part: Branch, names: list[str], indent: str) -> str:
         """What a turn does behind the place where it may be left."""
@@ -145,7 +152,14 @@ class Loops(Branches):
         return at_indent(f"{before}{target}gm.cond({', '.join([stopped, *functions, *operands])})", indent)
 
     def _loop_of(
-        self, names: list[str], holds: str, lines: list[str], indent: str, starts: dict[str, str], over: ast.expr | None
+        self,
+        names: list[str],
+        holds: str,
+        lines: list[str],
+        indent: str,
+        starts: dict[str, str],
+        begins: dict[str, str],
+        over: ast.expr | None,
     ) -> str:
         is_one, line = len(names) == 1, f"\n{KEPT}{indent}"
         taken = names[0] if is_one else "state"
@@ -154,7 +168,7 @@ class Loops(Branches):
         test = [*unpacked, f"return {without_parentheses(holds)}"]
         steps = [*unpacked, *(each.replace("\n", f"\n{KEPT}") for each in lines), f"return {', '.join(names)}"]
         functions = f"def {going}({taken}):{line}{line.join(test)}\n\ndef {turn}({taken}):{line}{line.join(steps)}\n\n"
-        begin = [starts.get(each, each) for each in names]
+        begin = [{**starts, **begins}.get(each, each) for each in names]
         kept = ["_" if each in starts or each == "self" else each for each in names]
         target, init = (kept[0], begin[0]) if is_one else (f"({', '.join(kept)})", f"({', '.join(begin)})")
         most = _MOST if over is None else without_parentheses(self.written(over))

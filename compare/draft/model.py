@@ -41,7 +41,8 @@ class Model:
       settings: by class, the plain values that its modules hold, by name, and of which kind each is.
       children: by class, the modules inside, by name, and what each is.
       kinds: the classes of all modules in the model.
-      instances: by class and name, one of these modules.
+      examples: by class, one module of it.
+      instances: by class and name, one of the modules inside.
       writing: likewise, what these modules write into what they are given; empty for nothing.
       arrays: by class, the names of lists of tensors.
       lists: by class, the arguments of its `forward` that other code gives as lists.
@@ -71,6 +72,7 @@ class Model:
     settings: dict[type, dict[str, Kind | None]] = field(default_factory=dict)
     children: dict[type, dict[str, type]] = field(default_factory=dict)
     kinds: set[type] = field(default_factory=set)
+    examples: dict[type, torch.nn.Module] = field(default_factory=dict)
     instances: dict[tuple[type, str], torch.nn.Module] = field(default_factory=dict)
     writing: dict[tuple[type, str], set[str]] = field(default_factory=dict)
     arrays: dict[type, set[str]] = field(default_factory=dict)

@@ -44,7 +44,7 @@ def picked_in(function: ast.FunctionDef, scope: Scope) -> Picked:
         if not names or not _only_adds(function, loop, names):
             continue
         found.rows |= {id(node.value) for node in picks}
-        turns = _nonzero_of(loop.iter, scope) or _named_turns(function, loop, scope)
+        turns = nonzero_of(loop.iter, scope) or _named_turns(function, loop, scope)
         if turns is not None:
             found.turns[id(turns[0])] = turns[1]
             found.counts |= _names(loop.target)
@@ -76,7 +76,7 @@ def _of_nonzero(call: ast.Call, scope: Scope) -> ast.expr | None:
     return call.func.value if is_method else None  # type: ignore[attr-defined]
 
 
-def _nonzero_of(node: ast.expr, scope: Scope) -> tuple[ast.Call, ast.expr] | None:
+def nonzero_of(node: ast.expr, scope: Scope) -> tuple[ast.Call, ast.expr] | None:
     if not isinstance(node, ast.Call) or node.keywords:
         return None
     of = _of_nonzero(node, scope)
@@ -94,7 +94,7 @@ def _named_turns(function: ast.FunctionDef, loop: ast.For, scope: Scope) -> tupl
         for node in ast.walk(function)
         if isinstance(node, ast.Assign) and [ast.unparse(each) for each in node.targets] == [name]
     ]
-    return _nonzero_of(given[0], scope) if len(given) == 1 and len(uses) == 2 else None
+    return nonzero_of(given[0], scope) if len(given) == 1 and len(uses) == 2 else None
 
 
 def _only_adds(function: ast.FunctionDef, loop: ast.For, names: set[str]) -> bool:

@@ -280,6 +280,8 @@ class Recognition:
             return joins and self._is_mask(node.left) and self._is_mask(node.right)
         if not isinstance(node, ast.Call):
             return False
+        if ast.unparse(node.func) == "bool" and len(node.args) == 1:
+            return self._is_value(node.args[0])
         method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
         name = (torch_name(self.scope.find(node.func)) or method).rpartition(".")[2]
         return name in _GIVE_MASKS

@@ -367,6 +367,8 @@ class Translator(Loops):
             if self._asks_for_values(value.args[0]):
                 return self._checked_or_noted(*value.args)
             return f"assert {', '.join(map(self.written, value.args))}"
+        if self.scope.find(function) is print and (made := self._printed(value)) is not None:
+            return made
         name = function.attr if isinstance(function, ast.Attribute) else ""
         if name in ("register_buffer", "register_parameter"):
             return self._registered(value)

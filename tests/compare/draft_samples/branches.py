@@ -122,6 +122,41 @@ class Looping(nn.Module):
         return y + steps
 
 
+class Placing(nn.Module):
+    """Places where a mask holds, what it parts, conditions with names, and prints."""
+
+    def __init__(self):
+        super().__init__()
+        self.fill = nn.Parameter(torch.tensor(0.5))
+        self.order = nn.Linear(12, 3)
+
+    def forward(self, x):
+        rows, columns = (x > 1).nonzero().unbind(1)
+        y = x.clone()
+        y[rows, columns] = self.fill
+        y[rows, columns] += x[rows, columns] * 2
+        low = torch.where(x < -0.5)
+        y[low] = 0.25
+        first = x[:, 0]
+        at = (first > 0).nonzero().squeeze(1)
+        y[at] *= 3
+        flat = y.flatten()
+        ordered = torch.cat([flat[flat > 0.1], flat[flat <= 0.1]])
+        is_even = not (y > 2).any() and y.sum() > 0
+        if is_even:
+            print("sum", float(y.sum()), f"of {y.mean():.2f}, {x.shape}")
+            y = y + 1
+        steps, total = 0, torch.zeros(())
+        while True:
+            steps += 1
+            score = torch.sigmoid(total + y.mean() + float(steps == 2))
+            halts = bool(total + score >= 2)
+            if halts or steps == 6:
+                break
+            total = total + score
+        return self.order(ordered), y, steps + total, not halts
+
+
 class Left(nn.Module):
     """Branches that are left to do: what is changed is no array, or only one way gives it."""
 
