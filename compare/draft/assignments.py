@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ast
-import inspect
-import textwrap
 from types import FunctionType
 
 import torch
@@ -16,6 +14,7 @@ from .model import is_module, is_self, layer_of
 from .names import torch_name
 from .objects import NotWrittenError
 from .placed import Placed
+from .reading import tree_of
 from .rules import without_parentheses
 from .shapes import as_one
 from .weight_layout import turn_of
@@ -248,7 +247,7 @@ class Assignments(Placed):
         """Whether an attribute that is None is an array in the original, or is given one by other code of the class."""
         if self._kind(target) is Kind.ARRAY:
             return True
-        tree = ast.parse(textwrap.dedent(inspect.getsource(self.owner)))  # type: ignore[arg-type]
+        tree = tree_of(self.owner)
         given = [
             node.value
             for node in ast.walk(tree)
@@ -276,7 +275,7 @@ def _gives_array(function: ast.expr) -> bool:
 
 def attributes_of(owner: type) -> set[str]:
     """The names that a class's own code reads of itself."""
-    tree = ast.parse(textwrap.dedent(inspect.getsource(owner)))
+    tree = tree_of(owner)
     return {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and is_self(node.value)}
 
 
@@ -284,6 +283,6 @@ def has_mode(owner: type) -> bool:
     """Whether a class asks if it trains, or hands itself to functions that may."""
     if "training" in attributes_of(owner):
         return True
-    nodes = ast.walk(ast.parse(textwrap.dedent(inspect.getsource(owner))))
+    nodes = ast.walk(tree_of(owner))
     calls = [node for node in nodes if isinstance(node, ast.Call) and ast.unparse(node.func) not in _WITHOUT_MODE]
     return any(is_self(each) for call in calls for each in call.args)

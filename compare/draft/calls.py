@@ -69,6 +69,8 @@ class Calls(TorchCalls):
         if is_function_of_gradients(getattr(found, "__self__", None)) and not node.keywords:
             self.model.helpers.add("apply_function")
             return f"apply_function({', '.join([self.model.classes[found.__self__], *map(self.written, node.args)])})"
+        if self._builds and isinstance(found, partial) and is_module(found.func):
+            return self._with(node, *self._further_of(found.func))  # type: ignore[arg-type]
         if found is partial and node.args and (made := self._partial_call(node)) is not None:
             return made
         if is_autocast(found) and (made := autocast(node, found, self.written)) is not None:

@@ -37,7 +37,8 @@ def constants(model: Model) -> tuple[list[str], list[str]]:
 
 def _made(name: str, model: Model) -> tuple[int, str]:
     """The line on which it is made, and the statement that makes it in the port."""
-    module, own = _origin(sys.modules[model.constants[name]], name)
+    before = model.origins.get(name, name)
+    module, own = _origin(sys.modules[model.constants[name]], before)
     try:
         source = inspect.getsource(module)
     except (OSError, TypeError):
@@ -45,13 +46,13 @@ def _made(name: str, model: Model) -> tuple[int, str]:
     node = _assignment(own, ast.parse(source))
     if node is None or node.value is None:
         note = f"# TODO {name} runs PyTorch, and is taken from the original: write it anew here"
-        return 0, f"{note}\nfrom {model.constants[name]} import {name}"
+        return 0, f"{note}\nfrom {model.constants[name]} import {before}{f' as {name}' * (before != name)}"
     model.home = module.__name__
     translator = Translator(model, Spans(source, module.__file__ or ""), Scope(vars(module)))
     found = getattr(module, own)
     if gives_activation(node.value, translator.scope) and isinstance(found, torch.nn.Module):
         return node.lineno, f"{name} = {translator.class_to_call(type(found))}()"
-    return node.lineno, _written(name, node, translator, module)
+    return node.lineno, _written(name, own, node, translator, module)
 
 
 def _origin(module: ModuleType, name: str) -> tuple[ModuleType, str]:
@@ -91,11 +92,11 @@ def _assignment(name: str, tree: ast.Module) -> ast.Assign | ast.AnnAssign | Non
     return None
 
 
-def _written(name: str, node: ast.Assign | ast.AnnAssign, translator: Translator, module: ModuleType) -> str:
+def _written(name: str, own: str, node: ast.Assign | ast.AnnAssign, translator: Translator, module: ModuleType) -> str:
     assert node.value is not None
     text = translator.written(node.value).replace("rngs=rngs", "rngs=nnx.Rngs(0)")
     notes = list(dict.fromkeys(translator.notes))
-    if any(_changes(each, name) for each in ast.parse(inspect.getsource(module)).body if each.lineno != node.lineno):
+    if any(_changes(each, own) for each in ast.parse(inspect.getsource(module)).body if each.lineno != node.lineno):
         notes.append(f"{name} is changed further down in {module.__name__}")
     return "".join(f"# TODO {note}\n" for note in notes) + f"{name} = {text}"
 

@@ -59,6 +59,8 @@ class Expressions(KnownObjects):
             self.model.helpers.add("activation_named")
             self.model.imports |= {"from functools import partial", "from typing import Any"}
             return f"activation_named({self.written(node.slice if isinstance(node, ast.Subscript) else node.args[0])})"
+        if self._builds and isinstance(node, ast.Dict) and self._says_where(node):  # layers here take neither
+            return "{}"
         if isinstance(node, ast.Call):
             return self._size_of_weight(node) or self._call(node)
         if id(node) in self._bare and isinstance(node, ast.Attribute):

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import ast
-import inspect
 import re
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 
 from .names import Scope, is_of_torch, torch_name
+from .reading import tree_of
 
 _VIEWS = frozenset(
     ["view", "t", "transpose", "permute", "narrow", "select", "squeeze", "unsqueeze", "expand", "diagonal"]
 )
+
+
+_READ: set[int] = set()  # functions that are looked into now, which may call themselves
 
 
 @dataclass(frozen=True)
@@ -49,10 +51,16 @@ def writer(function: Any, *, bound: bool = False) -> Writer | None:
     node = function if isinstance(function, ast.FunctionDef) else _definition(function)
     if node is None:
         return None
+    if id(function) in _READ:
+        return None
     called = function.__globals__ if isinstance(function, FunctionType) else {}
     parameters = [each.arg for each in (*node.args.posonlyargs, *node.args.args)][bound:]
     keywords = [each.arg for each in node.args.kwonlyargs]
-    names = [name for name in (*parameters, *keywords) if is_written(name, node.body, called)]
+    _READ.add(id(function))
+    try:
+        names = [name for name in (*parameters, *keywords) if is_written(name, node.body, called)]
+    finally:
+        _READ.discard(id(function))
     returned = [each.value for each in _inside(node.body) if isinstance(each, ast.Return) and each.value is not None]
     gives: bool | None = False
     if returned or any(isinstance(each, ast.Yield | ast.YieldFrom) for each in ast.walk(node)):
@@ -74,7 +82,7 @@ def _definition(function: Any) -> ast.FunctionDef | None:
     if not isinstance(function, FunctionType) or is_of_torch(function):
         return None
     try:
-        node = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
+        node = tree_of(function).body[0]
     except (OSError, TypeError, SyntaxError):
         return None
     return node if isinstance(node, ast.FunctionDef) else None

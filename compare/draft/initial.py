@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import ast
-import inspect
 import re
-import textwrap
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 
 from .model import is_self
+from .reading import tree_of
 
 WALKS = frozenset(["modules", "named_modules", "parameters", "named_parameters", "children", "named_children"])
 # attributes that hold values, or say how a tensor is trained or where a result goes
@@ -37,7 +36,7 @@ def sets_more(node: ast.AST) -> bool:
 def applied_sets_more(function: Any) -> bool:
     """Whether a function for `Module.apply` gives each module attributes besides its values."""
     try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+        tree = tree_of(function)
     except (OSError, TypeError, SyntaxError):
         return False
     settings = [each for each in ast.walk(tree) if _is_setting(each)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-import textwrap
 from collections.abc import Iterator
 from dataclasses import replace
 from types import FunctionType
@@ -16,6 +15,7 @@ from .huggingface import is_framework
 from .initial import only_sets_values, sets_more, sets_own
 from .model import is_mixin, is_module, is_self
 from .names import is_of_einops, is_of_torch
+from .reading import tree_of
 
 if TYPE_CHECKING:
     from .part import Part
@@ -65,7 +65,7 @@ def kept_methods(cls: type, named: frozenset[str] = frozenset()) -> frozenset[st
             held = (getattr(each, name) for name in ("__func__", "fget", "func") if hasattr(each, name))
             function = inspect.unwrap(next(held, each))
             if isinstance(function, FunctionType):
-                methods.setdefault(name, []).append(ast.parse(textwrap.dedent(inspect.getsource(function))))
+                methods.setdefault(name, []).append(tree_of(function))
     found: set[str] = set()
     begins = ["forward", *named, *_UNNAMED]
     for waiting, left_out in ((begins, _sets_initial_values), (["__init__"], _is_left_out_of_init)):

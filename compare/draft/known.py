@@ -24,7 +24,7 @@ def known_of(module: torch.nn.Module, recording: Recording) -> Model:
     """What the modules tell that were made: those that the model is of, and those that it was made from."""
     model = Model(recording=recording, ties=ties_of(module), kinds={type(each) for each in module.modules()})
     for cls in (each for inside in module.modules() for each in own_classes(type(inside))):
-        model.classes.setdefault(cls, cls.__name__)
+        model.add(cls, cls.__name__)
     model.shares = shares_of(module, set(model.classes))
     made = [each for each, _ in recording.arguments.values() if isinstance(each, torch.nn.Module)]
     for inside in dict.fromkeys([*module.modules(), *made]):

@@ -141,8 +141,8 @@ class KnownObjects(Recognition):
             return None
         is_object = not isinstance(found, type | FunctionType)
         if holds_code(found) or (is_object and (runs_torch(found) or is_registry(found))):
-            self.model.constants.setdefault(name, self.model.home)
-            return None
+            known = self.model.add_constant(name, found)
+            return None if known == name else known
         if isinstance(found, ModuleType):
             if found in (torch.nn, torch.nn.functional):
                 return found.__name__.removeprefix("torch.")

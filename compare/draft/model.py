@@ -51,6 +51,7 @@ class Model:
       drawers: the classes and functions of these that draw random numbers as they run.
       imports: lines that the port needs.
       constants: containers, modules and tensors that it has of its own, and the modules of the originals.
+      origins: the names that these have in their files, where the port has another.
       helpers: names of functions of `written_helpers.py` that it needs.
       starts_otherwise: whether initial values that the original sets were left out.
       home: the module of the original that is read now.
@@ -82,6 +83,7 @@ class Model:
     drawers: set[Any] = field(default_factory=set)
     imports: set[str] = field(default_factory=set)
     constants: dict[str, str] = field(default_factory=dict)
+    origins: dict[str, str] = field(default_factory=dict)
     helpers: set[str] = field(default_factory=set)
     starts_otherwise: bool = False
     home: str = ""
@@ -91,6 +93,44 @@ class Model:
     renamed: set[int] = field(default_factory=set)
     counted: set[tuple[str, int, int]] = field(default_factory=set)
     lost: dict[tuple[str, int, int], list[str]] = field(default_factory=dict)
+
+    def add(self, item: type | Callable[..., Any], name: str) -> None:
+        """A class or function that is drafted, by its name, or by one of its own where another has that."""
+        held: dict[Any, str] = self.classes if isinstance(item, type) else self.functions
+        if item in held:
+            return
+        taken = {*self.classes.values(), *self.functions.values()}
+        held[item] = free_name(name, item.__module__, taken)
+
+    def name_of(self, item: Any, name: str) -> str:
+        """What a class or function is called in the port, of this name in its file."""
+        return self.classes.get(item) or self.functions.get(item, name)
+
+    def add_constant(self, name: str, value: Any) -> str:
+        """Something that a file keeps under a name; gives the name that it has in the port."""
+        for known, home in self.constants.items():
+            origin = self.origins.get(known, known)
+            if origin == name and getattr(sys.modules[home], origin, None) is value:
+                return known
+        known = free_name(name, self.home, {*self.constants, *self.classes.values(), *self.functions.values()})
+        self.constants[known] = self.home
+        if known != name:
+            self.origins[known] = name
+        return known
+
+
+def free_name(name: str, module: str, taken: set[str]) -> str:
+    """A name that nothing else has: with that of its file before it, if need be, and a number behind."""
+    if name not in taken:
+        return name
+    home = module.rpartition(".")[2].strip("_")
+    if name.isupper():
+        made = f"{home.upper()}_{name}"
+    elif name[:1].isupper():
+        made = "".join(each.capitalize() for each in home.split("_")) + name
+    else:
+        made = f"{home}_{name.lstrip('_')}"
+    return next(each for each in (made, *(f"{made}_{i}" for i in range(2, len(taken) + 3))) if each not in taken)
 
 
 def has_own_init(cls: type) -> bool:

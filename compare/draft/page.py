@@ -91,7 +91,7 @@ def draft(location: str, inputs: tuple[str, ...] = ()) -> Draft:
     if model.lost:
         body, heads = _translated(model, parts)
     before, behind = constants(model)
-    body = _named_somewhere(body, parts, build, [*before, *behind])
+    body = _named_somewhere(body, parts, build, [*before, *behind], model)
     ties = [tie for tie in model.ties if tie.attribute in heads]
     original = build.__module__
     is_function = isinstance(build, FunctionType)
@@ -130,7 +130,7 @@ def draft(location: str, inputs: tuple[str, ...] = ()) -> Draft:
     head = _head(text, _docstring(name, original, model), original, sorted(model.imports))
     text = f"{head}\n\n{text}" if not text.startswith(("class", "def", "@")) else f"{head}\n\n\n{text}"
     text = laid_out(noted_where_undefined(_noted_where_no_python(text)))
-    classes = tuple(part.item.__name__ for part in parts if is_module(part.item))
+    classes = tuple(model.name_of(part.item, part.name) for part in parts if is_module(part.item))
     lines = tuple(i for i, line in enumerate(text.splitlines(), 1) if "# TODO" in line)
     draws = re.search(r"\bjax\.random\.\w+\(", text) is not None
     return Draft(text, classes or (name,), lines, model.starts_otherwise, draws, model.observed.trouble)
@@ -145,6 +145,8 @@ def _translated(model: Model, parts: list[Part]) -> tuple[list[str], set[str]]:
         translator = Translator(model, part.spans, part.scope, owner, part.kept)
         model.home = part.home
         text = _cleaned(translator.written(part.node))
+        if (name := model.name_of(part.item, part.name)) != part.name:
+            text = re.sub(rf"^(class|def) {part.name}\b", rf"\1 {name}", text, count=1, flags=re.MULTILINE)
         body.append(with_shares(text, [each for each in model.shares if each.holder is owner]))
         heads |= set(translator.heads)
     return body, heads
@@ -174,13 +176,13 @@ def _where_read(body: list[str], made: list[str]) -> tuple[list[str], list[str]]
     return body, left
 
 
-def _named_somewhere(body: list[str], parts: list[Part], build: Any, constants: list[str]) -> list[str]:
+def _named_somewhere(body: list[str], parts: list[Part], build: Any, constants: list[str], model: Model) -> list[str]:
     """The texts without functions that no other names, nor a constant, as those that set initial values are."""
     while True:
         left = []
         for text, part in zip(body, parts, strict=True):
             others = [*(each for each in body if each is not text), *constants]
-            is_named = any(re.search(rf"\b{part.name}\b", each) for each in others)
+            is_named = any(re.search(rf"\b{model.name_of(part.item, part.name)}\b", each) for each in others)
             if part.item is build or not isinstance(part.item, FunctionType) or is_named:
                 left.append((text, part))
         if len(left) == len(body):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import inspect
-import textwrap
 from collections.abc import Iterator, Sequence
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeGuard
@@ -16,6 +14,7 @@ from .kinds import Kind, has_only_lengths, kind_of
 from .model import Model, is_self
 from .names import UNKNOWN, Scope, is_of_torch, torch_name
 from .picked_rows import Picked
+from .reading import tree_of
 from .settled import asks_how_it_runs
 from .spans import Spans
 
@@ -286,6 +285,14 @@ class Recognition:
         name = (torch_name(self.scope.find(node.func)) or method).rpartition(".")[2]
         return name in _GIVE_MASKS
 
+    def _says_where(self, node: ast.expr) -> bool:
+        """Whether it holds a device and a dtype alone, as what is handed on to layers that are built."""
+        if isinstance(node, ast.Name):
+            given = self.scope.given.get(node.id, ())
+            return bool(given) and all(each is not None and self._says_where(each) for each in given)
+        keys = [getattr(each, "value", None) for each in node.keys] if isinstance(node, ast.Dict) else []
+        return bool(keys) and all(key in ("device", "dtype") for key in keys)
+
     def _is_selection(self, node: ast.expr) -> bool:
         """Whether it is what a mask selects: `x[mask]`, or a name for it that is read under the mask."""
         if isinstance(node, ast.Name):
@@ -360,7 +367,7 @@ def _says_other(function: Any) -> bool:
     if function.__annotations__.get("return") in (bool, int, float, str, "bool", "int", "float", "str"):
         return True
     try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+        tree = tree_of(function)
     except (OSError, TypeError, SyntaxError):  # of a lambda within an expression
         return False
     returned = [node.value for node in ast.walk(tree) if isinstance(node, ast.Return)]

@@ -92,6 +92,17 @@ def without_parentheses(text: str) -> str:
     return text if isinstance(inner, ast.Tuple | ast.Starred) else text[1:-1]
 
 
+def in_parentheses(text: str) -> str:
+    """An expression as one value of a statement: in parentheses where nothing else holds its lines together."""
+    if "\n" not in text:
+        return text
+    try:
+        ast.parse(f"_ = {text}")
+    except SyntaxError:
+        return f"({text})"
+    return text
+
+
 def as_tuple(items: Sequence[str]) -> str:
     return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
-import inspect
 import sys
-import textwrap
 from collections.abc import Iterator
 from functools import partial
 from types import FunctionType, ModuleType
@@ -16,6 +14,7 @@ import torch
 
 from .huggingface import is_framework
 from .names import Scope, are_near, is_of_torch
+from .reading import tree_of
 
 _WITHOUT = frozenset(["builtins", "numpy", "jax", "flax", "einops", "typing_extensions", "transformers", "graphmode"])
 _MANY = 100  # elements of a container that are looked at
@@ -67,7 +66,7 @@ def _named(item: type | FunctionType) -> Iterator[Any]:
     if top in _WITHOUT or top in sys.stdlib_module_names or is_framework(item):
         return
     try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(item)))
+        tree = tree_of(item)
     except (OSError, TypeError, SyntaxError):
         return
     outer = item.__globals__ if isinstance(item, FunctionType) else vars(sys.modules[item.__module__])

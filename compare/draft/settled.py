@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import ast
-import inspect
-import textwrap
 from types import FunctionType
 from typing import Any, TypeGuard
 
 import torch
 
 from .names import Scope, is_of_torch
+from .reading import tree_of
 
 # by name below torch: what asks how PyTorch runs the code
 _NEVER = (
@@ -106,7 +105,7 @@ def only_reports(found: Any) -> bool:
     if not isinstance(found, FunctionType) or is_of_torch(found):
         return False
     try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(found)))
+        tree = tree_of(found)
     except (OSError, TypeError, SyntaxError):
         return False
     scope = Scope(found.__globals__)

@@ -37,21 +37,23 @@ def parts_of(build: Any, module: torch.nn.Module, recording: Recording) -> tuple
     parts: list[Part] = []
     while True:
         for cls in classes_of_calls([*parts, *functions], model):
-            model.classes.setdefault(cls, cls.__name__)
+            model.add(cls, cls.__name__)
         for cls in (each for part in [*parts, *functions] for each in named_classes(part)):
-            model.classes.setdefault(cls, cls.__name__)
+            model.add(cls, cls.__name__)
         new = [cls for cls in model.classes if all(part.item is not cls for part in parts)]
         parts = all_keeping([*parts, *map(part_of, new)], functions)
         called = _called_functions(parts, functions, model)
         if not new and len(called) == len(functions):
             break
         functions = called
-        model.functions.update((part.item, part.name) for part in functions)
+        for part in functions:
+            model.add(part.item, part.name)
     for part in parts:
         add_variables(part, model)
     add_lists(parts, model)
     every = [*parts, *functions]
     model.builders |= builders_in(model, every)
+    model.builders |= {model.name_of(part.item, part.name) for part in functions if part.name in model.builders}
     drawing = drawers(every)
     model.drawers |= {part.item for part in every if part.item in drawing and part.name not in model.builders}
     return model, _in_order([*functions, *parts])

@@ -254,7 +254,7 @@ class TorchCalls(NewTensors):
                 return None
             given[names[i]] = self._axes(arg) if names[i] == "dim" else self.written(arg)
         for keyword in keywords:
-            if keyword.arg in IGNORED:
+            if keyword.arg in IGNORED or (keyword.arg is None and self._says_where(keyword.value)):
                 continue
             known = rule.name(keyword.arg) if keyword.arg is not None else None
             if known is None:

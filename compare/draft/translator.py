@@ -215,7 +215,7 @@ class Translator(Loops):
         self._views, self._asked, self._stopped_names = {}, set(), set()
         self._selected, self._mask_names = {}, {}
         if self.owner is None and len(self._scopes) == 1:
-            self._draws = any(self.model.functions.get(each) == node.name for each in self.model.drawers)
+            self._draws = any(node.name in (self.model.functions.get(e), e.__name__) for e in self.model.drawers)
         self._builds = self._takes_rngs(node.name) or (is_module(self.owner) and sets_more(node))
         is_forward = node.name == "forward" and is_module(self.owner)
         self._tensors = set() if self._builds else self._perhaps_tensors(node)

@@ -14,7 +14,7 @@ from .in_place import Writer, writer, written_to
 from .kinds import Kind
 from .model import is_method, is_self
 from .names import torch_name
-from .rules import as_operand, without_parentheses
+from .rules import as_operand, in_parentheses, without_parentheses
 from .views import COMPUTED, Views
 
 # of these too, an element of the result is of the same element of what is given
@@ -190,6 +190,7 @@ class Writes(Views):
 
     def _replaced(self, holder: ast.expr, target: str, made: str) -> str:
         """A new array in place of one, or one with other values in place of a part of it."""
+        made = in_parentheses(made)
         is_part = isinstance(holder, ast.Subscript) and self._is_tensor(holder.value)
         if is_part:
             return self._put(holder, "set", made)  # type: ignore[arg-type]
