@@ -133,6 +133,8 @@ class Changed(TorchFunctionMode):
                 return func(*args, **(kwargs or {}))
         if self.paused:
             return func(*args, **(kwargs or {}))
+        if name == "einsum" and isinstance(args[-1], list | tuple):  # its operands in one
+            args = (args[0], *args[-1])
         return self._call(name, func, args, kwargs or {})
 
     def own_functions(self) -> contextlib.AbstractContextManager[None]:
