@@ -304,7 +304,8 @@ class Examination:
         """What neither verdict tells of a port."""
         yield from narrower_reference(tensors, truths, self.dtype)
         if self.case.modes != ("inference",):
-            yield from dropout_warnings(self.judge.references[self.judge.name], port.model)
+            trained = (t.question for t in truths if t.question.mode == "forward_backward" and not t.question.is_timed)
+            yield from dropout_warnings(self.judge.exact, port, next(trained, None))
         rounds = any(array.dtype.kind in "fc" for truth in truths for _, _, array in truth.reference.tensors())
         if rounds and all(t.equal and t.precise and t.ratio is None for t in tensors):
             yield NOT_JUDGED

@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import ast
+import functools
+import linecache
 import os
 import sys
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -61,9 +64,11 @@ class WatchedLimits(TorchFunctionMode):
     def _compared(self, name: str, x: Any, number: Any) -> None:
         if not isinstance(number, int | float) or not isinstance(x, torch.Tensor) or not is_floating(x):
             return
-        place = place_of(sys._getframe(2))
-        if place and x.numel() and (number == 0 or GUARD <= abs(number) <= LARGEST):
-            self.note_compared(COMPARISONS[name], place, x, float(number))
+        frame = _caller(sys._getframe(2))
+        if frame is None or not x.numel() or frame.f_lineno in _guarding(frame.f_code.co_filename):
+            return
+        if number == 0 or GUARD <= abs(number) <= LARGEST:
+            self.note_compared(COMPARISONS[name], _line_of(frame), x, float(number))
 
 
 def _limits(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[float]:
@@ -77,11 +82,37 @@ def _limits(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterato
             yield float(limit)
 
 
+@functools.cache
+def _guarding(file: str) -> frozenset[int]:
+    """The lines of the tests after which a file raises, and of its `assert`s: what is refused is no input of a case.
+    None of a file that cannot be read."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except SyntaxError:
+        return frozenset()
+    tests = [each.test for each in ast.walk(tree) if isinstance(each, ast.Assert) or _raises(each)]
+    return frozenset(line for test in tests for line in range(test.lineno, (test.end_lineno or test.lineno) + 1))
+
+
+def _raises(node: ast.AST) -> TypeGuard[ast.If]:
+    return isinstance(node, ast.If) and isinstance(node.body[-1], ast.Raise)
+
+
 def place_of(frame: FrameType | None) -> str:
     """The file and line of the call, or nothing where a module of PyTorch makes it."""
+    caller = _caller(frame)
+    return "" if caller is None else _line_of(caller)
+
+
+def _caller(frame: FrameType | None) -> FrameType | None:
+    """The frame that calls what these hand on; None where that is a module of PyTorch, or the harness."""
     handing = (os.path.join(TORCH, "overrides.py"), os.path.join(TORCH, "nn", "functional.py"), widened.__file__)
     while frame is not None and frame.f_code.co_filename in handing and frame.f_code not in STAND_INS:
         frame = frame.f_back
     if frame is None or frame.f_code.co_filename.startswith((TORCH + os.sep, HARNESS + os.sep)):
-        return ""
+        return None
+    return frame
+
+
+def _line_of(frame: FrameType) -> str:
     return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"

@@ -15,6 +15,7 @@ from graphmode.compare.parity.causes.sites import constructs, groups, instructio
 from graphmode.compare.parity.causes.variants import variants
 from looked_into import look
 from test_causes import forms
+from told_causes import causes
 
 COUNT = np.arange(48).reshape(1, 2, 2, 3, 4, 1)
 X = torch.arange(24).reshape(2, 3, 4)
@@ -445,3 +446,28 @@ def test_what_is_said_to_do_before_flattening_puts_the_axes_back():
         wrong = jnp.asarray(images.permute(eval(order)).numpy())
         back = eval(each.fix.rpartition(": ")[2], {"x": wrong, "jnp": jnp})
         np.testing.assert_array_equal(back, images.numpy())
+
+
+class Behind(torch.nn.Module):
+    """Each step beside the one before it, in a ring."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(3, 3)
+
+    def forward(self, x):
+        h = self.fc(x)
+        return h * torch.tanh(torch.cat([h[:, -1:], h[:, :-1]], dim=1))
+
+
+class Ahead(nnx.Module):
+    def __init__(self, rngs):
+        self.fc = nnx.Linear(3, 3, rngs=rngs)
+
+    def __call__(self, x):
+        h = self.fc(x)
+        return h * jnp.tanh(jnp.roll(h, -1, axis=1))
+
+
+def test_a_roll_that_is_written_as_a_join_is_told_the_other_way():
+    assert causes(Behind, Ahead, lambda rng: (rng.standard_normal((2, 5, 3)),)) == [("shift", "rolls the other way")]

@@ -103,6 +103,39 @@ def test_a_read_that_is_no_part_of_the_write_is_moved_alone(assigns):
     assert found == [("buffer-order", told)]
 
 
+class Warmed(torch.nn.Module):
+    """A share by the number of earlier calls, which Python has."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(WIDTH, WIDTH)
+        self.register_buffer("steps", torch.tensor(1))
+
+    def forward(self, x):
+        share = min(1.0, self.steps.item() / 4) if self.training else 1.0
+        self.steps += 1
+        h = self.fc(x)
+        return h + share * torch.tanh(h)
+
+
+class WarmedByThis(nnx.Module):
+    def __init__(self, rngs):
+        self.fc, self.steps = nnx.Linear(WIDTH, WIDTH, rngs=rngs), nnx.BatchStat(jnp.array(0))
+        self.training = True
+
+    def __call__(self, x):
+        self.steps[...] += 1
+        share = jnp.minimum(1.0, self.steps[...] / 4) if self.training else 1.0
+        h = self.fc(x)
+        return h + share * jnp.tanh(h)
+
+
+def test_a_count_that_is_read_as_a_number_after_its_write_is_told():
+    found = causes(Warmed, WarmedByThis, lambda rng: (rng.standard_normal((3, WIDTH)),))
+    told = "computes with what steps will hold after this call, where the reference has yet to write it"
+    assert found == [("buffer-order", told)]
+
+
 class WritesNothing(port()):
     def __call__(self, x):
         h = self.fc(x)

@@ -16,6 +16,7 @@ from graphmode.compare.parity.coverage import Sides, coverage_warnings
 from graphmode.compare.parity.function_limits import WatchedLimits
 from graphmode.compare.parity.judge import Judge
 from graphmode.compare.parity.other_limits import is_told
+from graphmode.compare.widened import in_float64
 
 
 class Reference(torch.nn.Module):
@@ -335,3 +336,21 @@ def test_what_later_calls_tell_is_no_gap():
     assert report.passed
     (parity,) = report.parity
     assert not any("constant would pass" in each or "another number" in each for each in parity.warnings)
+
+
+def refuses(x):
+    if x.min() < -9 or (
+        x.max() > 9  # in its lines, too
+    ):
+        raise ValueError("out of range")
+    assert (x < 8).all()
+    return x > 0.5
+
+
+def test_what_is_compared_to_refuse_it_has_no_other_side():
+    compared = []
+    with WatchedLimits(lambda *args: None, lambda *args: compared.append(args)):
+        refuses(torch.ones(2))
+        with in_float64():
+            refuses(torch.ones(2))
+    assert [number for *_, number in compared] == [0.5, 0.5]

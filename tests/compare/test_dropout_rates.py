@@ -85,6 +85,18 @@ def test_where_modules_alone_drop_their_number_is_told():
     assert "the rates are 0.1 (2 times) in the reference, and 0.1 in the port" in warning
 
 
+class Again(nnx.Module):
+    def __init__(self, rngs: nnx.Rngs):
+        self.drop = nnx.Dropout(0.1, rngs=rngs)
+
+    def __call__(self, x):
+        return self.drop(self.drop(x))
+
+
+def test_one_that_is_called_twice_is_as_good_as_two():
+    assert warnings(Again, reference=Twice) == []
+
+
 def test_where_nothing_is_trained_dropout_is_no_matter():
     assert warnings(kept, modes=("inference",)) == []
 

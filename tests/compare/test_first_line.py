@@ -842,3 +842,39 @@ def test_rows_of_several_sets_at_once_are_those_of_each():
     sets = lambda rng: (rng.standard_normal((9, 3)), rng.permutation([2, 4, 3]))  # noqa: E731
     astray, told = checked(Ragged, RaggedPort, sets)
     assert {each.partition(" ")[0] for each in astray.port} == set(lines_with("shifted")), told
+
+
+class Stopping(torch.nn.Module):
+    """A loop that ends at the first row which is large."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(3, 4)
+
+    def forward(self, x):
+        total = torch.zeros(4, dtype=x.dtype)
+        for row in x:
+            if row.mean() > 0.5:
+                break
+            h = self.fc(row)
+            total = total + torch.cos(h) * torch.tanh(h)
+        return total
+
+
+class StoppingPort(nnx.Module):
+    def __init__(self, rngs):
+        self.fc = gm.nn.Linear(3, 4, rngs=rngs)
+
+    def __call__(self, x):
+        total, stopped = jnp.zeros(4), jnp.array(False)
+        for row in x:
+            stopped = stopped | (row.mean() > 0.5)
+            on = ~stopped
+            h = self.fc(row)
+            total = total + jnp.where(on, jnp.cos(h) * jnp.tanh(h) ** 3, 0)  # cubed
+        return total
+
+
+def test_a_mask_that_goes_on_for_one_that_stops_is_not_told_beside_what_is_computed():
+    astray, told = checked(Stopping, StoppingPort, lambda rng: (rng.standard_normal((5, 3)),))
+    assert {each.partition(" ")[0] for each in astray.port} == set(lines_with("cubed")), told

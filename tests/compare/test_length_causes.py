@@ -113,3 +113,32 @@ def test_what_goes_wrong_where_rows_end_is_named(port, id, says):
 def test_a_number_that_edge_inputs_contradict_is_not_told(edges, is_told):
     found = told(ByRoot, **edges)
     assert any("times" in says or "divides" in says for _, says in found) == is_told, found
+
+
+class Centred(torch.nn.Module):
+    """What is left of each row without its mean, which leaves padding out."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = torch.nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x, lengths):
+        held = (torch.arange(x.shape[1])[None] < lengths[:, None])[..., None]
+        x = self.inner(x) * held
+        mean = x.sum(1, keepdim=True) / lengths.view(-1, 1, 1).to(x.dtype)
+        return torch.tanh(x - mean) * held
+
+
+class CentredPort(nnx.Module):
+    def __init__(self, rngs):
+        self.inner = nnx.Linear(WIDTH, WIDTH, rngs=rngs)
+
+    def __call__(self, x, lengths):
+        held = (jnp.arange(x.shape[1]) < lengths[:, None])[..., None]
+        x = self.inner(x) * held
+        return jnp.tanh(x - x.mean(1, keepdims=True)) * held
+
+
+def test_a_mean_over_padding_is_told_where_the_reference_divides_by_lengths():
+    found = causes(Centred, CentredPort, batch(*LENGTHS), modes=("inference",))
+    assert found == [("count", "divides by 5, as many as are summed up, padding among them, for the lengths")]

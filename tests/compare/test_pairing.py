@@ -95,6 +95,13 @@ def test_another_form_of_an_argument_is_no_error_and_another_argument_is(port, r
     assert says_the_same(port, reference) is same
 
 
+def test_of_outputs_with_names_each_is_held_against_its_own_beside_a_number_of_pythons():
+    reference = {"loss": np.array(2.8), "clipped": np.array(0.56)}
+    port = {"clipped": 0.56, "count": 3, "loss": 5.7}
+    found = pair([np.array(x) for x in port.values()], reference, Layouts(), list(port))
+    assert {each.name: each.index for each in found} == {"loss": 2, "clipped": 0}
+
+
 def test_a_mask_of_another_form_does_not_make_its_giver_a_suspect():
     class Scores(torch.nn.Module):
         def __init__(self):

@@ -23,7 +23,7 @@ from .sites import spelled
 
 Key = tuple[str, str]  # what it is, and the name of the tensor
 Evidence = dict[Key, np.ndarray]
-SILENT = {"__get__", "__set__", "dim", "size", "numel", "stride", "is_floating_point", "is_complex", "item", "__len__"}
+SILENT = {"__get__", "__set__", "dim", "size", "numel", "stride", "is_floating_point", "is_complex", "__len__"}
 MANY_INTEGERS = 16
 
 
@@ -133,6 +133,8 @@ class Changed(TorchFunctionMode):
                 return func(*args, **(kwargs or {}))
         if self.paused:
             return func(*args, **(kwargs or {}))
+        if name == "einsum" and isinstance(args[-1], list | tuple):  # its operands in one
+            args = (args[0], *args[-1])
         return self._call(name, func, args, kwargs or {})
 
     def own_functions(self) -> contextlib.AbstractContextManager[None]:

@@ -128,6 +128,8 @@ def _astray(look: Look, divergence: Divergence, limit: Limit, others: Sequence[L
         computing = [step for step in first if step not in computing] + computing
     # a mask of what is padded has no counterpart by nature
     computing.sort(key=lambda step: (not _is_floating(step), is_fixed(step)))
+    if computing and _is_floating(computing[0]):  # the reference has the mask that stops a loop
+        computing = [step for step in computing if step.operation.eqn.primitive.name != "not"]
     lines = _lines(map(_told, computing))
     if not lines:
         return None

@@ -204,6 +204,7 @@ _PLAIN = {
     "float",
     "double",
     "requires_grad_",
+    "item",
     "expand",
     "is_grad_enabled",
 }

@@ -220,12 +220,13 @@ def pair(
     `lines` of those that are lines laid end to end, and `received` is what the call received, of tensors that it
     gives; `around` is what the call around it received. With `in_place` it is the one in its place wherever that fits.
 
-    That of the same name, where `names` has those of the port's, and they are the reference's.
+    That of the same name, where `names` has those of the port's, and the reference's are among them: what it gives as
+    a number of Python's is none of its tensors.
 
     The nearest in value of those that fit: an order may be another one. Where all is wrong, and as many are there, the
     one in its place, unless another is nearer by far: of two wrong values neither tells which is which.
     """
-    if len(names) == len(port) and sorted(names) == sorted(reference):
+    if len(names) == len(port) and set(reference) <= set(names):
         placed = [(name, names.index(name)) for name in reference]
         fits = [(name, i, layouts.fit(port[i], reference[name], received or ())) for name, i in placed]
         return [Pair(name, i, layout) for name, i, layout in fits if layout is not None]

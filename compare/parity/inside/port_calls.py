@@ -335,7 +335,7 @@ class PortRun:
         paired = {each.name for each in into}
         names = [n for n in theirs if n not in paired and n not in packings and not is_lengths(n, whole)]
         places = [i for i in range(len(arrays)) if all(i != each.index for each in into)]
-        if len(names_of_ours) == len(arrays) and {names_of_ours[i] for i in places} == set(names):
+        if len(names_of_ours) == len(arrays) and set(names) <= {names_of_ours[i] for i in places}:
             places = [list(names_of_ours).index(name) for name in names]
         # one of another shape and of another kind stands for no other: as padded rows and counts for lists
         pairs = [(arrays[place], theirs[name]) for name, place in zip(names, places, strict=False)]

@@ -88,6 +88,13 @@ def joined(call: Called) -> Iterator[Variant]:
     if len(tensors) > MOST_PIECES:
         yield from _grouped(tensors)
         return
+    if _rolls(call, tensors, dim):
+        yield Variant(
+            "shift",
+            "rolls the other way",
+            "roll as the reference does, which joins the end of a tensor and what is before it",
+            lambda func, args, kwargs: torch.cat(args[0][::-1], dim).roll(-args[0][0].shape[dim], dim),
+        )
     for order in other_orders(len(tensors)):
         yield Variant(
             "pieces-order",
@@ -122,6 +129,15 @@ def joined(call: Called) -> Iterator[Variant]:
             "rotate as (-x2, x1)",
             lambda func, args, kwargs: -func(*args, **kwargs),
         )
+
+
+def _rolls(call: Called, tensors: list[torch.Tensor], dim: int) -> bool:
+    """Whether the pieces are a tensor's, its end first."""
+    makers = [call.ancestry.maker(x) if call.ancestry is not None else None for x in tensors]
+    origins = [maker.args[0] for maker in makers if maker is not None and maker.args]
+    if call.name == "stack" or len(tensors) != 2 or len(origins) != 2 or not isinstance(origins[0], torch.Tensor):
+        return False
+    return origins[0] is origins[1] and torch.equal(torch.cat(tensors[::-1], dim), origins[0])
 
 
 def _grouped(tensors: list[torch.Tensor]) -> Iterator[Variant]:
