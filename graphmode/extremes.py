@@ -34,6 +34,22 @@ def smallest(
     return _or_nan(jnp.min(x, axis, keepdims=keepdims, initial=initial), x, axis, keepdims)
 
 
+def first_extreme(x: jax.Array, axes: Sequence[int], *, is_largest: bool) -> jax.Array:
+    """A mask, true at the first of the largest or smallest elements along axes, or at the first NaN.
+
+    A gradient that asks for `x == max(x)` alone may find none: XLA computes a value anew in each fusion that takes it,
+    and rounds it otherwise there.
+    """
+    if not x.size or not axes:
+        return jnp.ones(x.shape, bool)
+    last = range(x.ndim - len(axes), x.ndim)
+    moved = jnp.moveaxis(x, axes, last)
+    flat = moved.reshape(*moved.shape[: x.ndim - len(axes)], -1)
+    place = (jnp.argmax if is_largest else jnp.argmin)(flat, axis=-1, keepdims=True)
+    there = jnp.arange(flat.shape[-1]) == place
+    return jnp.moveaxis(there.reshape(moved.shape), last, axes)
+
+
 def _or_nan(found: jax.Array, x: jax.Array, axis: Axes, keepdims: bool) -> jax.Array:
     if not jnp.issubdtype(x.dtype, jnp.floating):
         return found

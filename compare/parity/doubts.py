@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from .adversarial import OwnInputs
 from .differences import Differences
 from .judge import Key, Truth
+from .lost_maxima import maxima, told_of
 from .port_draws import draws_note
 from .rounding import MOST_UNREST
 from .scales import Scales
@@ -72,6 +73,7 @@ class _Doubts:
                 explain()
         if unequal(self.differences):
             self._draws()
+            self._lost_maxima()
         elif _far(self.differences) > NEAR:
             self._with_finer_constants()
 
@@ -184,3 +186,13 @@ class _Doubts:
             if wrong and (note := draws_note(self.port, wrong[0].question)):
                 self.notes.append(note)
                 return
+
+    def _lost_maxima(self) -> None:
+        """What becomes right operation by operation, where the gradient of a largest element may be lost in a graph."""
+        worst = max(range(len(self.truths)), key=lambda i: unequal([self.differences[i]]))
+        question = self.truths[worst].question
+        wrong = {key for found in self.differences for key, each in found.items() if not each.equal}
+        if self.exam.judge.is_large or not (lines := maxima(self.port, question, wrong)):
+            return
+        if not unequal([self._of(self._apart(), self.port.by_operations(), self.truths[worst])]):
+            self.notes.append(told_of(lines, question))

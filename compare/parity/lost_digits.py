@@ -14,6 +14,7 @@ from ..quiet import quiet
 from ..report.records import Cause, Divergence, Finding, Tensor
 from .diagnosis import LOOKS, Diagnosis
 from .judge import Question
+from .lost_maxima import lost_digits_of_maxima
 from .precision import gross_fault
 from .step_diagnosis import of_optimizer
 
@@ -65,7 +66,8 @@ def diagnose_precision(exam: Examination, variant: str, tensors: Sequence[Tensor
                 diagnosis.divergences = found + diagnosis.divergences
                 return diagnosis
     if looked:
-        diagnosis.notes.append(f"in {exam.dtype} no module by itself is less precise than PyTorch's")
+        none = f"in {exam.dtype} no module by itself is less precise than PyTorch's"
+        diagnosis.notes += lost_digits_of_maxima(exam, variant, usual, tensors) or [none]
     return diagnosis
 
 

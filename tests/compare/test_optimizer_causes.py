@@ -28,6 +28,8 @@ from graphmode.optim import adagrad, adam, adamw, clip_grad_norm
         (lambda p: torch.optim.SGD(p, 0.1, 0.9), optax.sgd(0.1, momentum=0.9, nesterov=True), "nesterov"),
         (lambda p: torch.optim.RMSprop(p, eps=1e-4), optax.rmsprop(0.01, 0.99, 1e-4), "optimizer-epsilon-place"),
         (lambda p: torch.optim.Adam(p, eps=1e-4), optax.adam(1e-3, eps=0.0, eps_root=1e-4), "optimizer-epsilon-place"),
+        (lambda p: torch.optim.Adagrad(p, 0.1), adagrad(0.1, initial_accumulator_value=0.1), "optimizer-start"),
+        (lambda p: torch.optim.Adagrad(p, 0.1), optax.adagrad(0.1), "optimizer-start"),
         (lambda p: torch.optim.Adam(p, 1e-3), optax.adam(1e-3), None),
         (lambda p: torch.optim.Adam(p, 1e-3), optax.adagrad(1e-3), None),
     ],

@@ -8,7 +8,7 @@ import math
 import jax
 import jax.numpy as jnp
 
-from ...extremes import largest, smallest
+from ...extremes import first_extreme, largest, smallest
 
 
 def vector_norm(
@@ -67,7 +67,7 @@ def _slope(x: jax.Array, norm: jax.Array, p: float, axes: tuple[int, ...], split
     if p == 2:
         return jnp.where(zero, 0, x / safe)
     if math.isinf(p):
-        top = (size == norm) | (jnp.isnan(size) & jnp.isnan(norm))
+        top = (size == norm) | (jnp.isnan(size) & jnp.isnan(norm)) | first_extreme(size, axes, is_largest=p > 0)
         slope = jnp.where(top, jnp.sign(x), 0)
         return slope / jnp.sum(top, axes, keepdims=True).astype(x.dtype) if split_ties else slope
     if p < 1:

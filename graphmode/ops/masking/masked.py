@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
+from ...extremes import first_extreme
 from ...extremes import largest as largest_element
 from ...extremes import smallest as smallest_element
 from ..arguments import as_array, as_axes, as_axis, as_broadcast_mask, as_fill_value, as_inexact, as_ordered
@@ -192,7 +193,7 @@ def masked_argmax(x: ArrayLike, mask: ArrayLike, axis: int | None = None, *, kee
         found = masked_argmax(x.reshape(-1), mask.reshape(-1), 0)
         return found.reshape((1,) * x.ndim) if keepdims else found
     axis = as_axis(axis, x.ndim)
-    hit = _hits(x, mask, _extreme(x, mask, (axis,), True))
+    hit = _hits(x, mask, _extreme(x, mask, (axis,), True), (axis,), True)
     places = jax.lax.broadcasted_iota(jnp.int32, x.shape, axis)
     size = x.shape[axis]
     return jnp.min(jnp.where(hit, places, size), axis=axis, keepdims=keepdims, initial=size)
@@ -293,8 +294,12 @@ def _extreme(x: jax.Array, mask: jax.Array, axes: tuple[int, ...], largest: bool
 
 def _plain_extreme(x: jax.Array, mask: jax.Array, axes: tuple[int, ...], largest: bool) -> jax.Array:
     reduce = largest_element if largest else smallest_element
-    neutral = jnp.asarray(lowest(x.dtype) if largest else highest(x.dtype), x.dtype)
+    neutral = _neutral(x.dtype, largest)
     return reduce(jnp.where(mask, x, neutral), axes, keepdims=True, initial=neutral)
+
+
+def _neutral(dtype: jnp.dtype, largest: bool) -> jax.Array:
+    return jnp.asarray(lowest(dtype) if largest else highest(dtype), dtype)
 
 
 # JAX's own rule would share the gradient with padding where the largest valid entry is -inf too, and drop it for NaN.
@@ -307,14 +312,15 @@ def _differentiable_extreme(x: jax.Array, mask: jax.Array, axes: tuple[int, ...]
 def _(axes, largest, primals, tangents):
     x, mask = primals
     found = _differentiable_extreme(x, mask, axes, largest)
-    hit = _hits(x, mask, found)
+    hit = _hits(x, mask, found, axes, largest)
     shared = jnp.sum(_kept(wide(tangents[0]), hit), axis=axes, keepdims=True)
     equal = jnp.maximum(jnp.sum(hit, axis=axes, keepdims=True, dtype=jnp.int32), 1)
     return found, (shared / equal.astype(shared.dtype)).astype(x.dtype)
 
 
-def _hits(x: jax.Array, mask: jax.Array, found: jax.Array) -> jax.Array:
+def _hits(x: jax.Array, mask: jax.Array, found: jax.Array, axes: tuple[int, ...], largest: bool) -> jax.Array:
     same = x == found
     if jnp.issubdtype(x.dtype, jnp.inexact):
         same |= jnp.isnan(x) & jnp.isnan(found)
+        same |= first_extreme(jnp.where(mask, x, _neutral(x.dtype, largest)), axes, is_largest=largest)
     return mask & same

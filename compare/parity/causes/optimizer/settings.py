@@ -15,6 +15,8 @@ from ..fit import plain, solve
 from ..limit import Limit
 from .steps import EXPLAINED, Make, Steps, group_of, largest
 
+START = "initial_accumulator_value"
+OPTAX_ADAGRAD = 0.1, 1e-7  # what optax.adagrad starts its sum of squares from, and adds inside the root
 LIKELY: dict[str, tuple[float, ...]] = {
     "lr": (1e-4, 1e-3, 1e-2, 0.1),
     "eps": (1e-8, 1e-6, 1e-5, 1e-10, 0.0),
@@ -34,6 +36,7 @@ WORDS = {
     "momentum": "optimizer-momentum",
     "dampening": "optimizer-momentum",
     "nesterov": "nesterov",
+    START: "optimizer-start",
 }
 
 Settings = dict[str, Any]
@@ -63,6 +66,14 @@ def settings(steps: Steps, limit: Limit) -> list[Cause]:
             fix = "add it outside: optax has it so with eps=, eps_root=0 and eps_in_sqrt=False; or take gm.optim"
             found.append(Cause(id="optimizer-epsilon-place", says=says, fix=fix, residual=off))
             break
+    if not found and START in usual:
+        start, eps = OPTAX_ADAGRAD
+        off = steps.residual(_with_eps_inside(_changed(make, _set(START, start)), corrected=False, eps=eps))
+        if off <= EXPLAINED:
+            says = (
+                f"starts its sum of squares from {start}, and adds {eps} inside the root, as optax.adagrad by default"
+            )
+            found.append(Cause(id=WORDS[START], says=says, fix="take gm.optim.adagrad", residual=off))
     for name, known in _numbers(usual):
         if found or limit.is_over:
             break
@@ -81,18 +92,19 @@ def settings(steps: Steps, limit: Limit) -> list[Cause]:
     return found
 
 
-def _with_eps_inside(make: Make, *, corrected: bool) -> Make:
-    """The optimizer with eps under the root; `corrected` where the bias of the mean of squares is taken out first."""
+def _with_eps_inside(make: Make, *, corrected: bool, eps: float | None = None) -> Make:
+    """The optimizer with its eps, or another, under the root; `corrected` where the bias of the mean of squares is
+    taken out first."""
 
     def build(parameters: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
         optimizer: Any = make(parameters)
         (group,) = optimizer.param_groups
-        eps, beta, step = group["eps"], group.get("betas", (0.0, 0.0))[1], optimizer.step
+        inside, beta, step = group["eps"] if eps is None else eps, group.get("betas", (0.0, 0.0))[1], optimizer.step
         group.update(eps=0.0, foreach=False)
         count = itertools.count(1)
 
         def changed() -> None:
-            with _EpsInside(eps * (1 - beta ** next(count) if corrected else 1.0)):
+            with _EpsInside(inside * (1 - beta ** next(count) if corrected else 1.0)):
                 step()
 
         optimizer.step = changed
@@ -123,6 +135,8 @@ def _changed(make: Make, change: Change) -> Make:
         optimizer = make(parameters)
         for group in optimizer.param_groups:
             change(group)
+            for parameter in group["params"] if START in group else ():  # Adagrad's, made with the optimizer
+                optimizer.state[parameter]["sum"].fill_(group[START])
         return optimizer
 
     return build
