@@ -78,7 +78,7 @@ def lost_digits_of_maxima(exam: Examination, variant: str, port: PortSide, tenso
     if not lines:
         return []
     whole, single = (exam.answer(each, truth, "jax", variant) for each in (port, port.by_operations()))
-    wanted = {(kind, name): array for kind, name, array in truth.reference.tensors()}
+    wanted: dict[Key, np.ndarray] = {(kind, name): array for kind, name, array in truth.reference.tensors()}
 
     def error(answer: Observation, key: Key) -> float:
         found = answer.find(key)
