@@ -128,7 +128,8 @@ class Calls(TorchCalls):
         if isinstance(function, ast.Attribute):
             return self._method_call(node, function)
         if isinstance(function, ast.Name) and self._builds and (node.args or node.keywords or function.id == "cls"):
-            is_builder = function.id in self.model.builders or (found is UNKNOWN and self._is_parameter(function.id))
+            is_handed_in = found is UNKNOWN and self._is_parameter(function.id) and not self._gives_no_module()
+            is_builder = function.id in self.model.builders or is_handed_in
             return self._with(node, "rngs=rngs") if is_builder else None
         return None
 
@@ -198,6 +199,12 @@ class Calls(TorchCalls):
             return None
         is_frozen = ast.unparse(given["requires_grad"]) == "False" if "requires_grad" in given else False
         return f"nnx.{'Variable' if is_frozen else 'Param'}({without_parentheses(self.written(value))})"
+
+    def _gives_no_module(self) -> bool:
+        """Whether what gave no module as one of the class was built only gives a local name its value."""
+        ran = self.owner is not None and self.owner in self.model.examples
+        targets = self._now.targets if isinstance(self._now, ast.Assign) else []
+        return ran and bool(targets) and all(isinstance(each, ast.Name) for each in targets)
 
     def _is_parameter(self, name: str) -> bool:
         return name in self.scope.local and name not in self._tensors | self._plain_functions

@@ -28,9 +28,10 @@ def apply_to_all(function, module, depth=0):
 
 
 class Gate(nn.Module):
-    def __init__(self, n, bias=True, device=None, dtype=None):
+    def __init__(self, n, bias=True, round_fn=round, device=None, dtype=None):
         dd = {"device": device, "dtype": dtype}
         super().__init__()
+        n = round_fn(n)
         self.fc = nn.Linear(n, n, bias, **dd)
 
     def forward(self, x):
