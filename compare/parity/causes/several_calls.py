@@ -28,6 +28,7 @@ def several_calls(sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
     yield from _transform_lengths(sites)
     yield from _exchanged_numbers(sites)
     yield from _complements(sites)
+    yield from _over_padding(sites)
 
 
 def _argument(site: Site, name: str) -> Any:
@@ -180,6 +181,47 @@ class _Complemented:
         place = self.places[self.count % len(self.places)]
         self.count += 1
         return func(*args[:place], 1 - args[place], *args[place + 1 :], **kwargs)
+
+
+def _over_padding(sites: list[Site]) -> Iterator[tuple[Variant, Change]]:
+    """Sums over rows that end early, divided by how long the longest could be in place of the lengths."""
+    sums = {id(site.result): site for site in sites if site.name == "sum" and is_floating(site.result)}
+    for same in constructs(sites):
+        pairs = [(sums[id(s.args[0])], s) for s in same if s.name == "div" and id(s.args[0]) in sums]
+        if len(pairs) < len(same) or not all(_are_lengths(by.args[1], _summed(total)) for total, by in pairs):
+            continue
+        variant = Variant(
+            "count",
+            "divides by as many as are summed up, padding among them, for the lengths",
+            "divide by the lengths",
+            _ByAll(),
+        )
+        yield variant, Change(variant.apply, frozenset(site.number for pair in pairs for site in pair))
+
+
+def _summed(site: Site) -> int:
+    """How many elements are summed up to each."""
+    return site.args[0].numel() // max(site.result.numel(), 1)
+
+
+def _are_lengths(x: Any, most: int) -> bool:
+    if not isinstance(x, torch.Tensor) or not x.numel() or most < 2:
+        return False
+    return bool(((x == x.round()) & (x > 0) & (x <= most)).all())
+
+
+class _ByAll:
+    """Divides a sum by as many as were summed up in the last call."""
+
+    def __init__(self) -> None:
+        self.count = 1
+
+    def __call__(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if func.__name__ == "div":
+            return args[0] / self.count
+        total = func(*args, **kwargs)
+        self.count = args[0].numel() // max(total.numel(), 1)
+        return total
 
 
 def _is_number(value: Any) -> bool:

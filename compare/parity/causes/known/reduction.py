@@ -130,23 +130,6 @@ def counted(call: Called) -> Iterator[Variant]:
         )
 
 
-@of("div", "div_", "true_divide", "__itruediv__")
-def by_lengths(call: Called) -> Iterator[Variant]:
-    """Of sums over rows that end early: divided by how long the longest could be."""
-    maker = call.ancestry.maker(call.args[0]) if call.ancestry is not None else None
-    lengths = call.args[1]
-    if maker is None or maker.name != "sum" or not isinstance(lengths, torch.Tensor) or not lengths.numel():
-        return
-    size = maker.args[0].numel() // max(call.args[0].numel(), 1)
-    if size > 1 and bool(((lengths == lengths.round()) & (lengths > 0) & (lengths <= size)).all()):
-        yield Variant(
-            "count",
-            f"divides by {size}, as many as are summed up, padding among them, for the lengths",
-            "divide by the lengths",
-            lambda func, args, kwargs: args[0] / size,
-        )
-
-
 def is_mask(x: torch.Tensor) -> bool:
     """Whether it is of booleans, or of zeros and ones, both among them."""
     if x.dtype == torch.bool or not x.numel():
