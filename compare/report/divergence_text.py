@@ -67,7 +67,7 @@ def told(divergence: Divergence, others: Sequence[Divergence] = ()) -> Iterator[
             yield f"  {'or ' if i else ''}cause ({cause.id}): {said(cause)}"
             yield f"  fix: {cause.fix}"
         if d.astray is not None:
-            yield f"  the port's line: {where(d.astray)}"
+            yield f"  {ports_line(d.astray)}"
     elif not d.outside:
         yield f"  cause: {unexplained(d)}"
         if d.astray is not None:
@@ -97,6 +97,8 @@ def leaves(found: Astray) -> str:
     if found.gradient:
         told = f"{_GRADIENT[found.gradient]} at {where(found)}"
         return f"{told}; the reference makes that value at {', '.join(found.reference)}" if found.reference else told
+    if found.whole:
+        return f"{ports_line(found)}; what that does inside is not seen in the reference"
     told = f"leaves the reference's way at {where(found)}: from there on it has none of the reference's values"
     return f"{told}; without a counterpart: {', '.join(found.reference)}" if found.reference else told
 
@@ -106,6 +108,13 @@ _GRADIENT = {
     "through": "lets the gradient through where the reference's does not go,",
     "differs": "its gradient leaves the reference's: right of what is made there, wrong of what that is made of,",
 }
+
+
+def ports_line(found: Astray) -> str:
+    """The port's line of a cause; where the reference computes in one function, the one where that is begun."""
+    if found.whole:
+        return f"the port writes out what is one function in the reference, {found.whole}, from {where(found)} on"
+    return f"the port's line: {where(found)}"
 
 
 def where(found: Astray) -> str:

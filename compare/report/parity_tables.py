@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .divergence_text import evidence, leaves, said, unexplained, where
+from .divergence_text import evidence, leaves, ports_line, said, unexplained
 from .page import Block, Bullets, Column, Entry, Paragraph, Section, Table
 from .records import Divergence, ModuleEvidence, Parity, Tensor
 from .wording import count, dtype_text, elapsed, error_text, plain
@@ -192,7 +192,7 @@ def _tensor_row(p: Parity, why: str, t: Tensor) -> tuple[Entry, ...]:
 def _place_row(p: Parity, d: Divergence) -> tuple[Entry, ...]:
     causes = "; or ".join(map(said, d.causes)) or unexplained(d)
     if d.astray is not None:
-        causes += f"; the port's line: {where(d.astray)}" if d.causes else f"; {leaves(d.astray)}"
+        causes += f"; {ports_line(d.astray) if d.causes else leaves(d.astray)}"
     return (
         Entry(plain(p.case), code=True),
         Entry(plain(p.variant), code=True),

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from flax import nnx
+from graphmode.compare import Case, check
 from told_causes import causes
 
 import graphmode as gm
@@ -96,6 +97,79 @@ class OverAll(nnx.Module):
 def test_a_mean_that_counts_what_pads_a_bag_is_named():
     found = causes(Padded, OverAll, lambda rng: (rng.integers(0, 3, (6, 4)),))
     assert found == [("padding-index", "divides by the number of all rows of a bag, those of row 0, too")]
+
+
+class RaggedBags(torch.nn.Module):
+    mode, padding = "max", None
+
+    def __init__(self):
+        super().__init__()
+        self.bag = torch.nn.EmbeddingBag(ROWS, WIDTH, mode=self.mode, padding_idx=self.padding)
+
+    def forward(self, rows, offsets):
+        return self.bag(rows, offsets)
+
+
+class RaggedPadded(RaggedBags):
+    mode, padding = "mean", 0
+
+
+class RaggedPort(nnx.Module):
+    def __init__(self, rngs):
+        self.bag = Largest(rngs)
+
+    def __call__(self, rows, offsets):
+        return self.bag(rows, offsets)
+
+
+class Largest(BagsPort):
+    def reduced(self, x, of_bag, count):
+        return jax.ops.segment_max(x, of_bag, num_segments=len(count))
+
+
+class RaggedPaddedPort(RaggedPort):
+    def __init__(self, rngs):
+        self.bag = OverRagged(rngs)
+
+
+class OverRagged(BagsPort):
+    def __call__(self, rows, offsets):
+        of_bag = jnp.searchsorted(offsets, jnp.arange(len(rows)), side="right") - 1
+        summed = jax.ops.segment_sum(jnp.where(rows[:, None] > 0, self.weight[...][rows], 0), of_bag, len(offsets))
+        return summed / jnp.diff(jnp.append(offsets, len(rows)))[:, None]
+
+
+@pytest.mark.parametrize(
+    ("reference", "port", "offsets", "told"),
+    [
+        (RaggedBags, RaggedPort, [0, 3, 3, 11], ("empty-bag", "gives -inf for a bag without rows")),
+        (
+            RaggedPadded,
+            RaggedPaddedPort,
+            [0, 3, 5, 11],
+            ("padding-index", "divides by the number of all rows of a bag, those of row 0, too"),
+        ),
+    ],
+)
+def test_bags_of_several_lengths(reference, port, offsets, told):
+    assert told in causes(reference, port, lambda rng: (rng.integers(0, 3, 20), np.array(offsets)))
+
+
+class Squared(BagsPort):
+    def reduced(self, x, of_bag, count):
+        return super().reduced(x * x * x, of_bag, count)
+
+
+class SquaredPort(RaggedPort):
+    def __init__(self, rngs):
+        self.bag = Squared(rngs)
+
+
+def test_a_function_that_is_written_out_is_said_to_be_begun_and_not_left():
+    case = Case(name="c", summary="s", reference=Bags, model=SquaredPort, inputs=bags, adversarial=())
+    told = str(check(case, compiled=False, hasty=True))
+    assert "the port writes out what is one function in the reference, embedding_bag, from test_bag_causes.py:" in told
+    assert "leaves the reference's way" not in told
 
 
 class Waves(torch.nn.Module):

@@ -135,7 +135,9 @@ def _astray(look: Look, divergence: Divergence, limit: Limit, others: Sequence[L
         return None
     used = Values(value for step in first for value in step.given)
     reference = _instead([each for each in both.never(limit) if each.source], used)
-    return Astray(port=lines, reference=reference, handed=_elsewhere(look, first, at.path))
+    computed = [each.name for each in both.made if each.name not in MOVES]
+    whole = computed[0] if len(computed) == 1 and len(first) > 1 else ""
+    return Astray(port=lines, reference=reference, handed=_elsewhere(look, first, at.path), whole=whole)
 
 
 def _elsewhere(look: Look, first: Sequence[Step], module: str) -> str:

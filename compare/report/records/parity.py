@@ -94,12 +94,14 @@ class Astray:
     """Where a module leaves the reference's way: lines of the port that take what the reference has, too, and give what
     it never has, `port.py:31 (mul, add)`; and lines of the reference that the port has no counterpart of. Where the
     former are in no part of the module, `handed` is the class of the one in which they are: the module is handed it.
+    Where the reference computes in `whole`, one function alone, they are where the port begins to write that out.
     Where the gradient alone leaves it, `gradient` says how: the port's lines `"stops"` it, or let it `"through"`, where
     the reference does not, or it `"differs"` otherwise; the reference's lines are those that make the same value."""
 
     port: list[str]
     reference: list[str] = field(default_factory=list)
     handed: str = ""
+    whole: str = ""
     gradient: Literal["", "stops", "through", "differs"] = ""
 
 

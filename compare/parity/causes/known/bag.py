@@ -29,9 +29,12 @@ def bag(call: Called) -> Iterator[Variant | Fit]:
     if padding is not None:
         says, fix = f"counts row {padding} in, the one of padding", f"leave row {padding} out, and count the others"
         yield Variant("padding-index", says, fix, call.with_(padding_idx=None))
-        if usual == "mean" and call.get("offsets") is None:
+        if usual == "mean":
             says = f"divides by the number of all rows of a bag, those of row {padding}, too"
             yield Variant("padding-index", says, fix, _over_all(call))
+    if usual == "max" and call.get("offsets") is not None:
+        says, fix = "gives -inf for a bag without rows", "give 0 there: gm.segment_max(..., empty=0)"
+        yield Variant("empty-bag", says, fix, _empty_at_least(call))
     for mode in MODES:
         if mode != usual and (weights is None or mode == "sum"):
             says = f"takes the {mode} of a bag's rows for the {usual}"
@@ -49,7 +52,30 @@ def bag(call: Called) -> Iterator[Variant | Fit]:
 
 def _over_all(call: Called) -> Any:
     summed = call.with_(mode="sum")
-    return lambda func, args, kwargs: summed(func, args, kwargs) / args[0].shape[1]
+
+    def run(func: Any, args: Any, kwargs: Any) -> torch.Tensor:
+        counts = args[0].shape[1] if args[0].ndim == 2 else _counts(args, kwargs).clamp(min=1)
+        return summed(func, args, kwargs) / counts
+
+    return run
+
+
+def _empty_at_least(call: Called) -> Any:
+    def run(func: Any, args: Any, kwargs: Any) -> torch.Tensor:
+        found = func(*args, **kwargs)
+        largest = found[0] if isinstance(found, tuple) else found
+        largest = torch.where(_counts(args, kwargs) > 0, largest, -torch.inf)
+        return (largest, *found[1:]) if isinstance(found, tuple) else largest
+
+    return run
+
+
+def _counts(args: Any, kwargs: Any) -> torch.Tensor:
+    """How many rows each bag has, `[B, 1]`."""
+    offsets = _offsets(args, kwargs)
+    if kwargs.get("include_last_offset", False):
+        offsets = offsets[:-1]
+    return (torch.cat([offsets[1:], offsets.new_tensor([len(args[0])])]) - offsets)[:, None]
 
 
 def _shifted(call: Called, *, first: bool) -> Any:
@@ -71,9 +97,7 @@ def _more_rows(value: float) -> Any:
         rows, weight, offsets = args[0], args[1], _offsets(args, kwargs)
         if kwargs.get("include_last_offset", False):
             offsets = offsets[:-1]
-        ends = torch.cat([offsets[1:], offsets.new_tensor([len(rows)])])
-        whole = F.embedding_bag(rows, weight, offsets, mode="sum")
-        return whole / ((ends - offsets)[:, None] + value)
+        return F.embedding_bag(rows, weight, offsets, mode="sum") / (_counts(args, kwargs) + value)
 
     return run
 
