@@ -61,7 +61,7 @@ def _over_all(call: Called) -> Any:
 
 
 def _empty_at_least(call: Called) -> Any:
-    def run(func: Any, args: Any, kwargs: Any) -> torch.Tensor:
+    def run(func: Any, args: Any, kwargs: Any) -> Any:
         found = func(*args, **kwargs)
         largest = found[0] if isinstance(found, tuple) else found
         largest = torch.where(_counts(args, kwargs) > 0, largest, -torch.inf)
