@@ -83,8 +83,9 @@ class Case:
       adversarial: which inputs of its own the check derives from `inputs`, of `compare.parity.adversarial.KINDS`
         ("zeros", "ties", "0.001 as large", "1e-06 as large", "1e-09 as large", "1000 as large", "few values", "the
         least integers", "the largest integers", "few peaks", "a large mean", "all positive", "all negative", "masks of
-        zeros", "masks of ones", "masks with holes", "a batch of one"); all that the reference answers where it is
-        None, and the model is not large, and none for `()`. They are asked where nothing differs on the case's.
+        zeros", "masks of ones", "masks of both values", "masks with holes", "a batch of one"); all that the reference
+        answers where it is None, and the model is not large, and none for `()`. They are asked where nothing differs on
+        the case's.
       pretrained: gives the reference's weights as a `state_dict`, from what is installed; where that raises ImportError
         with a message that says what to install, the case is checked with random weights, and its rows are unavailable.
       tags: free words for selection (`graphmode list --tag vision`).

@@ -229,6 +229,7 @@ def coverage_warnings(
     without_effect: Callable[[Truth, Sequence[str]], Sequence[str]] = lambda _, names: names,
     is_told: Callable[[str, float, float], bool] = lambda *_: True,
     later: Later = lambda _: (),
+    mixed: Sequence[Truth] = (),
 ) -> list[str]:
     """One line for each thing that cannot be told, with what input would tell it.
 
@@ -240,6 +241,7 @@ def coverage_warnings(
       without_effect: of parameters without a gradient, those without which the answer would be the same.
       is_told: whether the answers tell another limit, or number to compare with, in a line from its own.
       later: the outputs of further calls, one after the other, the last of them on the question's own inputs.
+      mixed: answers to inputs of the check's own that mix masks which are of one value in the case's.
     """
     truths = [truth for truth in truths if not truth.question.is_timed]
     first_mode = truths[0].question.mode if truths else ""
@@ -254,7 +256,7 @@ def coverage_warnings(
         )
     elif len(randoms) > 1:
         found += _constant_outputs(truths, later)
-    found += _constant_inputs(asked)
+    found += _constant_inputs([*asked, *mixed])
     found += _batch_of_one(asked)
     found += _zero_gradients([t for t in truths if t.question.mode == "forward_backward"], without_effect)
     if any(truth.question.mode == "forward_backward" for truth in truths):

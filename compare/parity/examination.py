@@ -22,7 +22,7 @@ from ..release import trim
 from ..report.records import Parity, Tensor
 from ..speed.machine import processors
 from ..untraceable import port_failure
-from .adversarial import Found, OwnInputs
+from .adversarial import HALF, Found, OwnInputs
 from .coverage import coverage_warnings, listed, nan_notes
 from .diagnosis import Diagnosis, diagnose, look_inside
 from .differences import Differences, as_tensor
@@ -345,6 +345,7 @@ class Examination:
             functools.partial(effect, self.judge.exact),
             told if not self.judge.is_large else lambda *_: True,
             later if not self.judge.is_large else lambda _: (),
+            [truth for truth in self.own.asked if truth.question.label == HALF],
         )
 
     def _on_own_inputs(

@@ -513,6 +513,34 @@ def test_a_gradient_that_differs_where_no_kink_is_fails_the_port(learns):
         assert "masks of ones" in str(report)
 
 
+class Repeated(torch.nn.Module):
+    def forward(self, x, keep):
+        return x * keep.repeat_interleave(3)[:, None]
+
+
+class PortOfRepeated(nnx.Module):
+    def __init__(self, rngs, *, learns):
+        self.tiles = learns
+
+    def __call__(self, x, keep):
+        return x * (jnp.tile(keep, 3) if self.tiles else jnp.repeat(keep, 3))[:, None]
+
+
+@pytest.mark.parametrize("tiles", [False, True])
+def test_a_mask_that_is_of_one_value_in_all_draws_hides_no_order(tiles):
+    case = Case(
+        name="repeated",
+        summary="s",
+        reference=Repeated,
+        model=lambda rngs: PortOfRepeated(rngs, learns=tiles),
+        inputs=lambda rng: (rng.standard_normal((6, 16)), np.ones(2, bool)),
+        adversarial=("masks of ones", "masks of both values"),
+    )
+    report = check(case, hasty=True)
+    assert report.passed is not tiles, str(report)
+    assert not tiles or "masks of both values" in str(report), str(report)
+
+
 class PortByLength(PortOfPooled):
     """Right for masks that are one stretch from the start."""
 

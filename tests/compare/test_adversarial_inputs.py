@@ -139,6 +139,16 @@ def test_what_is_the_same_is_not_asked_twice():
     assert "a batch of one" not in made({"a": normal((4, 3)), "b": normal((3, 4))})  # no axis that both share
 
 
+def test_a_mask_of_one_value_is_asked_with_both():
+    kept = np.ones((2, 5), bool)
+    for mask in (kept, ~kept, kept[0]):
+        (found,) = made(mask, kinds=["masks of both values"])["masks of both values"]
+        assert (found[..., :2] == mask[..., :2]).all()
+        assert (found[..., 2:] != mask[..., 2:]).all()
+    assert not made(np.array([[True, False], [True, True]]), kinds=["masks of both values"])
+    assert not made(kept[:, :1], kinds=["masks of both values"])
+
+
 def test_a_mask_that_is_one_stretch_gets_a_hole():
     mask = np.arange(6) < np.array([[4], [6], [2]])
     found = made(mask, kinds=["masks with holes"])["masks with holes"][0]

@@ -92,7 +92,7 @@ def test_a_correct_port_passes_with_evidence():
     assert all(t.error is not None for t in parity.tensors)
     assert parity.inputs[:5] == ["random 0", "random 1", "random 2", "zeros", "one"]
     kinds = set(KINDS) - {"zeros", "few values", "the least integers", "the largest integers"}
-    kinds -= {"masks of zeros", "masks of ones", "masks with holes", "values of buffers"}
+    kinds -= {"masks of zeros", "masks of ones", "masks of both values", "masks with holes", "values of buffers"}
     assert set(parity.inputs[5:]) == kinds | {"random 0, other weights"}
     assert "passed" in str(report)
 

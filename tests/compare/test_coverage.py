@@ -256,10 +256,12 @@ def test_what_has_no_gradient_and_an_effect_is_exercised():
 
 
 def test_a_report_shows_them_once_and_still_passes():
-    report = check(case(model={"one": Port, "two": Port}, inputs=lambda rng: (inputs(rng)[0], np.ones(20, bool))))
+    masked = {"model": {"one": Port, "two": Port}, "inputs": lambda rng: (inputs(rng)[0], np.ones(20, bool))}
+    report = check(case(**masked, adversarial=("zeros",)))
     assert report.passed, str(report)
     assert all(p.warnings for p in report.parity)
     assert str(report).count("not covered: input.1 is True") == 1
+    assert "input.1 is True" not in str(check(case(**masked, adversarial=("masks of both values",))))
 
 
 def test_gradients_that_are_not_compared_are_noted():

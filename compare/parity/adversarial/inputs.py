@@ -176,6 +176,16 @@ def _everything(leaf: Leaf) -> np.ndarray:
     return np.ones_like(leaf.array) if leaf.is_mask else leaf.array
 
 
+def _half(leaf: Leaf) -> np.ndarray:
+    """Of a mask that is of one value in each draw, by chance or always: of the other in the second half of its rows."""
+    is_even = all(draw.size and (draw == draw.flat[0]).all() for draw in leaf.draws)
+    if not leaf.is_mask or not leaf.array.ndim or leaf.array.shape[-1] < 2 or not is_even:
+        return leaf.array
+    made = leaf.array.copy()
+    made[..., made.shape[-1] // 2 :] = 1 - int(made.flat[0])
+    return made
+
+
 def _holes(leaf: Leaf) -> np.ndarray:
     """Of a mask whose rows are one stretch each, at the start or the end: its second element moves to the far end."""
     if not leaf.is_mask or leaf.array.ndim < 2 or leaf.padding is None:
@@ -205,6 +215,7 @@ def _one_row(leaf: Leaf) -> np.ndarray:
 
 BATCH_OF_ONE = "a batch of one"
 HOLES = "masks with holes"
+HALF = "masks of both values"
 FEW_VALUES = "few values"
 LEAST, LARGEST = "the least integers", "the largest integers"
 FEW_PEAKS = "few peaks"
@@ -222,12 +233,13 @@ _MAKERS: dict[str, Callable[[Leaf], np.ndarray]] = {
     "all negative": _negative,
     "masks of zeros": _nothing,
     "masks of ones": _everything,
+    HALF: _half,
     HOLES: _holes,
     "values of buffers": _held,
     BATCH_OF_ONE: _one_row,
 }
 KINDS = tuple(_MAKERS)
-OF_CODES = {"all positive", "all negative", "masks of zeros", "masks of ones", HOLES, BATCH_OF_ONE}
+OF_CODES = {"all positive", "all negative", "masks of zeros", "masks of ones", HALF, HOLES, BATCH_OF_ONE}
 """What leaves floating numbers that are flags or signs what they are."""
 
 
