@@ -132,7 +132,7 @@ class Augmented(InitialValues):
         """The statements of a branch that is always taken, where the branching stood."""
         if not block:
             return GONE
-        if isinstance(block[0], ast.If) and len(block) == 1:  # perhaps an elif, which is no statement by itself
+        if self.spans.is_elif(block[0]) and len(block) == 1:  # which is no statement by itself, and stands no deeper
             return re.sub(r"^elif\b", "if", self.written(block[0]))
         inner = self.spans.indent(block[0]) or ""
         pieces, at = [], self.spans.of(block[0])[0]

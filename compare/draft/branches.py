@@ -22,7 +22,7 @@ _SHORT = 60  # characters of both expressions, in one line
 # kinds that are no operands of a branch
 _NO_ARRAYS = ("list", "dict", "str", "NoneType", "set")
 # what may stand alone in a branch: it changes nothing that the branch does not give
-_HARMLESS = re.compile(r"(gm\.check|gm\.debug_print|jax\.debug\.\w+|self\.[\w.]+)\(")
+_HARMLESS = re.compile(r"(gm\.check|gm\.cond|gm\.debug_print|jax\.debug\.\w+|self\.[\w.]+)\(")
 _WRITES_STATE = re.compile(r"\bself\.[\w.]+\[\.\.\.\]\s*[-+*/@]?=(?!=)")
 _DROPOUTS = torch.nn.modules.dropout._DropoutNd
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import re
 from collections.abc import Iterator, Sequence
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeGuard
@@ -26,6 +27,8 @@ _GIVE_MASKS = frozenset(
     ["bool", "isnan", "isinf", "isfinite", "isclose", "eq", "ne", "lt", "le", "gt", "ge"]
     + [f"logical_{name}" for name in ("and", "or", "not", "xor")]
 )
+# how names of what says where, or how many, end
+_OF_PLACES = re.compile(r"(idxs?|ind(ex|exes|ices|s)?|ids?|pos|positions?|places?|order|lens?|lengths?|counts?|num)$")
 _OF_NO_GRADIENT = frozenset(["shape", "dtype", "device", "ndim"])
 _PLAIN = frozenset(["int", "float", "bool", "str", "NoneType", "Size", "dtype", "device", "function", "method", "type"])
 _OF_PARAMETERS = (torch.nn.ParameterList, torch.nn.ParameterDict)
@@ -267,7 +270,8 @@ class Recognition:
     def _is_mask(self, node: ast.expr) -> bool:
         """Whether an expression gives a tensor of truth values, as far as its code tells."""
         if isinstance(node, ast.Name):
-            return node.id in self._masks or (node.id in self._tensors and "mask" in node.id)
+            is_said = "mask" in node.id and not _OF_PLACES.search(node.id)
+            return node.id in self._masks or (node.id in self._tensors and is_said)
         if isinstance(node, ast.Compare):
             return self._is_tensor(node)
         if isinstance(node, ast.Subscript):
